@@ -1,0 +1,51 @@
+# Every target works in a bare clone: it needs Python 3.11+, make and a package index, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+READY  := $(VENV)/.ready
+
+.PHONY: help demo test test-long check format lock generate bench clean
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(READY): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(UV) || $(BIN)/python -m pip install --quiet "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## the guided tour on embedded defaults; ends by itself
+	@$(BIN)/tape demo
+
+test: $(READY) ## the whole suite, with the short form of crash and load runs
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: $(READY) ## the long crash and load runs
+	$(BIN)/python -m pytest -m long --timeout 3600
+
+check: $(READY) ## the one gate: format, lint, types, import rules, generated files current
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/generate_wire.py --check
+
+format: $(READY) ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+generate: $(READY) ## regenerate the stubs from wire/tape.proto
+	$(BIN)/python scripts/generate_wire.py
+
+bench: $(READY) ## every benchmark beside its peer, as a table and JSON lines in build/bench.jsonl
+	@mkdir -p build
+	$(BIN)/tape bench all --out build/bench.jsonl
+
+lock: $(READY) ## resolve the dependencies again
+	$(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-emit-find-links \
+	  --extra postgres --extra otel --group dev --custom-compile-command "make lock" -o requirements.lock
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
