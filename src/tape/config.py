@@ -1,0 +1,64 @@
+"""Settings with their defaults. Nothing here reads a file or the environment."""
+
+from dataclasses import dataclass, field
+
+DEFAULT_URL = "tape://127.0.0.1:7878"
+DEFAULT_STORE = "sqlite:tape.db"
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a single request may hold. Larger ones are refused and change nothing."""
+
+    payload_bytes: int = 1 * MIB
+    json_depth: int = 64
+    name_bytes: int = 512
+    subject_bytes: int = 2 * KIB
+    predicate_bytes: int = 4 * KIB
+    request_events: int = 10_000
+    request_bytes: int = 16 * MIB
+    page_entries: int = 10_000
+    page_bytes: int = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """How much the writer holds and how much of it goes into one transaction."""
+
+    queue_moves: int = 10_000
+    queue_bytes: int = 64 * MIB
+    queue_wait_s: float = 5.0
+    batch_moves: int = 2_000
+    batch_bytes: int = 4 * MIB
+    retry_for_s: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """Sessions and time-outs. The first two bound how long a hung writer can hold others up."""
+
+    idle_in_transaction_s: float = 3.0
+    transaction_s: float = 10.0
+    poll_s: float = 1.0
+    connect_s: float = 10.0
+    readers: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSettings:
+    """`busy_s` is how long a write waits for another process that is writing."""
+
+    busy_s: float = 10.0
+    poll_s: float = 0.2
+    readers: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    limits: Limits = field(default_factory=Limits)
+    writer: WriterSettings = field(default_factory=WriterSettings)
+    postgres: PostgresSettings = field(default_factory=PostgresSettings)
+    sqlite: SqliteSettings = field(default_factory=SqliteSettings)

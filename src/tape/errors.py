@@ -1,0 +1,111 @@
+"""Every error Tape raises. The docstring of a class is its message when none is given.
+
+`reason` is the machine-readable name that travels in google.rpc.ErrorInfo, so a remote caller
+catches the same class as an embedded one.
+"""
+
+from typing import ClassVar
+
+
+class TapeError(Exception):
+    """Tape could not do what was asked."""
+
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class InvalidArgument(TapeError):
+    """The request is malformed."""
+
+    reason = "INVALID_ARGUMENT"
+
+    def __init__(self, message: str = "", *, field: str = "", position: int | None = None) -> None:
+        """`field` names the offending input; `position` is the character offset of the fault."""
+        self.field = field
+        self.position = position
+        where = field if position is None else f"{field or 'input'} at position {position}"
+        super().__init__(f"{where}: {message}" if where and message else message)
+
+
+class TooLarge(InvalidArgument):
+    """The request exceeds a configured limit."""
+
+    reason = "TOO_LARGE"
+
+
+class NotFound(TapeError):
+    """Nothing has that id."""
+
+    reason = "NOT_FOUND"
+
+
+class VersionMismatch(TapeError):
+    """The value has changed since the version you read."""
+
+    reason = "VERSION_MISMATCH"
+
+
+class StaleLease(TapeError):
+    """Another driver has taken this run over: abandon the work."""
+
+    reason = "STALE_LEASE"
+
+
+class Overloaded(TapeError):
+    """The write queue is full: slow down and retry."""
+
+    reason = "OVERLOADED"
+
+    def __init__(self, message: str = "", *, retry_after_ms: int = 1000) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__(message)
+
+
+class Unauthenticated(TapeError):
+    """A valid token is required."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(TapeError):
+    """The token's role does not allow this."""
+
+    reason = "PERMISSION_DENIED"
+
+
+class StoreUnavailable(TapeError):
+    """The store cannot be reached; nothing of this request was written."""
+
+    reason = "STORE_UNAVAILABLE"
+
+
+class StoreFull(TapeError):
+    """The disk or database is full; nothing of this request was written."""
+
+    reason = "STORE_FULL"
+
+
+class StoreMismatch(TapeError):
+    """The database is not one this version of Tape can use."""
+
+    reason = "STORE_MISMATCH"
+
+
+class StoreFailed(TapeError):
+    """The store refused this write for a reason of its own; nothing of it was written."""
+
+    reason = "STORE_FAILED"
+
+
+class Unsafe(TapeError):
+    """That set-up would expose the journal; it needs a token and TLS."""
+
+    reason = "UNSAFE"
+
+
+class Closed(TapeError):
+    """This connection to Tape has been closed."""
+
+    reason = "CLOSED"
