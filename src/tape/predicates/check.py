@@ -1,0 +1,114 @@
+"""The gate: an expression becomes a `Predicate` or is refused with the position and the reason."""
+
+import re
+from typing import Final
+
+from cel_expr_python import cel  # type: ignore[import-untyped]  # no py.typed in the wheel
+
+from tape.errors import InvalidArgument, TooLarge
+from tape.predicates.ast import TRUE, Call, Constant, Node, UnsupportedError, read, walk
+from tape.predicates.functions import regex
+from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateLimits
+from tape.predicates.values import EvaluationError, Type
+from tape.predicates.wire import Message
+
+ENVELOPE: Final[dict[str, Type]] = {
+    "global_seq": "int",
+    "run_id": "string",
+    "seq": "int",
+    "kind": "string",
+    "subject": "string",
+    "ts_ms": "int",
+    "schema_version": "int",
+    "payload": "dyn",
+    "trace_id": "string",
+    "prev_value_json": "string",
+}
+"""The names a predicate may use. `prev_value_json` is set for entries of kind `value` only."""
+
+_CEL_TYPES: Final = {"int": cel.Type.INT, "string": cel.Type.STRING, "dyn": cel.Type.DYN}
+_ENVIRONMENT: Final = cel.NewEnv(
+    variables={name: _CEL_TYPES[kind] for name, kind in ENVELOPE.items()}
+)
+
+_TOKEN: Final = re.compile(
+    r"""
+      (?:[rR][bB]?|[bB][rR])(?:'''.*?'''|\"\"\".*?\"\"\"|'[^'\n]*'|"[^"\n]*")
+    | [A-Za-z_][A-Za-z0-9_]*
+    | '''(?:[^\\]|\\.)*?''' | \"\"\"(?:[^\\]|\\.)*?\"\"\"
+    | '(?:[^'\\\n]|\\.)*' | "(?:[^"\\\n]|\\.)*"
+    | //[^\n]*
+    | (?P<open>[(\[{]) | (?P<close>[)\]}])
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMPLAINT: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+
+
+def check(
+    expression: str,
+    *,
+    field: str = "predicate_cel",
+    limits: PredicateLimits = DEFAULT_LIMITS,
+) -> Predicate:
+    """The predicate of a CEL expression over the envelope; blank is always true."""
+    _refuse_oversized(expression, field, limits)
+    if not expression.strip():
+        return Predicate.of(expression, TRUE, limits)
+    try:
+        checked = _ENVIRONMENT.compile(expression)
+    except RuntimeError as error:
+        raise _complaint(expression, field, str(error)) from error
+    result = checked.return_type().name()
+    if result not in ("BOOL", "DYN"):
+        raise InvalidArgument(
+            f"a predicate must be bool, this is {result.lower()}", field=field, position=0
+        )
+    try:
+        tree = read(Message(checked.serialize()).message(2), ENVELOPE)
+        _refuse_bad_regex(tree)
+    except UnsupportedError as error:
+        raise InvalidArgument(str(error), field=field, position=error.position) from error
+    return Predicate.of(expression, tree, limits)
+
+
+def _refuse_oversized(expression: str, field: str, limits: PredicateLimits) -> None:
+    try:
+        length = len(expression.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument("not valid Unicode", field=field, position=error.start) from error
+    if length > limits.length:
+        raise TooLarge(f"{length} bytes, the limit is {limits.length}", field=field)
+    if "\x00" in expression:
+        raise InvalidArgument("NUL is not allowed", field=field, position=expression.index("\x00"))
+    depth = 0
+    for token in _TOKEN.finditer(expression):
+        depth += bool(token["open"]) - bool(token["close"])
+        if depth > limits.nesting:
+            raise InvalidArgument(
+                f"brackets nest deeper than {limits.nesting}", field=field, position=token.start()
+            )
+
+
+def _complaint(expression: str, field: str, report: str) -> InvalidArgument:
+    """The checker's first complaint, its line and column as an offset in characters."""
+    found = _COMPLAINT.search(report)
+    if found is None or int(found[1]) < 1:
+        reason = "nests too deeply" if "recursion" in report else report
+        return InvalidArgument(reason, field=field, position=0)
+    lines = expression.split("\n")[: int(found[1]) - 1]
+    position = sum(len(line) + 1 for line in lines) + int(found[2]) - 1
+    return InvalidArgument(
+        found[3].removesuffix(" (in container '')"), field=field, position=position
+    )
+
+
+def _refuse_bad_regex(tree: Node) -> None:
+    for node in walk(tree):
+        match node:
+            case Call("matches", (_, Constant(value=str() as pattern))):
+                try:
+                    regex(pattern)
+                except EvaluationError as error:
+                    raise UnsupportedError(str(error), node.position) from error

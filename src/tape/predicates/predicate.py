@@ -1,0 +1,73 @@
+"""A checked predicate: what the rest of Tape holds and asks."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tape.errors import TapeError
+from tape.predicates.ast import TRUE, Logic, Name, Node, walk
+from tape.predicates.evaluate import Evaluation
+from tape.predicates.to_python import compiled
+from tape.predicates.values import EvaluationError, LimitError, Meter
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateLimits:
+    """What a predicate may cost."""
+
+    length: int = 4096
+    """Bytes of the expression in UTF-8."""
+
+    nesting: int = 24
+    """Brackets within brackets."""
+
+    steps: int = 100_000
+    """Turns of all macros in one evaluation; 256 characters or elements looked at inside a macro
+    count as one more."""
+
+
+DEFAULT_LIMITS: Final = PredicateLimits()
+
+
+class PredicateError(TapeError):
+    """The predicate has no result for this entry."""
+
+    reason = "PREDICATE_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """Equal to another of the same expression. `evaluate` is the generated code itself, so that a
+    call costs no more than the expression does."""
+
+    expression: str
+    always_true: bool = field(compare=False)
+    names: frozenset[str] = field(compare=False, repr=False)
+    """The envelope names it refers to: of an envelope it reads no others."""
+
+    evaluate: Callable[[Mapping[str, object]], bool] = field(compare=False, repr=False)
+    """Whether it holds for an envelope; raises PredicateError where CEL has an error."""
+
+    tree: Node = field(compare=False, repr=False)
+    """For the translators beside this module."""
+
+    @classmethod
+    def of(cls, expression: str, tree: Node, limits: PredicateLimits) -> "Predicate":
+        result = tree if tree.type == "bool" else Logic("and", (tree,))
+        return cls(
+            expression=expression,
+            always_true=tree == TRUE,
+            names=frozenset(node.name for node in walk(tree) if isinstance(node, Name)),
+            evaluate=_evaluator(result, limits.steps),
+            tree=result,
+        )
+
+
+def _evaluator(tree: Node, steps: int) -> Callable[[Mapping[str, object]], bool]:
+    def slowly(envelope: Mapping[str, object]) -> bool:
+        try:
+            return Evaluation(envelope, Meter(steps)).value(tree) is True
+        except (EvaluationError, LimitError) as error:
+            raise PredicateError(str(error)) from None
+
+    return compiled(tree, slowly, steps)

@@ -1,0 +1,204 @@
+"""CEL values as Python values, and the rules that Python would bend.
+
+    null None · bool bool · int int · uint UInt · double float · string str · bytes bytes
+    list list · map dict · timestamp Timestamp · duration Duration · type CelType
+
+A payload enters as parsed JSON, untouched. Two things about it are put right where it is read:
+an integer beyond 64 bits is a double (`settled`), and Python's True must never pass for 1, which is
+why every dispatch here asks for the exact `type()` and why bool map keys are stored as `BoolKey`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+Type = Literal[
+    "bool", "int", "uint", "double", "string", "bytes", "null", "timestamp", "duration",
+    "list", "map", "type", "dyn",
+]  # fmt: skip
+"""What is known of an expression's type before it runs; `dyn` is anything."""
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+
+
+class EvaluationError(Exception):
+    """What CEL calls an error value: absorbed by `&&`, `||`, `all` and `exists`."""
+
+
+class UInt(int):
+    """An unsigned 64-bit integer; equal to the int of the same value, never added to one."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    nanos: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class CelType:
+    name: str
+
+
+class BoolKey(Enum):
+    """A bool as a map key: as plain True it would collide with 1."""
+
+    FALSE = 0
+    TRUE = 1
+
+
+_TYPE_NAMES: Final[dict[type, str]] = {
+    type(None): "null_type",
+    bool: "bool",
+    int: "int",
+    UInt: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+    Timestamp: "google.protobuf.Timestamp",
+    Duration: "google.protobuf.Duration",
+    CelType: "type",
+}
+TYPE_NAMES: Final = frozenset(_TYPE_NAMES.values())
+
+_NUMBERS: Final = frozenset({int, UInt, float})
+_ORDERED: Final = frozenset({bool, str, bytes, Timestamp, Duration})
+
+
+def settled(value: object) -> object:
+    """A value as read from JSON, with integers that int64 cannot hold turned into doubles."""
+    if type(value) is int and not INT_MIN <= value <= INT_MAX:
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    return value
+
+
+def type_name(value: object) -> str:
+    return _TYPE_NAMES[type(value)]
+
+
+def no_overload(function: str, *arguments: object) -> EvaluationError:
+    types = ", ".join(type_name(argument) for argument in arguments)
+    return EvaluationError(f"no such overload: {function}({types})")
+
+
+class Meter:
+    """Bounds the work of one evaluation: a loop step and 256 elements looked at cost the same."""
+
+    __slots__ = ("_left",)
+
+    STEP: Final = 256
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps * self.STEP
+
+    def _charge(self, cost: int) -> None:
+        self._left -= cost
+        if self._left < 0:
+            raise LimitError("the predicate does more work than one evaluation may")
+
+    def touch(self, value: object) -> object:
+        """Charge for a value whose whole length an operation may walk through."""
+        if type(value) in _SIZED:
+            self._charge(1 + len(value))  # type: ignore[arg-type]  # sized, by the line above
+        return value
+
+    def items(self, value: object) -> list[object]:
+        """What a macro iterates over: the elements of a list, the keys of a map."""
+        if type(value) is list:
+            found: list[object] = value
+        elif type(value) is dict:
+            found = [plain_key(key) for key in value]
+        else:
+            raise EvaluationError(f"cannot iterate over {type_name(value)}")
+        self._charge(self.STEP * len(found))
+        return found
+
+
+class LimitError(Exception):
+    """Not an EvaluationError: nothing absorbs it."""
+
+
+_SIZED: Final = frozenset({str, bytes, list, dict})
+
+
+def equal(left: object, right: object, meter: Meter | None = None) -> bool:
+    """CEL `==`: numbers by value across types, everything else only within its own type."""
+    kind, other = type(left), type(right)
+    if kind in _NUMBERS and other in _NUMBERS:
+        return _numbers_equal(left, right)
+    if kind is not other:
+        return False
+    if kind is list:
+        return _lists_equal(left, right, meter)  # type: ignore[arg-type]  # both are lists here
+    if kind is dict:
+        return _maps_equal(left, right, meter)  # type: ignore[arg-type]  # both are maps here
+    if meter is not None:
+        meter.touch(left)
+    return left == right
+
+
+def _numbers_equal(left: object, right: object) -> bool:
+    left, right = settled(left), settled(right)
+    if type(left) is float or type(right) is float:
+        # An int meets a double as a double, rounding included; that is what the conformance
+        # data asks of ordering, and equality has to agree with it.
+        return float(left) == float(right)  # type: ignore[arg-type]  # both are numbers
+    return left == right
+
+
+def _lists_equal(left: list[object], right: list[object], meter: Meter | None) -> bool:
+    if meter is not None:
+        meter.touch(left)
+    if len(left) != len(right):
+        return False
+    return all(equal(a, b, meter) for a, b in zip(left, right, strict=True))
+
+
+def _maps_equal(
+    left: dict[object, object], right: dict[object, object], meter: Meter | None
+) -> bool:
+    if meter is not None:
+        meter.touch(left)
+    if len(left) != len(right):
+        return False
+    return all(key in right and equal(value, right[key], meter) for key, value in left.items())
+
+
+def before(left: object, right: object, function: str) -> bool | None:
+    """Whether left < right; None when they cannot be ordered at all (a NaN)."""
+    kind, other = type(left), type(right)
+    if kind in _NUMBERS and other in _NUMBERS:
+        if kind is float or other is float:
+            a, b = float(left), float(right)  # type: ignore[arg-type]  # both are numbers
+            return None if a != a or b != b else a < b  # noqa: PLR0124  # only NaN differs from itself
+        return left < right  # type: ignore[operator,no-any-return]  # both are integers
+    if kind is other and kind in _ORDERED:
+        return left < right  # type: ignore[operator,no-any-return]  # same ordered type
+    raise no_overload(function, left, right)
+
+
+def stored_key(key: object) -> object:
+    """A map key in the form the dict holds it."""
+    if key is True:
+        return BoolKey.TRUE
+    if key is False:
+        return BoolKey.FALSE
+    return key
+
+
+def plain_key(key: object) -> object:
+    """The CEL value of a key that a dict holds."""
+    return key is BoolKey.TRUE if type(key) is BoolKey else key
