@@ -38,12 +38,15 @@ class WriterSettings:
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """Sessions and time-outs. The first two bound how long a hung writer can hold others up."""
+    """Sessions and time-outs. The first two bound how long a hung writer can hold others up;
+    `resolve_s` is how long a commit cut off in mid-flight is looked for before it counts as unknown.
+    """
 
     idle_in_transaction_s: float = 3.0
     transaction_s: float = 10.0
     poll_s: float = 1.0
     connect_s: float = 10.0
+    resolve_s: float = 30.0
     readers: int = 8
 
 

@@ -35,6 +35,12 @@ class TooLarge(InvalidArgument):
     reason = "TOO_LARGE"
 
 
+class PredicateError(TapeError):
+    """The predicate has no result for this entry."""
+
+    reason = "PREDICATE_FAILED"
+
+
 class NotFound(TapeError):
     """Nothing has that id."""
 
@@ -79,6 +85,12 @@ class StoreUnavailable(TapeError):
     """The store cannot be reached; nothing of this request was written."""
 
     reason = "STORE_UNAVAILABLE"
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The store went away during the commit: look before you retry, or retry with the same key."""
+
+    reason = "OUTCOME_UNKNOWN"
 
 
 class StoreFull(TapeError):

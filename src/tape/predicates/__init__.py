@@ -1,7 +1,8 @@
 """Predicates: one CEL expression, checked once, decided alike by every engine."""
 
+from tape.errors import PredicateError
 from tape.predicates.check import ENVELOPE, check
-from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateError, PredicateLimits
+from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateLimits
 
 __all__ = [
     "DEFAULT_LIMITS",

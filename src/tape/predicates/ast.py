@@ -200,6 +200,7 @@ class _Reader:
         return self._global(self._resolved.get(number, name), number)
 
     def _global(self, name: str, number: int) -> Node:
+        name = name.removeprefix(".")
         if name in self._names:
             return Name(name, self._names[name])
         if name in TYPE_NAMES:

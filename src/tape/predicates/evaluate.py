@@ -21,7 +21,7 @@ from tape.predicates.ast import (
     Node,
     Select,
 )
-from tape.predicates.functions import FUNCTIONS, METERED, boolean, has_field
+from tape.predicates.functions import FUNCTIONS, METERED, boolean, has_field, select
 from tape.predicates.values import (
     BoolKey,
     EvaluationError,
@@ -52,7 +52,7 @@ class Evaluation:
             case Local():
                 return settled(self._locals[node.number])
             case Select():
-                return self._select(self.value(node.operand), node.field)
+                return select(self.value(node.operand), node.field)
             case Has():
                 return has_field(self.value(node.operand), node.field)
             case Call():
@@ -71,13 +71,6 @@ class Evaluation:
                 return self._loop(node)
             case _:
                 assert_never(node)
-
-    def _select(self, operand: object, field: str) -> object:
-        if type(operand) is not dict:
-            raise EvaluationError(f"{type_name(operand)} has no fields")
-        if field not in operand:
-            raise EvaluationError(f"no such key: {field}")
-        return settled(operand[field])
 
     def _call(self, node: Call) -> object:
         function = FUNCTIONS[node.function]

@@ -159,6 +159,14 @@ def not_equal(left: object, right: object, meter: Meter | None = None) -> bool:
     return not equal(left, right, meter)
 
 
+def select(operand: object, field: str) -> object:
+    if type(operand) is not dict:
+        raise EvaluationError(f"{type_name(operand)} has no fields")
+    if field not in operand:
+        raise EvaluationError(f"no such key: {field}")
+    return settled(operand[field])
+
+
 def has_field(operand: object, field: str) -> bool:
     if type(operand) is not dict:
         raise EvaluationError(f"{type_name(operand)} has no fields")

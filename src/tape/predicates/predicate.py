@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tape.errors import TapeError
+from tape.errors import PredicateError
 from tape.predicates.ast import TRUE, Logic, Name, Node, walk
 from tape.predicates.evaluate import Evaluation
 from tape.predicates.to_python import compiled
@@ -27,12 +27,6 @@ class PredicateLimits:
 
 
 DEFAULT_LIMITS: Final = PredicateLimits()
-
-
-class PredicateError(TapeError):
-    """The predicate has no result for this entry."""
-
-    reason = "PREDICATE_FAILED"
 
 
 @dataclass(frozen=True, slots=True)

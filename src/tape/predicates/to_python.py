@@ -29,7 +29,7 @@ from tape.predicates.ast import (
     walk,
 )
 from tape.predicates.evaluate import add_entry
-from tape.predicates.functions import FUNCTIONS, METERED, boolean, has_field, int64, regex
+from tape.predicates.functions import FUNCTIONS, METERED, boolean, has_field, int64, regex, select
 from tape.predicates.values import CelType, Meter, UInt, settled
 
 Result = TypeVar("Result")
@@ -53,6 +53,7 @@ _HELPERS: Final[dict[str, object]] = {
     "has_field": has_field,
     "int64": int64,
     "map_of": _map_of,
+    "select": select,
     "settled": settled,
     "Meter": Meter,
     "UInt": UInt,
@@ -101,7 +102,7 @@ class _Generator:
             case Local():
                 return f"v{node.number}"
             case Select():
-                return f"{self.code(node.operand)}[{node.field!r}]"
+                return self._select(node.operand, node.field)
             case Has():
                 return self._has(node)
             case Call():
@@ -127,6 +128,12 @@ class _Generator:
 
     def _bool(self, node: Node) -> str:
         return self.code(node) if node.type == "bool" else f"boolean({self.code(node)})"
+
+    def _select(self, operand: Node, field: str) -> str:
+        """Of JSON, a subscript: it raises for all that is not an object with that key."""
+        if operand.type == "dyn":
+            return f"{self.code(operand)}[{field!r}]"
+        return f"select({self.code(operand)}, {field!r})"
 
     def _has(self, node: Has) -> str:
         operand, field = self.code(node.operand), repr(node.field)
@@ -167,7 +174,7 @@ class _Generator:
             case "!_", (operand,):
                 return f"(not {self._bool(operand)})"
             case "_[_]", (container, Constant(value=str() as key)):
-                return f"{self.code(container)}[{key!r}]"
+                return self._select(container, key) if container.type == "dyn" else None
             case "@in", (value, ListOf(elements=elements)):
                 return self._membership(value, elements)
             case "_+_" | "_-_" | "_*_", (left, right):
@@ -198,6 +205,8 @@ class _Generator:
         a, b = self.code(left), self.code(right)
         if left.type in ("string", "bytes") or right.type in ("string", "bytes"):
             return f"({a} == {b})"
+        if isinstance(left, Constant):
+            return None
         if left.type == "bool" or right.type == "bool":
             return f"({a} is {b})"
         if left.type == right.type and left.type in ("int", "uint", "double"):

@@ -1,0 +1,1 @@
+"""The doors that listen: gRPC, and who may come in."""

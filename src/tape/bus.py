@@ -1,0 +1,221 @@
+"""The operations every door calls.
+
+`Operations` is the one API of Tape: `Bus` does it in this process on a store, `tape.client` does it
+over gRPC. A refused operation raises the same error either way.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
+
+from tape.config import Limits, Settings
+from tape.errors import InvalidArgument
+from tape.journal.follow import Follow, Page, follow, follow_run, watch_value
+from tape.journal.ids import UlidFactory
+from tape.journal.writer import Writer
+from tape.model.entry import NO_TRACE, Entry, Trace
+from tape.model.event import NewEvent, Recorded, RecordEvents, check_trace
+from tape.model.names import check_name
+from tape.model.session import (
+    Appended,
+    AppendEvent,
+    CreateSession,
+    DeleteSession,
+    Session,
+    SessionEvent,
+    SessionKey,
+    SessionWithEvents,
+)
+from tape.model.subject import EVERYTHING, parse_pattern
+from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, WriteValue
+from tape.ports.store import JournalInfo, Store
+from tape.predicates import PredicateLimits, check
+
+DEFAULT_PAGE = 1_000
+MAX_SESSION_EVENTS = 10_000
+
+
+class FollowQuery(NamedTuple):
+    """Entries with a `global_seq` greater than `after`, in order; 0 is from the earliest kept."""
+
+    pattern: str = EVERYTHING
+    predicate: str = ""
+    after: int = 0
+    max_batch: int = 0
+    kind: str = ""
+    run_id: str = ""
+    from_ts_ms: int = 0
+
+
+class Operations(Protocol):
+    async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
+        """Record all of them or none; the ids of each, in order, once durable."""
+
+    def follow(self, query: FollowQuery) -> AsyncIterator[Page]:
+        """Pages of matching entries, from history into the present, until closed."""
+
+    def follow_run(self, run_id: str, after_seq: int) -> AsyncIterator[list[Entry]]:
+        """The entries of one run in its own order, until closed."""
+
+    async def write_value(
+        self, namespace: str, key: str, value_json: str, if_version: int, author: Author
+    ) -> Value: ...
+
+    async def get_value(self, namespace: str, key: str) -> Value | None:
+        """The value, a tombstone if it was deleted, None if it never was."""
+
+    def watch_value(
+        self, namespace: str, key: str, from_version: int
+    ) -> AsyncIterator[ValueChange]: ...
+
+    async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted: ...
+
+    async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]: ...
+
+    async def create_session(self, key: SessionKey, state_json: str) -> Session: ...
+
+    async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None: ...
+
+    async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]: ...
+
+    async def delete_session(self, key: SessionKey) -> bool: ...
+
+    async def append_event(
+        self,
+        key: SessionKey,
+        event: SessionEvent,
+        state_delta_json: str,
+        run: tuple[str, int] = ("", 0),
+        trace: Trace = NO_TRACE,
+    ) -> Appended: ...
+
+    async def info(self) -> JournalInfo: ...
+
+    async def close(self) -> None: ...
+
+
+class Bus:
+    """Tape in this process. Create it on the event loop it will be used on."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._limits: Limits = settings.limits
+        self._writer = Writer(store, settings.writer)
+        self._ids = UlidFactory()
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
+        if not events:
+            return []
+        return await self._writer.submit(RecordEvents(events, self._ids, self._limits))
+
+    def follow(self, query: FollowQuery) -> AsyncIterator[Page]:
+        if query.after < 0:
+            raise InvalidArgument("must not be negative", field="from_global_seq")
+        what = Follow(
+            pattern=parse_pattern(query.pattern),
+            predicate=check(
+                query.predicate, limits=PredicateLimits(length=self._limits.predicate_bytes)
+            ),
+            after=query.after,
+            max_entries=self._page(query.max_batch),
+            max_bytes=self._limits.page_bytes,
+            kind=check_name(query.kind, self._limits, field="kind"),
+            run_id=check_name(query.run_id, self._limits, field="run_id"),
+            from_ts_ms=query.from_ts_ms,
+        )
+        return follow(self._store, what)
+
+    def follow_run(self, run_id: str, after_seq: int) -> AsyncIterator[list[Entry]]:
+        check_name(run_id, self._limits, field="run_id", required=True)
+        return follow_run(self._store, run_id, after_seq, DEFAULT_PAGE)
+
+    async def write_value(
+        self, namespace: str, key: str, value_json: str, if_version: int, author: Author
+    ) -> Value:
+        check_trace(*author.trace)
+        move = WriteValue(
+            namespace,
+            key,
+            value_json,
+            if_version,
+            author=author,
+            event_id=next(self._ids),
+            limits=self._limits,
+        )
+        return await self._writer.submit(move)
+
+    async def get_value(self, namespace: str, key: str) -> Value | None:
+        check_name(namespace, self._limits, field="namespace", required=True)
+        check_name(key, self._limits, field="key", required=True)
+        return await self._store.get_value(namespace, key)
+
+    def watch_value(
+        self, namespace: str, key: str, from_version: int
+    ) -> AsyncIterator[ValueChange]:
+        check_name(namespace, self._limits, field="namespace", required=True)
+        check_name(key, self._limits, field="key", required=True)
+        return watch_value(self._store, namespace, key, from_version, DEFAULT_PAGE)
+
+    async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted:
+        check_trace(*author.trace)
+        move = DeleteValue(namespace, key, author, next(self._ids), self._limits)
+        return await self._writer.submit(move)
+
+    async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
+        check_name(namespace, self._limits, field="namespace", required=True)
+        check_name(after_key, self._limits, field="after_key")
+        return await self._store.list_values(namespace, after_key, self._page(limit))
+
+    async def create_session(self, key: SessionKey, state_json: str) -> Session:
+        event_id = next(self._ids)
+        if not key.session_id:
+            key = key._replace(session_id=event_id)
+        return await self._writer.submit(CreateSession(key, state_json, event_id, self._limits))
+
+    async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
+        wanted = min(max_events, MAX_SESSION_EVENTS) if max_events > 0 else MAX_SESSION_EVENTS
+        return await self._store.get_session(key.checked(self._limits), wanted)
+
+    async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
+        check_name(app_name, self._limits, field="app_name", required=True)
+        check_name(user_id, self._limits, field="user_id", required=True)
+        return await self._store.list_sessions(app_name, user_id)
+
+    async def delete_session(self, key: SessionKey) -> bool:
+        return await self._writer.submit(DeleteSession(key, next(self._ids), self._limits))
+
+    async def append_event(
+        self,
+        key: SessionKey,
+        event: SessionEvent,
+        state_delta_json: str,
+        run: tuple[str, int] = ("", 0),
+        trace: Trace = NO_TRACE,
+    ) -> Appended:
+        event_id = next(self._ids)
+        if not event.id:
+            event = event._replace(id=event_id)
+        move = AppendEvent(
+            key,
+            event,
+            state_delta_json,
+            event_id=event_id,
+            limits=self._limits,
+            run=run,
+            trace=trace,
+        )
+        return await self._writer.submit(move)
+
+    async def info(self) -> JournalInfo:
+        return await self._store.info()
+
+    async def close(self) -> None:
+        """Write what is queued, then let the store go."""
+        await self._writer.close()
+        await self._store.close()
+
+    def _page(self, wanted: int) -> int:
+        return min(wanted, self._limits.page_entries) if wanted > 0 else DEFAULT_PAGE

@@ -1,0 +1,1 @@
+"""The operations of `bus` over gRPC, and the synchronous face of both."""

@@ -1,0 +1,1 @@
+"""Writing to the journal in batches, and following it."""

@@ -1,0 +1,155 @@
+"""Following the journal: by pattern, predicate and cursor, from history into the present.
+
+A follower pulls. It reads a page, hands it on, and reads the next when it is asked again, so a
+slow reader costs one page of memory and nothing else. It walks the journal in windows up to the
+known head; since whoever sees N sees all below N, a window that was read is done with for ever,
+and the cursor is one integer.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import orjson
+
+from tape.errors import PredicateError, StoreUnavailable
+from tape.model.entry import Entry, Kind
+from tape.model.subject import Pattern
+from tape.model.subjects import value_changed, value_deleted
+from tape.model.value import ValueChange, change_of
+from tape.ports.predicate import Predicate
+from tape.ports.store import ReadEntries, Store
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+log = logging.getLogger("tape.follow")
+WINDOW = 50_000
+AWAY_FIRST_S = 0.1
+AWAY_MOST_S = 2.0
+
+
+class Follow(NamedTuple):
+    """What to follow. The filters are ANDed; an empty one lets everything through."""
+
+    pattern: Pattern
+    predicate: Predicate
+    after: int
+    max_entries: int
+    max_bytes: int
+    kind: str = ""
+    run_id: str = ""
+    from_ts_ms: int = 0
+
+
+class Page(NamedTuple):
+    """The next matching entries. `cursor` is how far the journal has been looked through: pass it
+    as `after` to go on from here. `skipped` entries could not be decided, `error` tells
+    the last reason.
+    """
+
+    entries: list[Entry]
+    cursor: int
+    skipped: int = 0
+    error: str = ""
+
+
+def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
+    """What a predicate sees of an entry."""
+    seen: dict[str, object] = {
+        "global_seq": entry.global_seq,
+        "run_id": entry.run_id,
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "subject": entry.subject,
+        "ts_ms": entry.ts_ms,
+        "schema_version": entry.schema_version,
+        "trace_id": entry.trace_id,
+    }
+    if with_payload:
+        payload = orjson.loads(entry.payload_json)
+        seen["payload"] = payload
+        if entry.kind == Kind.VALUE.value:
+            seen["prev_value_json"] = payload["prev_value_json"]
+    return seen
+
+
+async def follow(store: Store, what: Follow) -> AsyncIterator[Page]:
+    """Pages for ever; waits where there is nothing new. Ends when it is closed."""
+    cursor = what.after
+    while True:
+        head = await store.await_beyond(cursor)
+        upto = min(head, cursor + WINDOW)
+        query = ReadEntries(
+            cursor, upto, what.max_entries, what.max_bytes, what.pattern.prefix, what.kind,
+            what.run_id, what.from_ts_ms, None if what.predicate.always_true else what.predicate,
+        )  # fmt: skip
+        found = await _patiently(store.read_entries, query)
+        cursor = found.through
+        yield _filtered(found.entries, what, cursor)
+
+
+async def follow_run(
+    store: Store, run_id: str, after_seq: int, max_entries: int
+) -> AsyncIterator[list[Entry]]:
+    """The entries of one run in its own order, then its new ones as they come."""
+    while True:
+        head = store.head
+        found = await _patiently(store.read_run, run_id, after_seq, max_entries)
+        if found:
+            after_seq = found[-1].seq
+            yield found
+        else:
+            await store.await_beyond(head)
+
+
+async def watch_value(
+    store: Store, namespace: str, key: str, from_version: int, max_entries: int
+) -> AsyncIterator[ValueChange]:
+    """Every change with a greater version, oldest first, then new ones as they come."""
+    subjects = (value_changed(namespace, key), value_deleted(namespace, key))
+    cursor = 0
+    while True:
+        head = store.head
+        found = await _patiently(store.read_value_history, subjects, cursor, max_entries)
+        for entry in found:
+            cursor = entry.global_seq
+            change = change_of(entry)
+            if change.value.version > from_version:
+                yield change
+        if not found:
+            cursor = max(cursor, head)
+            await store.await_beyond(head)
+
+
+def _filtered(found: list[Entry], what: Follow, cursor: int) -> Page:
+    if not what.pattern.everything:
+        matches = what.pattern.expression.fullmatch
+        found = [entry for entry in found if matches(entry.subject)]
+    predicate = what.predicate
+    if predicate.always_true:
+        return Page(found, cursor)
+    with_payload = "payload" in predicate.names or "prev_value_json" in predicate.names
+    chosen: list[Entry] = []
+    skipped, error = 0, ""
+    for entry in found:
+        try:
+            if predicate.evaluate(envelope(entry, with_payload=with_payload)):
+                chosen.append(entry)
+        except PredicateError as fault:
+            skipped += 1
+            error = f"entry {entry.global_seq}: {fault}"
+    return Page(chosen, cursor, skipped, error)
+
+
+async def _patiently(read: Callable[P, Awaitable[T]], *arguments: P.args, **named: P.kwargs) -> T:
+    """A follower outlives a store that is away: it waits and reads on from where it was."""
+    pause = AWAY_FIRST_S
+    while True:
+        try:
+            return await read(*arguments, **named)
+        except StoreUnavailable as error:
+            log.warning("following waits: %s", error)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, AWAY_MOST_S)

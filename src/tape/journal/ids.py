@@ -1,0 +1,44 @@
+"""ULIDs for entries: time-ordered, and increasing within one process.
+
+A ULID is 10 characters of milliseconds and 16 of randomness in Crockford's base 32. Drawing them
+one by one would cost more than the rest of an append, so a fresh random prefix is drawn at most
+once a millisecond and the low 20 bits count.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_COUNTER_BITS = 20
+
+
+def _encode(number: int, width: int) -> str:
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(5 * (width - 1), -1, -5))
+
+
+class UlidFactory:
+    """An endless iterator of ids. Not thread-safe: one per event loop."""
+
+    __slots__ = ("_count", "_millisecond", "_now_ms", "_prefix")
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._now_ms = now_ms
+        self._millisecond = -1
+        self._count = 0
+        self._prefix = ""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        now = self._now_ms()
+        count = self._count + 1
+        if now > self._millisecond or count >> _COUNTER_BITS:
+            # A clock that stands still or steps back must not repeat or reverse ids.
+            self._millisecond = max(now, self._millisecond + 1)
+            self._prefix = _encode(self._millisecond, 10) + _encode(secrets.randbits(60), 12)
+            count = secrets.randbits(_COUNTER_BITS - 1)
+        self._count = count
+        return self._prefix + _PAIRS[count >> 10] + _PAIRS[count & 1023]

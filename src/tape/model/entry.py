@@ -1,0 +1,89 @@
+"""An entry: one row of the journal, and the draft it is before the store gives it its place."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+
+class Kind(StrEnum):
+    """The first segment of a subject."""
+
+    RUN = "run"
+    DECISION = "decision"
+    EFFECT = "effect"
+    OBLIGATION = "obligation"
+    GATE = "gate"
+    VALUE = "value"
+    EVENT = "event"
+    SESSION = "session"
+    TASK = "task"
+    TIMER = "timer"
+    DRAINER = "drainer"
+    SUBSCRIPTION = "subscription"
+
+
+class Trace(NamedTuple):
+    """W3C trace context as hex text, empty where there is none."""
+
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+
+
+NO_TRACE = Trace()
+
+
+class Draft(NamedTuple):
+    """An entry before the store gives it `global_seq` and `ts_ms`.
+
+    Outside any run `run_id` is empty and `seq` 0; the store keeps both as NULL, as it does an
+    empty `idempotency_key`. An `occurred_at_ms` of 0 becomes the time of recording.
+    """
+
+    event_id: str
+    kind: str
+    subject: str
+    payload_json: str
+    run_id: str = ""
+    seq: int = 0
+    schema_version: int = 1
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+    event_type: str = ""
+    entity_type: str = ""
+    entity_id: str = ""
+    caused_by: str = ""
+    source: str = ""
+    occurred_at_ms: int = 0
+    idempotency_key: str = ""
+
+
+class Entry(NamedTuple):
+    """One row of the journal, in the order of its columns."""
+
+    global_seq: int
+    run_id: str
+    seq: int
+    kind: str
+    subject: str
+    payload_json: str
+    schema_version: int
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    ts_ms: int
+    event_id: str
+    event_type: str
+    entity_type: str
+    entity_id: str
+    caused_by: str
+    source: str
+    occurred_at_ms: int
+    idempotency_key: str
+
+    @property
+    def payload(self) -> Any:
+        """The parsed payload, parsed anew at each use."""
+        return orjson.loads(self.payload_json)

@@ -1,0 +1,163 @@
+"""Recording events: what a producer hands in, and the move that puts it on the journal."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tape.config import Limits
+from tape.errors import InvalidArgument, TooLarge
+from tape.model.entry import Draft, Kind
+from tape.model.json_text import check_json
+from tape.model.move import KNOWN, Change, Decision, Known, Need, Place, State, save
+from tape.model.names import check_name
+from tape.model.run import RUNS, Run, fenced_run
+from tape.model.subjects import event_recorded
+
+ENVELOPE_BYTES = 256  # what an entry weighs besides its payload, about
+
+
+class NewEvent(NamedTuple):
+    """An event as its producer states it. Only `event_type` is required."""
+
+    event_type: str
+    payload_json: str = "null"
+    entity_type: str = ""
+    entity_id: str = ""
+    idempotency_key: str = ""
+    caused_by: str = ""
+    source: str = ""
+    occurred_at_ms: int = 0
+    schema_version: int = 1
+    run_id: str = ""
+    fencing_token: int = 0
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+
+
+class Recorded(NamedTuple):
+    """Where an event is. `duplicate`: its key was used before, these are the first one's ids."""
+
+    event_id: str
+    global_seq: int
+    seq: int
+    duplicate: bool
+
+
+def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
+    """The entry an event becomes; every fault in it is found here."""
+    check_name(event.event_type, limits, field="event_type", required=True)
+    for field in ("entity_type", "entity_id", "idempotency_key", "caused_by", "source"):
+        if text := getattr(event, field):
+            check_name(text, limits, field=field)
+    if not 0 < event.schema_version < 32768:
+        raise InvalidArgument(f"{event.schema_version} is not in 1..32767", field="schema_version")
+    if not 0 <= event.occurred_at_ms < 2**63:
+        raise InvalidArgument("must be in 0..2^63-1", field="occurred_at_ms")
+    if event.trace_id or event.span_id or event.parent_span_id:
+        check_trace(event.trace_id, event.span_id, event.parent_span_id)
+    return Draft(
+        event_id,
+        Kind.EVENT.value,
+        event_recorded(event.event_type, event.entity_type, event.entity_id),
+        check_json(event.payload_json, limits, field="payload_json"),
+        event.run_id,
+        0,
+        event.schema_version,
+        event.trace_id,
+        event.span_id,
+        event.parent_span_id,
+        event.event_type,
+        event.entity_type,
+        event.entity_id,
+        event.caused_by,
+        event.source,
+        event.occurred_at_ms,
+        event.idempotency_key,
+    )
+
+
+def check_trace(trace_id: str, span_id: str, parent_span_id: str) -> None:
+    for field, text, width in (
+        ("trace_id", trace_id, 32),
+        ("span_id", span_id, 16),
+        ("parent_span_id", parent_span_id, 16),
+    ):
+        if text and not (len(text) == width and set(text) <= set("0123456789abcdef")):
+            raise InvalidArgument(f"must be {width} lower-case hexadecimal digits", field=field)
+
+
+class RecordEvents:
+    """Append events, all or none. A key that was used before answers with the first one's ids."""
+
+    __slots__ = ("_drafts", "_tokens", "weight")
+
+    def __init__(
+        self, events: Sequence[NewEvent], event_ids: Iterable[str], limits: Limits
+    ) -> None:
+        if len(events) > limits.request_events:
+            raise TooLarge(f"{len(events)} events, the limit is {limits.request_events}")
+        self._drafts: list[Draft] = []
+        self._tokens: dict[str, int] = {}
+        self.weight = ENVELOPE_BYTES * len(events)
+        for index, (event, event_id) in enumerate(zip(events, event_ids, strict=False)):
+            try:
+                draft = draft_event(event, event_id, limits)
+                if event.run_id:
+                    self._note_token(event)
+            except InvalidArgument as fault:
+                fault.args = (f"events[{index}].{fault}",)
+                raise
+            self.weight += len(draft.payload_json)
+            self._drafts.append(draft)
+        if self.weight > limits.request_bytes + ENVELOPE_BYTES * len(events):
+            raise TooLarge(f"the request is over {limits.request_bytes} bytes")
+
+    def _note_token(self, event: NewEvent) -> None:
+        if self._tokens.setdefault(event.run_id, event.fencing_token) != event.fencing_token:
+            raise InvalidArgument("one request names two tokens for one run", field="fencing_token")
+
+    def needs(self) -> Iterable[Need]:
+        for draft in self._drafts:
+            if draft.idempotency_key:
+                yield Need(KNOWN, draft.idempotency_key)
+        for run_id in self._tokens:
+            yield Need(RUNS, run_id)
+
+    def decide(self, state: State) -> Decision[list[Recorded]]:
+        found = {run_id: fenced_run(state, run_id, t) for run_id, t in self._tokens.items()}
+        runs = dict(found)
+        entries: list[Draft] = []
+        results: list[Known | int] = []  # a key used before, or the index of the new entry
+        mine: dict[str, int] = {}
+        for draft in self._drafts:
+            key = draft.idempotency_key
+            if key:
+                known = state.get(KNOWN, key) or mine.get(key)
+                if known is not None:
+                    results.append(known)
+                    continue
+                mine[key] = len(entries)
+            results.append(len(entries))
+            entries.append(_numbered(draft, runs) if draft.run_id else draft)
+        changes: list[Change] = [save(RUNS, r) for r in runs.values() if r is not found[r.run_id]]
+
+        def reply(place: Place) -> list[Recorded]:
+            seen: set[int] = set()
+            return [_recorded(result, place.global_seq, entries, seen) for result in results]
+
+        return Decision(reply, entries, changes)
+
+
+def _numbered(draft: Draft, runs: dict[str, Run]) -> Draft:
+    run = runs[draft.run_id]
+    runs[draft.run_id] = run._replace(seq_cursor=run.seq_cursor + 1)
+    return draft._replace(seq=run.seq_cursor + 1)
+
+
+def _recorded(result: Known | int, first: int, entries: list[Draft], seen: set[int]) -> Recorded:
+    if isinstance(result, Known):
+        return Recorded(result.event_id, result.global_seq, result.seq, True)
+    again = result in seen
+    seen.add(result)
+    draft = entries[result]
+    return Recorded(draft.event_id, first + result, draft.seq, again)

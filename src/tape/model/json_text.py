@@ -1,0 +1,80 @@
+"""JSON text as it comes from outside: valid, of bounded size and depth, and free of surprises."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from tape.config import Limits
+from tape.errors import InvalidArgument, TooLarge
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def check_json(text: str, limits: Limits, *, field: str) -> str:
+    """`text` if it is one JSON value within the limits; an empty text counts as null."""
+    if not text:
+        return "null"
+    _check_size(len(text) if text.isascii() else utf8_length(text, field), limits, field)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidArgument(
+            f"not valid JSON: {error.msg}", field=field, position=error.pos
+        ) from None
+    if text.count("[") + text.count("{") > limits.json_depth:
+        _check_depth(value, limits, field)
+    return text
+
+
+def to_json(value: Any, limits: Limits, *, field: str) -> str:
+    """A Python value as JSON text. NaN and infinities are refused, not turned into null."""
+    try:
+        encoded = orjson.dumps(value)
+    except TypeError as error:
+        raise InvalidArgument(f"cannot be written as JSON: {error}", field=field) from None
+    _check_size(len(encoded), limits, field)
+    if b"null" in encoded:
+        _refuse_non_finite(value, field)
+    if encoded.count(b"[") + encoded.count(b"{") > limits.json_depth:
+        _check_depth(value, limits, field)
+    return encoded.decode()
+
+
+def utf8_length(text: str, field: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            "a lone surrogate is not text", field=field, position=error.start
+        ) from None
+
+
+def _check_size(size: int, limits: Limits, field: str) -> None:
+    if size > limits.payload_bytes:
+        raise TooLarge(f"{size} bytes, the limit is {limits.payload_bytes}", field=field)
+
+
+def _check_depth(value: Any, limits: Limits, field: str) -> None:
+    level = [value]
+    for _ in range(limits.json_depth):
+        level = [c for node in level for c in _children(node) if isinstance(c, _CONTAINERS)]
+        if not level:
+            return
+    raise TooLarge(f"nested deeper than {limits.json_depth} levels", field=field)
+
+
+def _refuse_non_finite(value: Any, field: str) -> None:
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, float) and not math.isfinite(node):
+            raise InvalidArgument(f"{node} has no JSON form", field=field)
+        pending.extend(_children(node))
+
+
+def _children(node: Any) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list | tuple) else ()

@@ -1,0 +1,16 @@
+"""Names, ids and keys that a caller chose: bounded, and without NUL."""
+
+from tape.config import Limits
+from tape.errors import InvalidArgument, TooLarge
+from tape.model.json_text import utf8_length
+
+
+def check_name(text: str, limits: Limits, *, field: str, required: bool = False) -> str:
+    if required and not text:
+        raise InvalidArgument("must not be empty", field=field)
+    if "\0" in text:
+        raise InvalidArgument("NUL is not allowed", field=field, position=text.index("\0"))
+    size = len(text) if text.isascii() else utf8_length(text, field)
+    if size > limits.name_bytes:
+        raise TooLarge(f"{size} bytes, the limit is {limits.name_bytes}", field=field)
+    return text

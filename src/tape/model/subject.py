@@ -1,0 +1,138 @@
+"""The subject grammar: `/tape/<kind>/<verb>/<dim>…`, and the patterns that select subjects.
+
+A segment is percent-encoded so that no key a user chose can break the grammar: only letters,
+digits and `-._~` stand for themselves. An empty dimension is written `_`, and so a dimension that
+is literally `_` is written `%5F`; there is never an empty segment. In a pattern `*` stands for
+exactly one segment and a final `**` for zero or more.
+"""
+
+import re
+from typing import NamedTuple
+from urllib.parse import quote
+
+from tape.errors import InvalidArgument, TooLarge
+
+ROOT = "/tape/"
+EVERYTHING = "/**"
+MAX_SUBJECT_BYTES = 2048
+
+_PLAIN = re.compile(r"[A-Za-z0-9.~-][A-Za-z0-9._~-]*|_[A-Za-z0-9._~-]+").fullmatch
+_WORD = re.compile(r"[a-z][a-z0-9_]*").fullmatch
+_SEGMENT = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+").fullmatch
+_FAULT = re.compile(r"[^A-Za-z0-9._~%-]|%(?![0-9A-F]{2})").search
+
+
+def encode_segment(text: str) -> str:
+    """The one spelling of a dimension, whatever characters it holds."""
+    if _PLAIN(text):
+        return text
+    if not text:
+        return "_"
+    return "%5F" if text == "_" else quote(text, safe="")
+
+
+def build_subject(kind: str, verb: str, *dimensions: str) -> str:
+    if not _WORD(kind) or not _WORD(verb):
+        raise InvalidArgument(f"kind and verb are lower-case words, not {kind!r}/{verb!r}")
+    subject = "/".join((ROOT + kind, verb, *map(encode_segment, dimensions)))
+    if len(subject) > MAX_SUBJECT_BYTES:
+        raise TooLarge(
+            f"the subject has {len(subject)} bytes, the limit is {MAX_SUBJECT_BYTES}",
+            field="subject",
+        )
+    return subject
+
+
+def parse_subject(text: str, *, field: str = "subject") -> tuple[str, ...]:
+    """The segments after `/tape`, or a refusal that says where the fault is."""
+    _require_root(text, field)
+    segments = text[len(ROOT) :].split("/")
+    at = len(ROOT)
+    for index, segment in enumerate(segments):
+        _check_segment(segment, index, at, field)
+        at += len(segment) + 1
+    if len(segments) < 2:
+        raise InvalidArgument("a subject needs a kind and a verb", field=field, position=len(text))
+    return tuple(segments)
+
+
+class Pattern(NamedTuple):
+    """A parsed pattern. `prefix` is what every subject it matches starts with."""
+
+    text: str
+    segments: tuple[str, ...]
+    deep: bool
+    prefix: str
+    expression: re.Pattern[str]
+
+    @property
+    def everything(self) -> bool:
+        return self.deep and not self.segments
+
+    @property
+    def exact(self) -> bool:
+        return not self.deep and "*" not in self.segments
+
+    def matches(self, subject: str) -> bool:
+        return self.expression.fullmatch(subject) is not None
+
+
+def parse_pattern(text: str, *, field: str = "subject_pattern") -> Pattern:
+    if text == EVERYTHING:
+        return _compile(text, (), deep=True)
+    _require_root(text, field)
+    segments = text[len(ROOT) :].split("/")
+    at = len(ROOT)
+    for index, segment in enumerate(segments):
+        if segment == "**" and index < len(segments) - 1:
+            raise InvalidArgument("** may only be the last segment", field=field, position=at)
+        if segment not in ("*", "**"):
+            _check_segment(segment, index, at, field)
+        at += len(segment) + 1
+    deep = segments[-1] == "**"
+    if deep:
+        segments.pop()
+    return _compile(text, ("tape", *segments), deep=deep)
+
+
+def _compile(text: str, segments: tuple[str, ...], *, deep: bool) -> Pattern:
+    source = "".join("/[^/]+" if s == "*" else "/" + re.escape(s) for s in segments)
+    literal = segments[: segments.index("*")] if "*" in segments else segments
+    prefix = "".join("/" + s for s in literal)
+    if "*" in segments:
+        prefix += "/"
+    tail = "(?:/.*)?" if deep else ""
+    return Pattern(text, segments, deep, prefix, re.compile(source + tail))
+
+
+def _require_root(text: str, field: str) -> None:
+    if len(text) > MAX_SUBJECT_BYTES:
+        raise TooLarge(f"more than {MAX_SUBJECT_BYTES} bytes", field=field)
+    if not text.startswith(ROOT):
+        fault = next((i for i, c in enumerate(ROOT) if text[i : i + 1] != c), 0)
+        raise InvalidArgument(f"must start with {ROOT!r}", field=field, position=fault)
+
+
+def _check_segment(segment: str, index: int, at: int, field: str) -> None:
+    if not segment:
+        raise InvalidArgument(
+            "empty segment; an empty dimension is written _", field=field, position=at
+        )
+    if index < 2 and not _WORD(segment):
+        what = ("kind", "verb")[index]
+        raise InvalidArgument(
+            f"the {what} {segment!r} is not a lower-case word", field=field, position=at
+        )
+    if not _SEGMENT(segment):
+        fault = _FAULT(segment)
+        start = fault.start() if fault else 0
+        character = segment[start]
+        raise InvalidArgument(_advice(character), field=field, position=at + start)
+
+
+def _advice(character: str) -> str:
+    if character == "%":
+        return "% must be followed by two upper-case hexadecimal digits"
+    if character == "*":
+        return "* stands alone in its segment; a literal one is written %2A"
+    return f"{character!r} must be written {quote(character, safe='')}"

@@ -1,0 +1,71 @@
+"""The canonical subject of everything Tape writes down, one function per row of the table."""
+
+from tape.model.subject import build_subject
+
+
+def run_status(status: str, app: str, user: str, session: str, run_id: str) -> str:
+    return build_subject("run", status, app, user, session, run_id)
+
+
+def decision_recorded(run_id: str, decision_index: int) -> str:
+    return build_subject("decision", "recorded", run_id, str(decision_index))
+
+
+def effect(verb: str, tool: str, run_id: str) -> str:
+    """`verb` is pending, confirmed, failed, unknown or reconciled."""
+    return build_subject("effect", verb, tool, run_id)
+
+
+def obligation(verb: str, kind: str, run_id: str) -> str:
+    """`verb` is registered, or the status the obligation was resolved to."""
+    return build_subject("obligation", verb, kind, run_id)
+
+
+def gate_waiting(gate: str, run_id: str) -> str:
+    return build_subject("gate", "waiting", gate, run_id)
+
+
+def gate_released(gate: str, run_id: str) -> str:
+    return build_subject("gate", "released", gate, run_id)
+
+
+def value_changed(namespace: str, key: str) -> str:
+    return build_subject("value", "changed", namespace, key)
+
+
+def value_deleted(namespace: str, key: str) -> str:
+    return build_subject("value", "deleted", namespace, key)
+
+
+def session(verb: str, app: str, user: str, session_id: str) -> str:
+    """`verb` is created or deleted; an appended event has a subject of its own."""
+    return build_subject("session", verb, app, user, session_id)
+
+
+def session_event_appended(app: str, user: str, session_id: str) -> str:
+    return build_subject("event", "appended", app, user, session_id)
+
+
+def event_recorded(event_type: str, entity_type: str, entity_id: str) -> str:
+    return build_subject("event", "recorded", event_type, entity_type, entity_id)
+
+
+def task_dead_lettered(reaction_id: str, task_id: str) -> str:
+    return build_subject("task", "dead_lettered", reaction_id, task_id)
+
+
+def drainer_halted(drainer: str) -> str:
+    return build_subject("drainer", "halted", drainer)
+
+
+def drainer_resumed(drainer: str) -> str:
+    return build_subject("drainer", "resumed", drainer)
+
+
+def subscription(verb: str, name: str) -> str:
+    """Lifecycle, message and circuit events of a declared subscription."""
+    return build_subject("subscription", verb, name)
+
+
+def timer_fired(kind: str, run_id: str) -> str:
+    return build_subject("timer", "fired", kind, run_id)

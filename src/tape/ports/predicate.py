@@ -1,0 +1,35 @@
+"""A predicate as those who apply it see it; `tape.predicates` makes them."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+Dialect = Literal["sqlite", "postgres"]
+
+
+class SqlCondition(Protocol):
+    """A predicate in SQL: TRUE, FALSE, or NULL for an error."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def params(self) -> tuple[object, ...]: ...
+
+    def renumbered(self, start: int) -> "SqlCondition":
+        """The same with its `$n` counted from `start`."""
+
+
+class Predicate(Protocol):
+    @property
+    def always_true(self) -> bool: ...
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the envelope that it reads."""
+
+    @property
+    def evaluate(self) -> Callable[[Mapping[str, object]], bool]:
+        """Whether it holds for an envelope; raises PredicateError where it has no result."""
+
+    def sql_prefilter(self, dialect: Dialect) -> SqlCondition | None:
+        """As far as a store can decide it: FALSE only where it is certainly false."""

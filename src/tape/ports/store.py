@@ -1,0 +1,97 @@
+"""The store: the journal and the rows beside it, in one database.
+
+The contract is executable: `tape.testing.conformance` runs over every store. In words:
+
+* `commit` is the only write. It runs alone: across all processes on one database, no other commit
+  happens between its load and its end. Whoever can see an entry can see every committed entry
+  with a lower `global_seq`, so a cursor is one integer.
+* When `commit` returns, what it wrote is durable. When it raises, nothing of it was written; a
+  commit whose outcome a broken connection hid is looked up before it answers.
+* Driver errors never leave a store: they arrive as StoreUnavailable (try again), StoreFull,
+  StoreFailed (this write was refused) or StoreMismatch.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from tape.model.entry import Entry
+from tape.model.move import Need, Place, State
+from tape.model.session import SessionKey, SessionWithEvents
+from tape.model.value import Value
+from tape.ports.predicate import Predicate
+
+Decide = Callable[[State], None]
+"""Fills `state.entries` and `state.changes`; pure, and called at most once per `commit`."""
+
+
+class ReadEntries(NamedTuple):
+    """Entries with `after < global_seq <= upto`, in order, at most `limit` and `max_bytes`.
+
+    The filters are ANDed; an empty one lets everything through. `prefix` and `predicate` may let
+    more through than the caller wants: it checks again.
+    """
+
+    after: int
+    upto: int
+    limit: int
+    max_bytes: int
+    prefix: str = ""
+    kind: str = ""
+    run_id: str = ""
+    from_ts_ms: int = 0
+    predicate: Predicate | None = None
+
+
+class EntryRange(NamedTuple):
+    """What was read. Up to `through` nothing that passes the filters is left out."""
+
+    entries: list[Entry]
+    through: int
+
+
+class JournalInfo(NamedTuple):
+    """What a store says of itself."""
+
+    store: str
+    first_global_seq: int
+    head_global_seq: int
+    migration: int
+
+
+class Store(Protocol):
+    @property
+    def head(self) -> int:
+        """The highest `global_seq` this process knows to be committed."""
+
+    async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
+        """Load what is needed, decide, write, and make it durable, alone.
+
+        The place is that of the first entry.
+        """
+
+    async def await_beyond(self, global_seq: int) -> int:
+        """Wait until `head` is greater; the head. Hears of other processes' commits too."""
+
+    async def read_entries(self, query: ReadEntries) -> EntryRange: ...
+
+    async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]: ...
+
+    async def read_value_history(
+        self, subjects: Sequence[str], after: int, limit: int
+    ) -> list[Entry]:
+        """Entries of kind `value` with one of these subjects, in order."""
+
+    async def get_value(self, namespace: str, key: str) -> Value | None: ...
+
+    async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
+        """Live values by key, after `after_key`."""
+
+    async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
+        """The session with its newest events, oldest of them first; at most `max_events`."""
+
+    async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
+        """Sessions without their events, newest change first."""
+
+    async def info(self) -> JournalInfo: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The databases a journal can live in, behind `ports.store`."""

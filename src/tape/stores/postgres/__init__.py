@@ -1,0 +1,1 @@
+"""Postgres: any number of servers on one journal."""

@@ -1,0 +1,143 @@
+"""Sessions on Postgres, and its errors in our words.
+
+The writer's session carries time-outs that the database itself enforces, so a process that hangs
+while it holds the turn is cut off within seconds and the others go on.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from tape.config import PostgresSettings
+from tape.errors import StoreFailed, StoreFull, StoreMismatch, StoreUnavailable, TapeError
+
+OLDEST_SERVER = 14
+_HAS_TRANSACTION_TIMEOUT = 17
+
+_AWAY = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.QueryCanceledError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InternalClientError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+_NOT_OURS = (
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedFunctionError,
+)
+_TRANSACTION_TIMEOUT = "25P04"
+
+
+class Backend(NamedTuple):
+    """A server process, told apart from a later one with the same number."""
+
+    pid: int
+    started: str
+
+
+def address(url: str) -> str:
+    """The URL without user and password, for messages."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+
+
+async def connect_reader(url: str, settings: PostgresSettings) -> asyncpg.Connection:
+    return await asyncpg.connect(
+        url,
+        timeout=settings.connect_s,
+        command_timeout=2 * settings.transaction_s,
+        server_settings={"application_name": "tape", "jit": "off"},
+    )
+
+
+async def connect_writer(
+    url: str, settings: PostgresSettings
+) -> tuple[asyncpg.Connection, Backend]:
+    """A session that acknowledges only what is durable, and that cannot hold its turn for long."""
+    connection = await asyncpg.connect(
+        url,
+        timeout=settings.connect_s,
+        command_timeout=settings.transaction_s + settings.idle_in_transaction_s,
+        server_settings={
+            "application_name": "tape writer",
+            "synchronous_commit": "on",
+            "jit": "off",
+            "idle_in_transaction_session_timeout": _milliseconds(settings.idle_in_transaction_s),
+            "lock_timeout": _milliseconds(settings.transaction_s),
+        },
+    )
+    if connection.get_server_version().major >= _HAS_TRANSACTION_TIMEOUT:
+        limit = _milliseconds(settings.transaction_s)
+        await connection.execute(f"SET transaction_timeout = {limit}")
+    row = await connection.fetchrow(
+        "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    )
+    assert row is not None  # noqa: S101 - a session always sees itself
+    return connection, Backend(*row)
+
+
+async def end_backend(connection: asyncpg.Connection, backend: Backend, wait_s: float) -> bool:
+    """End a session of ours that may still be at work; True once it is gone."""
+    gone = await connection.fetchval(
+        "SELECT bool_and(pg_terminate_backend(pid, $3)) FROM pg_stat_activity "
+        "WHERE pid = $1 AND backend_start::text = $2",
+        backend.pid,
+        backend.started,
+        int(wait_s * 1000),
+    )
+    return gone is not False
+
+
+async def abandon(connection: asyncpg.Connection) -> None:
+    """Drop a connection without waiting for the other side."""
+    connection.terminate()
+    await asyncio.sleep(0)
+
+
+@contextlib.contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Driver errors become ours here and nowhere else."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise _translate(error, url) from error
+    except UnicodeEncodeError as error:
+        raise StoreFailed(f"Postgres cannot hold this text: {error}") from error
+
+
+def _translate(error: Exception, url: str) -> TapeError:
+    where = address(url)
+    if isinstance(error, asyncpg.DataError) or (
+        # A value asyncpg cannot encode is an InterfaceError of its own making.
+        isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+    ):
+        return StoreFailed(f"Postgres refused a value: {error}")
+    if isinstance(error, asyncpg.DiskFullError):
+        return StoreFull(f"Postgres at {where}: the disk is full; nothing was written")
+    if isinstance(error, _NOT_OURS):
+        return StoreMismatch(f"Postgres at {where}: {error}")
+    if isinstance(error, _AWAY) or getattr(error, "sqlstate", "") == _TRANSACTION_TIMEOUT:
+        reason = str(error) or type(error).__name__
+        return StoreUnavailable(f"Postgres at {where} is away: {reason}")
+    return StoreFailed(f"Postgres refused the write: {error}")
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(int(seconds * 1000))

@@ -1,0 +1,209 @@
+"""The journal in Postgres. `turn` writes, a small pool reads, one session listens.
+
+A wake-up carries the head it announces, on a channel named after this journal's own table, so two
+journals in one database never move each other's cursors. Listening may fail at any time; a slow
+poll beside it means a lost notification costs a second, never an entry.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from tape.config import PostgresSettings
+from tape.errors import StoreMismatch, StoreUnavailable
+from tape.model.entry import Entry
+from tape.model.move import Need, Place
+from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
+from tape.model.value import Value
+from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
+from tape.stores.head import Head
+from tape.stores.postgres.connection import connect_reader, translated
+from tape.stores.postgres.migrate import applied_migrations, migrate
+from tape.stores.postgres.turn import SQL, Turns
+from tape.stores.rows import group_needs, prefix_range
+from tape.stores.statements import PREDICATE
+
+T = TypeVar("T")
+
+log = logging.getLogger("tape.postgres")
+LIST_LIMIT = 10_000
+_PAYLOAD = Entry._fields.index("payload_json")
+FIRST_PREDICATE_PARAMETER = 10
+
+
+class PostgresStore:
+    def __init__(self, url: str, settings: PostgresSettings) -> None:
+        self._url = url
+        self._settings = settings
+        self._head = Head()
+        self._turns = Turns(url, settings)
+        self._idle: list[asyncpg.Connection] = []
+        self._readers = asyncio.Semaphore(settings.readers)
+        self._listen: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, url: str, settings: PostgresSettings, *, migrating: bool = True
+    ) -> "PostgresStore":
+        store = cls(url, settings)
+        await store._first_contact(migrating=migrating)
+        store._listen = asyncio.create_task(store._keep_listening(), name="tape-postgres-listen")
+        return store
+
+    @property
+    def head(self) -> int:
+        return self._head.global_seq
+
+    async def await_beyond(self, global_seq: int) -> int:
+        return await self._head.beyond(global_seq)
+
+    async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
+        place, last = await self._turns.commit(group_needs(needs), decide, self._head.global_seq)
+        self._head.advance(last)
+        return place
+
+    async def read_entries(self, query: ReadEntries) -> EntryRange:
+        statement, extra = SQL["read_entries"], tuple[object, ...]()
+        condition = query.predicate.sql_prefilter("postgres") if query.predicate else None
+        if condition is not None:
+            condition = condition.renumbered(FIRST_PREDICATE_PARAMETER)
+            statement = statement.replace(PREDICATE, f"({condition.text}) IS NOT FALSE")
+            extra = condition.params
+        low, high = prefix_range(query.prefix)
+        rows = await self._fetch(
+            statement, query.after, query.upto, query.limit, query.max_bytes, low, high,
+            query.kind, query.run_id, query.from_ts_ms, *extra,
+        )  # fmt: skip
+        found = [Entry(*row) for row in rows if row[_PAYLOAD] is not None]
+        if len(rows) < query.limit and len(found) == len(rows):
+            return EntryRange(found, query.upto)
+        return EntryRange(found, found[-1].global_seq)
+
+    async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]:
+        return await self._rows(Entry, "read_run", run_id, after_seq, limit)
+
+    async def read_value_history(
+        self, subjects: Sequence[str], after: int, limit: int
+    ) -> list[Entry]:
+        return await self._rows(Entry, "read_value_history", list(subjects), after, limit)
+
+    async def get_value(self, namespace: str, key: str) -> Value | None:
+        found = await self._rows(Value, "get_value", namespace, key)
+        return found[0] if found else None
+
+    async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
+        return await self._rows(Value, "list_values", namespace, after_key, limit)
+
+    async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
+        async def read(connection: asyncpg.Connection) -> SessionWithEvents | None:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                row = await connection.fetchrow(SQL["get_session"], *key)
+                if row is None:
+                    return None
+                newest = await connection.fetch(SQL["read_session_events"], *key, max_events)
+            events = [StoredEvent(*event).event for event in reversed(newest)]
+            return SessionWithEvents(Session(*row), events)
+
+        return await self._reading(read)
+
+    async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
+        found = await self._rows(Session, "list_sessions", app_name, user_id, LIST_LIMIT)
+        return [SessionWithEvents(session, []) for session in found]
+
+    async def info(self) -> JournalInfo:
+        async def read(connection: asyncpg.Connection) -> JournalInfo:
+            applied = await applied_migrations(connection)
+            tail = await connection.fetchval(SQL["read_tail"])
+            head = await connection.fetchval(SQL["read_head"])
+            return JournalInfo("postgres", tail, head, max((m.number for m in applied), default=0))
+
+        return await self._reading(read)
+
+    async def close(self) -> None:
+        if self._listen is not None:
+            self._listen.cancel()
+            await asyncio.gather(self._listen, return_exceptions=True)
+        with contextlib.suppress(OSError, asyncpg.InterfaceError, TimeoutError):
+            await self._turns.close()
+        for connection in self._idle:
+            connection.terminate()
+
+    async def _rows(self, make: Callable[..., T], name: str, *params: object) -> list[T]:
+        return [make(*row) for row in await self._fetch(SQL[name], *params)]
+
+    async def _fetch(self, statement: str, *params: object) -> list[Any]:
+        return await self._reading(lambda connection: connection.fetch(statement, *params))
+
+    async def _reading(self, read: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """Run a read; a connection that died while it lay idle is replaced without a word."""
+        async with self._readers:
+            while self._idle:
+                connection = self._idle.pop()
+                try:
+                    return await self._read_on(connection, read)
+                except StoreUnavailable:
+                    continue
+            with translated(self._url):
+                connection = await connect_reader(self._url, self._settings)
+            return await self._read_on(connection, read)
+
+    async def _read_on(
+        self, connection: asyncpg.Connection, read: Callable[[asyncpg.Connection], Awaitable[T]]
+    ) -> T:
+        try:
+            with translated(self._url):
+                result = await read(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._idle.append(connection)
+        return result
+
+    async def _first_contact(self, *, migrating: bool) -> None:
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._settings.connect_s
+        while True:
+            try:
+                with translated(self._url):
+                    connection = await connect_reader(self._url, self._settings)
+                    try:
+                        if migrating:
+                            await migrate(connection)
+                        self._head.advance(await connection.fetchval(SQL["read_head"]))
+                    finally:
+                        await connection.close()
+            except StoreUnavailable:
+                if loop.time() > give_up:
+                    raise
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+    async def _keep_listening(self) -> None:
+        while True:
+            try:
+                async with self._listening() as connection:
+                    while True:
+                        self._head.advance(await connection.fetchval(SQL["read_head"]))
+                        await asyncio.sleep(self._settings.poll_s)
+            except (StoreUnavailable, StoreMismatch) as error:
+                log.warning("not listening for now: %s", error)
+                await asyncio.sleep(self._settings.poll_s)
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[asyncpg.Connection]:
+        with translated(self._url):
+            connection = await connect_reader(self._url, self._settings)
+            try:
+                number = await connection.fetchval("SELECT 'tape_journal'::regclass::oid::text")
+                await connection.add_listener(f"tape_journal_{number}", self._heard)
+                yield connection
+            finally:
+                connection.terminate()
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        self._head.advance(int(str(payload)))

@@ -1,0 +1,158 @@
+"""The writer's side of Postgres: one turn at a time, over one session of its own.
+
+A batch that needs no rows is one statement in one round trip (tape_append takes the lock, draws,
+writes, notifies and commits). Any other is BEGIN, take the turn, one load per table, decide, one
+write per table, COMMIT.
+
+If the connection breaks after a commit may have been sent, nobody knows yet whether it happened.
+Then a new session first ends the old one, so that nothing of it can happen later; takes the turn,
+so that nothing of anyone is under way; and looks for the batch's first entry by its id.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from tape.config import PostgresSettings
+from tape.errors import OutcomeUnknown, StoreUnavailable, TapeError
+from tape.model.entry import Draft
+from tape.model.move import Place, State, Table
+from tape.ports.store import Decide
+from tape.stores.postgres.connection import Backend, connect_writer, end_backend, translated
+from tape.stores.rows import changed_rows
+from tape.stores.statements import load_statements
+
+SQL = load_statements("tape.stores.postgres")
+Keys = dict[Table[Any, Any], list[tuple[Any, ...]]]
+
+
+class Turns:
+    def __init__(self, url: str, settings: PostgresSettings) -> None:
+        self._url = url
+        self._settings = settings
+        self._connection: asyncpg.Connection | None = None
+        self._backend = Backend(0, "")
+
+    async def commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, int]:
+        """Write one batch; its place and the new head. `head` is the highest known before."""
+        connection = await self._connected()
+        state = State()
+        sent = False
+
+        def sending() -> None:
+            nonlocal sent
+            sent = True
+
+        try:
+            with translated(self._url):
+                if keys:
+                    place = await _considered(connection, keys, decide, state, sending)
+                else:
+                    place = await _blind(connection, decide, state, sending)
+        except StoreUnavailable as error:
+            self._drop()
+            if not sent:
+                raise
+            place = await self._find(state.entries, head, error)
+        except TapeError:
+            await self._roll_back()
+            raise
+        except BaseException:
+            self._drop()
+            raise
+        return place, place.global_seq + len(state.entries) - 1
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close(timeout=self._settings.connect_s)
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            with translated(self._url):
+                self._connection, self._backend = await connect_writer(self._url, self._settings)
+        return self._connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _roll_back(self) -> None:
+        connection = self._connection
+        if connection is None or not connection.is_in_transaction():
+            return
+        try:
+            with translated(self._url):
+                await connection.execute("ROLLBACK")
+        except StoreUnavailable:
+            self._drop()
+
+    async def _find(self, entries: list[Draft], head: int, cause: StoreUnavailable) -> Place:
+        """Where a batch is whose commit was cut off; StoreUnavailable if it was not written."""
+        lost = self._backend
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._settings.resolve_s
+        while loop.time() < give_up:
+            try:
+                connection = await self._connected()
+                with translated(self._url):
+                    found = await _look(connection, lost, entries, head)
+            except StoreUnavailable:
+                self._drop()
+                await asyncio.sleep(0.2)
+                continue
+            if found is None:
+                raise cause
+            return found
+        raise OutcomeUnknown(
+            f"{cause}; it did not come back within {self._settings.resolve_s:g} s, so whether the "
+            "batch was written is unknown: retry with the same idempotency key, or look first"
+        )
+
+
+async def _blind(
+    connection: asyncpg.Connection, decide: Decide, state: State, sending: Callable[[], None]
+) -> Place:
+    decide(state)
+    if not state.entries:
+        return Place(1, 0)
+    sending()
+    (row,) = await connection.fetch(SQL["append_entries"], None, *zip(*state.entries, strict=True))
+    return Place(*row)
+
+
+async def _considered(
+    connection: asyncpg.Connection,
+    keys: Keys,
+    decide: Decide,
+    state: State,
+    sending: Callable[[], None],
+) -> Place:
+    await connection.execute("BEGIN")
+    ((head, state.now_ms),) = await connection.fetch(SQL["take_turn"])
+    state.next_global_seq = head + 1
+    for table, wanted in keys.items():
+        found = await connection.fetch(SQL[f"load_{table.name}"], *zip(*wanted, strict=True))
+        state.put_loaded(table, [table.row(*row) for row in found])
+    decide(state)
+    for verb, table, rows in changed_rows(state):
+        await connection.execute(SQL[f"{verb}_{table.name}"], *zip(*rows, strict=True))
+    if state.entries:
+        columns = zip(*state.entries, strict=True)
+        await connection.fetchrow(SQL["append_entries"], state.now_ms, *columns)
+        sending()
+    await connection.execute("COMMIT")
+    return Place(head + 1, state.now_ms)
+
+
+async def _look(
+    connection: asyncpg.Connection, lost: Backend, entries: list[Draft], head: int
+) -> Place | None:
+    if not await end_backend(connection, lost, 1.0):
+        raise StoreUnavailable("the session that was cut off is still at work")
+    async with connection.transaction():
+        await connection.fetchrow(SQL["take_turn"])
+        row = await connection.fetchrow(SQL["find_committed"], head, entries[0].event_id)
+    return Place(*row) if row else None

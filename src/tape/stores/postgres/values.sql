@@ -1,0 +1,35 @@
+-- Values: versioned, with a tombstone where one was deleted.
+
+-- name: load_values
+-- Rows by key, for a batch to decide on.
+SELECT
+  namespace, key, value_json, version, ts_ms, writer, deleted
+FROM tape_values
+JOIN unnest($1::text[], $2::text[]) AS wanted (namespace, key) USING (namespace, key);
+
+-- name: save_values
+-- Write rows, new or changed.
+INSERT INTO tape_values (
+  namespace, key, value_json, version, ts_ms, writer, deleted)
+SELECT * FROM unnest(
+  $1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::boolean[])
+ON CONFLICT (namespace, key) DO UPDATE SET
+  value_json = excluded.value_json,
+  version = excluded.version,
+  ts_ms = excluded.ts_ms,
+  writer = excluded.writer,
+  deleted = excluded.deleted;
+
+-- name: get_value
+-- One value, deleted or not.
+SELECT namespace, key, value_json, version, ts_ms, writer, deleted
+FROM tape_values
+WHERE namespace = $1 AND key = $2;
+
+-- name: list_values
+-- The live values of a namespace by key.
+SELECT namespace, key, value_json, version, ts_ms, writer, deleted
+FROM tape_values
+WHERE namespace = $1 AND key > $2 AND NOT deleted
+ORDER BY key
+LIMIT $3;

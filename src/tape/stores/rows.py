@@ -1,0 +1,39 @@
+"""What both stores need to turn moves' needs and changes into statements."""
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+
+from tape.model.move import KNOWN, Need, State, Table
+from tape.model.run import RUNS
+from tape.model.session import SESSION_EVENTS, SESSIONS
+from tape.model.value import VALUES
+
+# The order in which tables are written: a row before the rows that refer to it.
+TABLES: tuple[Table[Any, Any], ...] = (KNOWN, RUNS, VALUES, SESSIONS, SESSION_EVENTS)
+
+
+def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, ...]]]:
+    """The distinct keys wanted of each table, each key as a tuple."""
+    keys: dict[Table[Any, Any], dict[tuple[Any, ...], None]] = {}
+    for table, key in needs:
+        keys.setdefault(table, {})[as_tuple(key)] = None
+    return {table: list(wanted) for table, wanted in keys.items()}
+
+
+def changed_rows(state: State) -> Iterator[tuple[str, Table[Any, Any], list[tuple[Any, ...]]]]:
+    """Deletions and then saves, per table: the verb, the table and its keys or rows."""
+    for table in TABLES:
+        if gone := state.deletions.get(table):
+            yield "delete", table, [as_tuple(key) for key in gone]
+    for table in TABLES:
+        if rows := state.saves.get(table):
+            yield "save", table, list(rows.values())
+
+
+def as_tuple(key: Hashable) -> tuple[Any, ...]:
+    return tuple(key) if isinstance(key, tuple) else (key,)
+
+
+def prefix_range(prefix: str) -> tuple[str, str]:
+    """The half-open range of subjects that start with `prefix`, which is ASCII."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""

@@ -1,0 +1,1 @@
+"""SQLite: embedded, durable, any number of processes on one file."""

@@ -1,0 +1,88 @@
+"""Opening a SQLite file the way a journal needs it, and its errors in our words."""
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tape.errors import StoreFailed, StoreFull, StoreMismatch, StoreUnavailable, TapeError
+
+APPLICATION_ID = 0x54415045  # "TAPE", in the file's header
+STATEMENT_CACHE = 256
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_NOT_OURS = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
+def connect(path: Path, busy_s: float) -> sqlite3.Connection:
+    """A connection in WAL mode whose commits are on the disk when they return."""
+    connection = sqlite3.connect(
+        path,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENT_CACHE,
+    )
+    try:
+        with retry_while_busy(busy_s) as attempt:
+            attempt(lambda: connection.execute("PRAGMA journal_mode = WAL"))
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def retry_while_busy(busy_s: float) -> Iterator[Callable[[Callable[[], object]], None]]:
+    """SQLite does not call its busy handler for a change of journal mode, so several processes
+    that open a new file at once need this."""
+    give_up = time.monotonic() + busy_s
+
+    def attempt(action: Callable[[], object]) -> None:
+        while True:
+            try:
+                action()
+            except sqlite3.OperationalError as error:
+                if _primary(error) not in _BUSY or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    yield attempt
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Driver errors become ours here and nowhere else."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translate(error, path) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise StoreFailed(f"SQLite cannot hold this value: {error}") from error
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _translate(error: sqlite3.Error, path: Path) -> TapeError:
+    code = _primary(error)
+    if code in _BUSY:
+        return StoreUnavailable(f"{path}: another process has been writing for too long ({error})")
+    if code in _NOT_OURS:
+        return StoreMismatch(f"{path} is not a usable SQLite database: {error}")
+    match code:
+        case sqlite3.SQLITE_FULL:
+            return StoreFull(f"{path}: the disk is full; nothing was written")
+        case sqlite3.SQLITE_CANTOPEN:
+            return StoreUnavailable(
+                f"cannot open {path}: does its folder exist, may we write there?"
+            )
+        case sqlite3.SQLITE_IOERR:
+            return StoreUnavailable(f"{path}: input/output error; nothing was written ({error})")
+    return StoreFailed(f"{path}: {error}")

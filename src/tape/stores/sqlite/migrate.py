@@ -1,0 +1,57 @@
+"""Applying migrations to a SQLite file; safe when several processes start at once."""
+
+import sqlite3
+import time
+
+from tape.errors import StoreMismatch
+from tape.stores.migrations import Applied, load_migrations, pending, refuse_strays
+from tape.stores.sqlite.connection import APPLICATION_ID
+
+_RECORD = """CREATE TABLE tape_migrations (
+  number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
+  applied_at_ms INTEGER NOT NULL)"""
+
+
+def migrate(connection: sqlite3.Connection, *, with_post: bool = False) -> list[str]:
+    """Bring the file up to date; the names of what was applied."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        names = _apply(connection, with_post=with_post)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return names
+
+
+def applied_migrations(connection: sqlite3.Connection) -> list[Applied]:
+    """What is recorded, or a refusal if the file belongs to something else."""
+    tables = [
+        n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application not in (0, APPLICATION_ID) or (application == 0 and tables):
+        raise StoreMismatch(
+            "this SQLite file belongs to another application; give Tape its own file"
+        )
+    if "tape_migrations" in tables:
+        rows = connection.execute("SELECT number, name, checksum FROM tape_migrations ORDER BY 1")
+        return [Applied(*row) for row in rows]
+    refuse_strays(tables)
+    return []
+
+
+def _apply(connection: sqlite3.Connection, *, with_post: bool) -> list[str]:
+    applied = applied_migrations(connection)
+    todo = pending(load_migrations("tape.stores.sqlite"), applied, with_post=with_post)
+    if not applied:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(_RECORD)
+    for migration in todo:
+        for statement in migration.statements:
+            connection.execute(statement)
+        connection.execute(
+            "INSERT INTO tape_migrations VALUES (?, ?, ?, ?)",
+            (migration.number, migration.name, migration.checksum, time.time_ns() // 1_000_000),
+        )
+    return [migration.name for migration in todo]

@@ -1,0 +1,35 @@
+-- Values: versioned, with a tombstone where one was deleted.
+
+-- name: load_values
+-- Rows by key, for a batch to decide on.
+SELECT
+  namespace, key, value_json, version, ts_ms, writer, deleted
+FROM tape_values
+WHERE (namespace, key) IN (
+  SELECT value ->> 0, value ->> 1 FROM json_each(?));
+
+-- name: save_values
+-- Write one row, new or changed.
+INSERT INTO tape_values (
+  namespace, key, value_json, version, ts_ms, writer, deleted)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, key) DO UPDATE SET
+  value_json = excluded.value_json,
+  version = excluded.version,
+  ts_ms = excluded.ts_ms,
+  writer = excluded.writer,
+  deleted = excluded.deleted;
+
+-- name: get_value
+-- One value, deleted or not.
+SELECT namespace, key, value_json, version, ts_ms, writer, deleted
+FROM tape_values
+WHERE namespace = ? AND key = ?;
+
+-- name: list_values
+-- The live values of a namespace by key.
+SELECT namespace, key, value_json, version, ts_ms, writer, deleted
+FROM tape_values
+WHERE namespace = ? AND key > ? AND NOT deleted
+ORDER BY key
+LIMIT ?;

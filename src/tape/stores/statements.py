@@ -1,0 +1,21 @@
+"""Reads the `.sql` files: one file per noun, each statement under `-- name:` and its purpose."""
+
+import re
+from importlib.resources import files
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+PREDICATE = "/* predicate */ TRUE"
+
+
+def load_statements(package: str) -> dict[str, str]:
+    """Every named statement of a dialect's package."""
+    found: dict[str, str] = {}
+    for resource in sorted(files(package).iterdir(), key=lambda item: item.name):
+        if not resource.name.endswith(".sql"):
+            continue
+        _, *parts = _NAME.split(resource.read_text())
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
+            if name in found:
+                raise ValueError(f"{resource.name} names {name} a second time")
+            found[name] = text.strip()
+    return found

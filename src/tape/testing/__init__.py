@@ -1,0 +1,1 @@
+"""What tests of Tape, and of programs that use it, are made with."""

