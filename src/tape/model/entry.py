@@ -37,16 +37,16 @@ NO_TRACE = Trace()
 class Draft(NamedTuple):
     """An entry before the store gives it `global_seq` and `ts_ms`.
 
-    Outside any run `run_id` is empty and `seq` 0; the store keeps both as NULL, as it does an
-    empty `idempotency_key`. An `occurred_at_ms` of 0 becomes the time of recording.
+    None is what the store keeps as NULL; an entry read back has "" and 0 there. An
+    `occurred_at_ms` of 0 becomes the time of recording.
     """
 
     event_id: str
     kind: str
     subject: str
     payload_json: str
-    run_id: str = ""
-    seq: int = 0
+    run_id: str | None = None
+    seq: int | None = None
     schema_version: int = 1
     trace_id: str = ""
     span_id: str = ""
@@ -57,7 +57,7 @@ class Draft(NamedTuple):
     caused_by: str = ""
     source: str = ""
     occurred_at_ms: int = 0
-    idempotency_key: str = ""
+    idempotency_key: str | None = None
 
 
 class Entry(NamedTuple):

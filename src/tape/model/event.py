@@ -12,6 +12,7 @@ from tape.model.names import check_name
 from tape.model.run import RUNS, Run, fenced_run
 from tape.model.subjects import event_recorded
 
+_KIND = Kind.EVENT.value
 ENVELOPE_BYTES = 256  # what an entry weighs besides its payload, about
 
 
@@ -45,35 +46,45 @@ class Recorded(NamedTuple):
 
 def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     """The entry an event becomes; every fault in it is found here."""
-    check_name(event.event_type, limits, field="event_type", required=True)
-    for field in ("entity_type", "entity_id", "idempotency_key", "caused_by", "source"):
-        if text := getattr(event, field):
-            check_name(text, limits, field=field)
-    if not 0 < event.schema_version < 32768:
-        raise InvalidArgument(f"{event.schema_version} is not in 1..32767", field="schema_version")
-    if not 0 <= event.occurred_at_ms < 2**63:
+    (
+        event_type, payload_json, entity_type, entity_id, idempotency_key, caused_by, source,
+        occurred_at_ms, schema_version, run_id, _token, trace_id, span_id, parent_span_id,
+    ) = event  # fmt: skip
+    # One look at all names together decides for nearly every event.
+    names = f"{event_type}{entity_type}{entity_id}{idempotency_key}{caused_by}{source}{run_id}"
+    if not (event_type and names.isascii() and len(names) <= limits.name_bytes) or "\0" in names:
+        _check_names(event, limits)
+    if not 0 < schema_version < 32768:
+        raise InvalidArgument(f"{schema_version} is not in 1..32767", field="schema_version")
+    if not 0 <= occurred_at_ms < 2**63:
         raise InvalidArgument("must be in 0..2^63-1", field="occurred_at_ms")
-    if event.trace_id or event.span_id or event.parent_span_id:
-        check_trace(event.trace_id, event.span_id, event.parent_span_id)
+    if trace_id or span_id or parent_span_id:
+        check_trace(trace_id, span_id, parent_span_id)
     return Draft(
         event_id,
-        Kind.EVENT.value,
-        event_recorded(event.event_type, event.entity_type, event.entity_id),
-        check_json(event.payload_json, limits, field="payload_json"),
-        event.run_id,
-        0,
-        event.schema_version,
-        event.trace_id,
-        event.span_id,
-        event.parent_span_id,
-        event.event_type,
-        event.entity_type,
-        event.entity_id,
-        event.caused_by,
-        event.source,
-        event.occurred_at_ms,
-        event.idempotency_key,
+        _KIND,
+        event_recorded(event_type, entity_type, entity_id),
+        check_json(payload_json, limits, field="payload_json"),
+        run_id or None,
+        None,
+        schema_version,
+        trace_id,
+        span_id,
+        parent_span_id,
+        event_type,
+        entity_type,
+        entity_id,
+        caused_by,
+        source,
+        occurred_at_ms,
+        idempotency_key or None,
     )
+
+
+def _check_names(event: NewEvent, limits: Limits) -> None:
+    check_name(event.event_type, limits, field="event_type", required=True)
+    for field in ("entity_type", "entity_id", "idempotency_key", "caused_by", "source", "run_id"):
+        check_name(getattr(event, field), limits, field=field)
 
 
 def check_trace(trace_id: str, span_id: str, parent_span_id: str) -> None:
@@ -89,7 +100,7 @@ def check_trace(trace_id: str, span_id: str, parent_span_id: str) -> None:
 class RecordEvents:
     """Append events, all or none. A key that was used before answers with the first one's ids."""
 
-    __slots__ = ("_drafts", "_tokens", "weight")
+    __slots__ = ("_drafts", "_keyed", "_tokens", "weight")
 
     def __init__(
         self, events: Sequence[NewEvent], event_ids: Iterable[str], limits: Limits
@@ -109,6 +120,7 @@ class RecordEvents:
                 raise
             self.weight += len(draft.payload_json)
             self._drafts.append(draft)
+        self._keyed = [draft.idempotency_key for draft in self._drafts if draft.idempotency_key]
         if self.weight > limits.request_bytes + ENVELOPE_BYTES * len(events):
             raise TooLarge(f"the request is over {limits.request_bytes} bytes")
 
@@ -116,14 +128,19 @@ class RecordEvents:
         if self._tokens.setdefault(event.run_id, event.fencing_token) != event.fencing_token:
             raise InvalidArgument("one request names two tokens for one run", field="fencing_token")
 
+    def _all_new(self, place: Place) -> list[Recorded]:
+        numbered = enumerate(self._drafts, place.global_seq)
+        return [Recorded(draft[0], number, 0, False) for number, draft in numbered]
+
     def needs(self) -> Iterable[Need]:
-        for draft in self._drafts:
-            if draft.idempotency_key:
-                yield Need(KNOWN, draft.idempotency_key)
+        for key in self._keyed:
+            yield Need(KNOWN, key)
         for run_id in self._tokens:
             yield Need(RUNS, run_id)
 
     def decide(self, state: State) -> Decision[list[Recorded]]:
+        if not self._keyed and not self._tokens:
+            return Decision(self._all_new, self._drafts)
         found = {run_id: fenced_run(state, run_id, t) for run_id, t in self._tokens.items()}
         runs = dict(found)
         entries: list[Draft] = []
@@ -138,7 +155,7 @@ class RecordEvents:
                     continue
                 mine[key] = len(entries)
             results.append(len(entries))
-            entries.append(_numbered(draft, runs) if draft.run_id else draft)
+            entries.append(_numbered(draft, draft.run_id, runs) if draft.run_id else draft)
         changes: list[Change] = [save(RUNS, r) for r in runs.values() if r is not found[r.run_id]]
 
         def reply(place: Place) -> list[Recorded]:
@@ -148,9 +165,9 @@ class RecordEvents:
         return Decision(reply, entries, changes)
 
 
-def _numbered(draft: Draft, runs: dict[str, Run]) -> Draft:
-    run = runs[draft.run_id]
-    runs[draft.run_id] = run._replace(seq_cursor=run.seq_cursor + 1)
+def _numbered(draft: Draft, run_id: str, runs: dict[str, Run]) -> Draft:
+    run = runs[run_id]
+    runs[run_id] = run._replace(seq_cursor=run.seq_cursor + 1)
     return draft._replace(seq=run.seq_cursor + 1)
 
 
@@ -160,4 +177,4 @@ def _recorded(result: Known | int, first: int, entries: list[Draft], seen: set[i
     again = result in seen
     seen.add(result)
     draft = entries[result]
-    return Recorded(draft.event_id, first + result, draft.seq, again)
+    return Recorded(draft.event_id, first + result, draft.seq or 0, again)

@@ -130,7 +130,7 @@ class State:
             if draft.idempotency_key:
                 key = draft.idempotency_key
                 place = self.next_global_seq + index
-                known = Known(key, draft.event_id, place, draft.seq)
+                known = Known(key, draft.event_id, place, draft.seq or 0)
                 self._rows.setdefault(KNOWN, {})[key] = known
         self.entries += decision.entries
         return first

@@ -34,7 +34,10 @@ def encode_segment(text: str) -> str:
 def build_subject(kind: str, verb: str, *dimensions: str) -> str:
     if not _WORD(kind) or not _WORD(verb):
         raise InvalidArgument(f"kind and verb are lower-case words, not {kind!r}/{verb!r}")
-    subject = "/".join((ROOT + kind, verb, *map(encode_segment, dimensions)))
+    return check_length("/".join((ROOT + kind, verb, *map(encode_segment, dimensions))))
+
+
+def check_length(subject: str) -> str:
     if len(subject) > MAX_SUBJECT_BYTES:
         raise TooLarge(
             f"the subject has {len(subject)} bytes, the limit is {MAX_SUBJECT_BYTES}",

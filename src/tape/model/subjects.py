@@ -1,6 +1,8 @@
 """The canonical subject of everything Tape writes down, one function per row of the table."""
 
-from tape.model.subject import build_subject
+from functools import lru_cache
+
+from tape.model.subject import build_subject, check_length, encode_segment
 
 
 def run_status(status: str, app: str, user: str, session: str, run_id: str) -> str:
@@ -46,8 +48,14 @@ def session_event_appended(app: str, user: str, session_id: str) -> str:
     return build_subject("event", "appended", app, user, session_id)
 
 
+@lru_cache(4096)
+def _event_prefix(event_type: str, entity_type: str) -> str:
+    return build_subject("event", "recorded", event_type, entity_type) + "/"
+
+
 def event_recorded(event_type: str, entity_type: str, entity_id: str) -> str:
-    return build_subject("event", "recorded", event_type, entity_type, entity_id)
+    """The hot one: types are few and repeat, so only the id is encoded each time."""
+    return check_length(_event_prefix(event_type, entity_type) + encode_segment(entity_id))
 
 
 def task_dead_lettered(reaction_id: str, task_id: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from tape.model.entry import Draft
 from tape.model.move import KNOWN, Need, State, Table
 from tape.model.run import RUNS
 from tape.model.session import SESSION_EVENTS, SESSIONS
@@ -10,6 +11,9 @@ from tape.model.value import VALUES
 
 # The order in which tables are written: a row before the rows that refer to it.
 TABLES: tuple[Table[Any, Any], ...] = (KNOWN, RUNS, VALUES, SESSIONS, SESSION_EVENTS)
+
+PLACED_COLUMNS = ("global_seq", "ts_ms", *Draft._fields)
+_OCCURRED = Draft._fields.index("occurred_at_ms")
 
 
 def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, ...]]]:
@@ -32,6 +36,14 @@ def changed_rows(state: State) -> Iterator[tuple[str, Table[Any, Any], list[tupl
 
 def as_tuple(key: Hashable) -> tuple[Any, ...]:
     return tuple(key) if isinstance(key, tuple) else (key,)
+
+
+def numbered_rows(entries: list[Draft], first: int, now_ms: int) -> list[tuple[Any, ...]]:
+    """Entries as rows of PLACED_COLUMNS, the first with `global_seq` first."""
+    return [
+        (number, now_ms, *draft[:_OCCURRED], draft[_OCCURRED] or now_ms, draft[-1])
+        for number, draft in enumerate(entries, first)
+    ]
 
 
 def prefix_range(prefix: str) -> tuple[str, str]:

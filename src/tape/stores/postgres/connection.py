@@ -81,6 +81,7 @@ async def connect_writer(
             "jit": "off",
             "idle_in_transaction_session_timeout": _milliseconds(settings.idle_in_transaction_s),
             "lock_timeout": _milliseconds(settings.transaction_s),
+            "statement_timeout": _milliseconds(settings.transaction_s),
         },
     )
     if connection.get_server_version().major >= _HAS_TRANSACTION_TIMEOUT:

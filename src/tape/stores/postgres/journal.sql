@@ -10,6 +10,10 @@ FROM tape_append(
 -- Wait for the turn to write; the last number given out and the store's clock.
 SELECT head, now_ms FROM tape_take_turn();
 
+-- name: announce
+-- Close a turn whose entries were copied in.
+SELECT tape_announce($1);
+
 -- name: find_committed
 -- Whether a batch whose commit was cut off is there, by the id of its first entry.
 SELECT global_seq, ts_ms FROM tape_journal WHERE global_seq > $1 AND event_id = $2;

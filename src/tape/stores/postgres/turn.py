@@ -1,8 +1,8 @@
 """The writer's side of Postgres: one turn at a time, over one session of its own.
 
-A batch that needs no rows is one statement in one round trip (tape_append takes the lock, draws,
-writes, notifies and commits). Any other is BEGIN, take the turn, one load per table, decide, one
-write per table, COMMIT.
+A small batch that needs no rows is one statement in one round trip (tape_append takes the lock,
+draws, writes, notifies and commits). Any other is BEGIN, take the turn, one load per table, decide,
+one write per table, COMMIT; from COPY_FROM entries on, COPY is the faster way to write them.
 
 If the connection breaks after a commit may have been sent, nobody knows yet whether it happened.
 Then a new session first ends the old one, so that nothing of it can happen later; takes the turn,
@@ -21,10 +21,11 @@ from tape.model.entry import Draft
 from tape.model.move import Place, State, Table
 from tape.ports.store import Decide
 from tape.stores.postgres.connection import Backend, connect_writer, end_backend, translated
-from tape.stores.rows import changed_rows
+from tape.stores.rows import PLACED_COLUMNS, changed_rows, numbered_rows
 from tape.stores.statements import load_statements
 
 SQL = load_statements("tape.stores.postgres")
+COPY_FROM = 100
 Keys = dict[Table[Any, Any], list[tuple[Any, ...]]]
 
 
@@ -118,6 +119,8 @@ async def _blind(
     decide(state)
     if not state.entries:
         return Place(1, 0)
+    if len(state.entries) >= COPY_FROM:
+        return await _considered(connection, {}, lambda _state: None, state, sending)
     sending()
     (row,) = await connection.fetch(SQL["append_entries"], None, *zip(*state.entries, strict=True))
     return Place(*row)
@@ -139,9 +142,14 @@ async def _considered(
     decide(state)
     for verb, table, rows in changed_rows(state):
         await connection.execute(SQL[f"{verb}_{table.name}"], *zip(*rows, strict=True))
-    if state.entries:
+    if len(state.entries) >= COPY_FROM:
+        rows = numbered_rows(state.entries, head + 1, state.now_ms)
+        await connection.copy_records_to_table("tape_journal", records=rows, columns=PLACED_COLUMNS)
+        await connection.execute(SQL["announce"], head + len(rows))
+    elif state.entries:
         columns = zip(*state.entries, strict=True)
-        await connection.fetchrow(SQL["append_entries"], state.now_ms, *columns)
+        await connection.fetch(SQL["append_entries"], state.now_ms, *columns)
+    if state.entries:
         sending()
     await connection.execute("COMMIT")
     return Place(head + 1, state.now_ms)

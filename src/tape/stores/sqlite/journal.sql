@@ -1,14 +1,12 @@
 -- The journal. Statements return an entry's columns in the order of model.entry.Entry.
 
 -- name: append_entries
--- Append one entry; the caller holds the write lock and numbers it.
+-- Append entries; the caller holds the write lock and numbers them.
 INSERT INTO tape_journal (
   global_seq, ts_ms, event_id, kind, subject, payload_json, run_id, seq, schema_version, trace_id,
   span_id, parent_span_id, event_type, entity_type, entity_id, caused_by, source, occurred_at_ms,
   idempotency_key)
-VALUES (
-  ?1, ?2, ?3, ?4, ?5, ?6, nullif(?7, ''), nullif(?8, 0), ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
-  ?17, coalesce(nullif(?18, 0), ?2), nullif(?19, ''));
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: take_turn
 -- The last number given out, by who holds the write lock.

@@ -24,8 +24,8 @@ from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEve
 from tape.model.value import VALUES, Value
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.stores.head import Head
-from tape.stores.rows import changed_rows, group_needs, prefix_range
-from tape.stores.sqlite.connection import connect, translated
+from tape.stores.rows import changed_rows, group_needs, numbered_rows, prefix_range
+from tape.stores.sqlite.connection import connect, insert_many, translated
 from tape.stores.sqlite.migrate import applied_migrations, migrate
 from tape.stores.statements import PREDICATE, load_statements
 
@@ -178,14 +178,16 @@ def _turn(
 
 
 def _write(db: sqlite3.Connection, state: State) -> None:
-    first, now_ms = state.next_global_seq, state.now_ms
-    if state.entries:
-        db.executemany(
-            SQL["append_entries"],
-            [(n, now_ms, *draft) for n, draft in enumerate(state.entries, first)],
-        )
+    insert_many(
+        db,
+        SQL["append_entries"],
+        numbered_rows(state.entries, state.next_global_seq, state.now_ms),
+    )
     for verb, table, rows in changed_rows(state):
-        db.executemany(SQL[f"{verb}_{table.name}"], rows)
+        if verb == "save":
+            insert_many(db, SQL[f"save_{table.name}"], rows)
+        else:
+            db.executemany(SQL[f"delete_{table.name}"], rows)
 
 
 def _read_entries(db: sqlite3.Connection, query: ReadEntries) -> EntryRange:

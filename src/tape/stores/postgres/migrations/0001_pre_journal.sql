@@ -107,8 +107,15 @@ BEGIN
   now_ms := floor(extract(epoch FROM clock_timestamp()) * 1000);
 END $$;
 -- statement
--- Append entries as the next ones, and wake who listens. Alone it is a whole turn in one round trip;
--- in a turn already taken, p_now_ms is that turn's time and the lock is simply held once more.
+-- Close a turn that wrote entries up to `last`: remember the number, wake who listens.
+CREATE FUNCTION tape_announce(last BIGINT) RETURNS VOID LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM setval('tape_global_seq', last);
+  PERFORM pg_notify('tape_journal_' || 'tape_journal'::regclass::oid, last::text);
+END $$;
+-- statement
+-- Append entries as the next ones and announce them. Alone it is a whole turn in one round trip; in
+-- a turn already taken, p_now_ms is that turn's time and the lock is simply held once more.
 CREATE FUNCTION tape_append(
   p_now_ms BIGINT,
   p_event_id TEXT[], p_kind TEXT[], p_subject TEXT[], p_payload_json TEXT[], p_run_id TEXT[],
@@ -119,21 +126,19 @@ CREATE FUNCTION tape_append(
 ) LANGUAGE plpgsql AS $$
 DECLARE
   turn RECORD;
-  last BIGINT;
 BEGIN
   SELECT * INTO turn FROM tape_take_turn();
   first_global_seq := turn.head + 1;
   recorded_ms := coalesce(p_now_ms, turn.now_ms);
-  last := turn.head + cardinality(p_event_id);
   INSERT INTO tape_journal (
     global_seq, run_id, seq, kind, subject, payload_json, schema_version, trace_id, span_id,
     parent_span_id, ts_ms, event_id, event_type, entity_type, entity_id, caused_by, source,
     occurred_at_ms, idempotency_key)
   SELECT
-    turn.head + d.n, nullif(d.run_id, ''), nullif(d.seq, 0), d.kind, d.subject, d.payload_json,
+    turn.head + d.n, d.run_id, d.seq, d.kind, d.subject, d.payload_json,
     d.schema_version, d.trace_id, d.span_id, d.parent_span_id, recorded_ms, d.event_id,
     d.event_type, d.entity_type, d.entity_id, d.caused_by, d.source,
-    coalesce(nullif(d.occurred_at_ms, 0), recorded_ms), nullif(d.idempotency_key, '')
+    coalesce(nullif(d.occurred_at_ms, 0), recorded_ms), d.idempotency_key
   FROM unnest(
     p_event_id, p_kind, p_subject, p_payload_json, p_run_id, p_seq, p_schema_version, p_trace_id,
     p_span_id, p_parent_span_id, p_event_type, p_entity_type, p_entity_id, p_caused_by, p_source,
@@ -142,6 +147,5 @@ BEGIN
     event_id, kind, subject, payload_json, run_id, seq, schema_version, trace_id, span_id,
     parent_span_id, event_type, entity_type, entity_id, caused_by, source, occurred_at_ms,
     idempotency_key, n);
-  PERFORM setval('tape_global_seq', last);
-  PERFORM pg_notify('tape_journal_' || 'tape_journal'::regclass::oid, last::text);
+  PERFORM tape_announce(turn.head + cardinality(p_event_id));
 END $$;
