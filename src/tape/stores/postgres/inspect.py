@@ -1,47 +1,35 @@
-"""Looking at a Postgres database without changing it."""
+"""Looking at a Postgres database for its operator, without changing it."""
 
-import contextlib
 import time
-from collections.abc import AsyncIterator
-
-import asyncpg
 
 from tape.config import PostgresSettings
-from tape.stores.inspection import Inspection, Setting, steps_of
-from tape.stores.migrations import load_migrations
+from tape.stores.migrations import Applied
 from tape.stores.postgres.connection import connect_writer, translated
 from tape.stores.postgres.migrate import applied_migrations
 
-_WANTED = (
-    ("fsync", "off loses or corrupts the journal in a crash"),
-    ("full_page_writes", "off corrupts pages when the power fails in the middle of a write"),
-    ("synchronous_commit", "an acknowledged write could be lost in a crash"),
-)
+_DURABILITY = ("synchronous_commit", "fsync", "full_page_writes")
 
 
-async def inspect(url: str, settings: PostgresSettings) -> Inspection:
-    """Asked on a session like the writer's, so that the settings are those that writes have."""
+async def inspect(
+    url: str, settings: PostgresSettings
+) -> tuple[dict[str, str | int], list[Applied]]:
+    """Facts by name, with the settings as the writer's own sessions have them, and the migrations
+    recorded. `skew_ms` is how far the server's clock is ahead of ours."""
     with translated(url):
-        async with _session(url, settings) as db:
-            version = db.get_server_version()
-            found = [
-                Setting(name, await db.fetchval(f"SHOW {name}"), "on", advice)
-                for name, advice in _WANTED
-            ]
-            applied = await applied_migrations(db)
-            size = await db.fetchval("SELECT pg_database_size(current_database())")
+        connection, _backend = await connect_writer(url, settings)
+        try:
+            version = connection.get_server_version()
+            facts: dict[str, str | int] = {"server": f"Postgres {version.major}.{version.minor}"}
+            for name in _DURABILITY:
+                facts[name] = await connection.fetchval(f"SHOW {name}")
+            facts["bytes"] = await connection.fetchval(
+                "SELECT pg_database_size(current_database())"
+            )
             before = time.time()
-            clock = await db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
-            skew = clock - (before + time.time()) / 2
-    steps = steps_of(load_migrations("tape.stores.postgres"), applied)
-    server = f"Postgres {version.major}.{version.minor}"
-    return Inspection(server, True, found, steps, size, round(skew * 1000), None)
-
-
-@contextlib.asynccontextmanager
-async def _session(url: str, settings: PostgresSettings) -> AsyncIterator[asyncpg.Connection]:
-    connection, _backend = await connect_writer(url, settings)
-    try:
-        yield connection
-    finally:
-        await connection.close()
+            theirs = await connection.fetchval(
+                "SELECT extract(epoch FROM clock_timestamp())::float8"
+            )
+            facts["skew_ms"] = round((theirs - (before + time.time()) / 2) * 1000)
+            return facts, await applied_migrations(connection)
+        finally:
+            await connection.close()

@@ -1,4 +1,4 @@
-"""Looking at a SQLite file without changing it, and without making it."""
+"""Looking at a SQLite file for its operator, without changing it and without making it."""
 
 import asyncio
 import contextlib
@@ -9,39 +9,39 @@ from urllib.parse import quote
 
 from tape.config import SqliteSettings
 from tape.errors import StoreUnavailable
-from tape.stores.inspection import Inspection, Setting, steps_of
-from tape.stores.migrations import Applied, load_migrations
+from tape.stores.migrations import Applied
 from tape.stores.sqlite.connection import connect, translated
 from tape.stores.sqlite.migrate import applied_migrations
 
-_WAL = "without WAL readers block the writer; is the file on a network file system?"
-_FULL = "an acknowledged write could be lost when the power fails"
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
-async def inspect(path: Path, settings: SqliteSettings) -> Inspection:
+async def inspect(
+    path: Path, settings: SqliteSettings
+) -> tuple[dict[str, str | int], list[Applied]]:
+    """Facts by name, with the settings as Tape's own connections have them, and the migrations
+    recorded. A file that is not there yet has no settings."""
     return await asyncio.to_thread(_inspect, path, settings)
 
 
-def _inspect(path: Path, settings: SqliteSettings) -> Inspection:
+def _inspect(path: Path, settings: SqliteSettings) -> tuple[dict[str, str | int], list[Applied]]:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise StoreUnavailable(f"cannot open {path}: its folder does not exist")
-    known = load_migrations("tape.stores.sqlite")
-    server = f"SQLite {sqlite3.sqlite_version}"
-    free = shutil.disk_usage(folder).free
+    facts: dict[str, str | int] = {
+        "server": f"SQLite {sqlite3.sqlite_version}",
+        "free_bytes": shutil.disk_usage(folder).free,
+    }
     if not path.exists():
-        return Inspection(server, False, [], steps_of(known, []), 0, None, free)
+        return facts, []
     with translated(path):
-        steps = steps_of(known, _recorded(path))
+        applied = _recorded(path)
         with contextlib.closing(connect(path, settings.busy_s)) as db:
-            (journal,) = db.execute("PRAGMA journal_mode").fetchone()
+            (facts["journal_mode"],) = db.execute("PRAGMA journal_mode").fetchone()
             (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
-    found = [
-        Setting("journal_mode", journal, "wal", _WAL),
-        Setting("synchronous", _SYNCHRONOUS[synchronous], "full", _FULL),
-    ]
-    return Inspection(server, True, found, steps, _size(path), None, free)
+    facts["synchronous"] = _SYNCHRONOUS[synchronous]
+    facts["bytes"] = path.stat().st_size
+    return facts, applied
 
 
 def _recorded(path: Path) -> list[Applied]:
@@ -49,8 +49,3 @@ def _recorded(path: Path) -> list[Applied]:
     uri = f"file:{quote(str(path.absolute()))}?mode=rw"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
         return applied_migrations(db)
-
-
-def _size(path: Path) -> int:
-    wal = path.with_name(path.name + "-wal")
-    return path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
