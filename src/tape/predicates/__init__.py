@@ -3,6 +3,7 @@
 from tape.errors import PredicateError
 from tape.predicates.check import ENVELOPE, check
 from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateLimits
+from tape.predicates.sql import SqlCondition
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -10,5 +11,6 @@ __all__ = [
     "Predicate",
     "PredicateError",
     "PredicateLimits",
+    "SqlCondition",
     "check",
 ]

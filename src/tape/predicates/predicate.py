@@ -7,7 +7,9 @@ from typing import Final
 from tape.errors import PredicateError
 from tape.predicates.ast import TRUE, Logic, Name, Node, walk
 from tape.predicates.evaluate import Evaluation
+from tape.predicates.sql import SqlCondition
 from tape.predicates.to_python import compiled
+from tape.predicates.to_sql import DialectName, exact, prefilter
 from tape.predicates.values import EvaluationError, LimitError, Meter
 
 
@@ -44,6 +46,16 @@ class Predicate:
 
     tree: Node = field(compare=False, repr=False)
     """For the translators beside this module."""
+
+    def sql(self, dialect: DialectName) -> SqlCondition | None:
+        """TRUE, FALSE and NULL exactly where this is true, false and an error; None where SQL
+        cannot tell exactly, and `evaluate` has to."""
+        return exact(self.tree, dialect)
+
+    def sql_prefilter(self, dialect: DialectName) -> SqlCondition | None:
+        """FALSE only where this is certainly false, for `WHERE (…) IS NOT FALSE`: what passes is
+        for `evaluate` to decide. None where nothing can be ruled out."""
+        return prefilter(self.tree, dialect)
 
     @classmethod
     def of(cls, expression: str, tree: Node, limits: PredicateLimits) -> "Predicate":

@@ -202,20 +202,18 @@ class _Generator:
     def _equality(self, left: Node, right: Node) -> str | None:
         if isinstance(left, Constant):
             left, right = right, left
-        a, b = self.code(left), self.code(right)
-        if left.type in ("string", "bytes") or right.type in ("string", "bytes"):
-            return f"({a} == {b})"
         if isinstance(left, Constant):
             return None
-        if left.type == "bool" or right.type == "bool":
-            return f"({a} is {b})"
-        if left.type == right.type and left.type in ("int", "uint", "double"):
+        a, b = self.code(left), self.code(right)
+        types = {left.type, right.type}
+        if types & {"string", "bytes"} or types in ({"int"}, {"uint"}, {"double"}):
             return f"({a} == {b})"
-        if isinstance(right, Constant):
-            if right.value is None:
-                return f"({a} is None)"
-            if _plain_number(right) and right.value not in (0, 1):
-                return f"({a} == {b})"
+        if "bool" in types:
+            return f"({a} is {b})"
+        if isinstance(right, Constant) and right.value is None:
+            return f"({a} is None)"
+        if isinstance(right, Constant) and _plain_number(right) and right.value not in (0, 1):
+            return f"({a} == {b})"
         return None
 
     def _ordering(self, function: str, left: Node, right: Node) -> str | None:
