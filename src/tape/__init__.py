@@ -1,3 +1,62 @@
 """A durable event bus and run journal for Python."""
 
+from tape import errors
+from tape.app import connect, connect_async
+from tape.client import AsyncTapeClient, TapeClient, event
+from tape.config import DEFAULT_URL, Settings
+from tape.errors import (
+    Closed,
+    InvalidArgument,
+    NotFound,
+    OutcomeUnknown,
+    Overloaded,
+    PermissionDenied,
+    StaleLease,
+    StoreFailed,
+    StoreFull,
+    StoreMismatch,
+    StoreUnavailable,
+    TapeError,
+    TooLarge,
+    Unauthenticated,
+    VersionMismatch,
+)
+from tape.journal.follow import Page
+from tape.model.entry import Entry
+from tape.model.event import NewEvent, Recorded
+from tape.model.value import Deleted, Value, ValueChange
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT_URL",
+    "AsyncTapeClient",
+    "Closed",
+    "Deleted",
+    "Entry",
+    "InvalidArgument",
+    "NewEvent",
+    "NotFound",
+    "OutcomeUnknown",
+    "Overloaded",
+    "Page",
+    "PermissionDenied",
+    "Recorded",
+    "Settings",
+    "StaleLease",
+    "StoreFailed",
+    "StoreFull",
+    "StoreMismatch",
+    "StoreUnavailable",
+    "TapeClient",
+    "TapeError",
+    "TooLarge",
+    "Unauthenticated",
+    "Value",
+    "ValueChange",
+    "VersionMismatch",
+    "connect",
+    "connect_async",
+    "errors",
+    "event",
+]

@@ -1,15 +1,18 @@
 """Composition root: a URL and settings in, a running Tape out."""
 
+import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tape.bus import Bus
-from tape.config import Settings
+from tape.bus import Bus, Operations
+from tape.client import AsyncTapeClient, Connecting, TapeClient
+from tape.config import DEFAULT_URL, Settings
 from tape.errors import InvalidArgument, StoreMismatch
 from tape.ports.store import Store
 from tape.stores.sqlite.store import SqliteStore
 
 STORE_URLS = "sqlite:PATH or postgres://USER@HOST/DATABASE"
+CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a server"
 
 
 async def open_store(url: str, settings: Settings, *, migrating: bool = True) -> Store:
@@ -45,3 +48,39 @@ async def open_bus(url: str, settings: Settings | None = None, *, migrating: boo
     """Tape in this process on the store a URL names."""
     settings = settings or Settings()
     return Bus(await open_store(url, settings, migrating=migrating), settings)
+
+
+def connect(
+    url: str | None = None, *, token: str | None = None, settings: Settings | None = None
+) -> TapeClient:
+    """Tape for a program without an event loop.
+
+    `sqlite:` and `postgres:` work in this process, `tape:` and `tapes:` with a server. Without a
+    URL it is that of TAPE_URL, then TAPE_STORE, then the default server; the token is TAPE_TOKEN's.
+    """
+    return TapeClient(lambda: _connected(url, token, settings))
+
+
+def connect_async(
+    url: str | None = None, *, token: str | None = None, settings: Settings | None = None
+) -> Connecting:
+    """Like `connect`, on the running event loop: await it, or use it with `async with`."""
+    return Connecting(lambda: _connected(url, token, settings))
+
+
+async def _connected(
+    url: str | None, token: str | None, settings: Settings | None
+) -> AsyncTapeClient:
+    if url is None:
+        url = os.environ.get("TAPE_URL") or os.environ.get("TAPE_STORE") or DEFAULT_URL
+    if token is None:
+        token = os.environ.get("TAPE_TOKEN", "")
+    return AsyncTapeClient(await open_operations(url, token, settings or Settings()))
+
+
+async def open_operations(url: str, token: str, settings: Settings) -> Operations:
+    """What a client's URL names: a store in this process, or a server."""
+    scheme = url.partition(":")[0]
+    if scheme in ("sqlite", "postgres", "postgresql"):
+        return await open_bus(url, settings)
+    raise InvalidArgument(f"{scheme!r} is not a kind of URL; use {CLIENT_URLS}", field="url")

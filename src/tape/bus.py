@@ -4,7 +4,7 @@
 over gRPC. A refused operation raises the same error either way.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple, Protocol
 
 from tape.config import Limits, Settings
@@ -35,7 +35,10 @@ MAX_SESSION_EVENTS = 10_000
 
 
 class FollowQuery(NamedTuple):
-    """Entries with a `global_seq` greater than `after`, in order; 0 is from the earliest kept."""
+    """Entries with a `global_seq` greater than `after`, in order; 0 is from the earliest kept.
+
+    With `until` the pages end there instead of going on into the present.
+    """
 
     pattern: str = EVERYTHING
     predicate: str = ""
@@ -44,16 +47,17 @@ class FollowQuery(NamedTuple):
     kind: str = ""
     run_id: str = ""
     from_ts_ms: int = 0
+    until: int = 0
 
 
 class Operations(Protocol):
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         """Record all of them or none; the ids of each, in order, once durable."""
 
-    def follow(self, query: FollowQuery) -> AsyncIterator[Page]:
+    def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
         """Pages of matching entries, from history into the present, until closed."""
 
-    def follow_run(self, run_id: str, after_seq: int) -> AsyncIterator[list[Entry]]:
+    def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
         """The entries of one run in its own order, until closed."""
 
     async def write_value(
@@ -65,7 +69,7 @@ class Operations(Protocol):
 
     def watch_value(
         self, namespace: str, key: str, from_version: int
-    ) -> AsyncIterator[ValueChange]: ...
+    ) -> AsyncGenerator[ValueChange, None]: ...
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted: ...
 
@@ -111,9 +115,11 @@ class Bus:
             return []
         return await self._writer.submit(RecordEvents(events, self._ids, self._limits))
 
-    def follow(self, query: FollowQuery) -> AsyncIterator[Page]:
+    def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
         if query.after < 0:
             raise InvalidArgument("must not be negative", field="from_global_seq")
+        if query.until < 0:
+            raise InvalidArgument("must not be negative", field="to_global_seq")
         what = Follow(
             pattern=parse_pattern(query.pattern),
             predicate=check(
@@ -125,10 +131,11 @@ class Bus:
             kind=check_name(query.kind, self._limits, field="kind"),
             run_id=check_name(query.run_id, self._limits, field="run_id"),
             from_ts_ms=query.from_ts_ms,
+            until=query.until,
         )
         return follow(self._store, what)
 
-    def follow_run(self, run_id: str, after_seq: int) -> AsyncIterator[list[Entry]]:
+    def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
         check_name(run_id, self._limits, field="run_id", required=True)
         return follow_run(self._store, run_id, after_seq, DEFAULT_PAGE)
 
@@ -154,7 +161,7 @@ class Bus:
 
     def watch_value(
         self, namespace: str, key: str, from_version: int
-    ) -> AsyncIterator[ValueChange]:
+    ) -> AsyncGenerator[ValueChange, None]:
         check_name(namespace, self._limits, field="namespace", required=True)
         check_name(key, self._limits, field="key", required=True)
         return watch_value(self._store, namespace, key, from_version, DEFAULT_PAGE)

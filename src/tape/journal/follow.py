@@ -8,7 +8,7 @@ and the cursor is one integer.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import orjson
@@ -41,6 +41,7 @@ class Follow(NamedTuple):
     kind: str = ""
     run_id: str = ""
     from_ts_ms: int = 0
+    until: int = 0
 
 
 class Page(NamedTuple):
@@ -75,12 +76,12 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
     return seen
 
 
-async def follow(store: Store, what: Follow) -> AsyncIterator[Page]:
-    """Pages for ever; waits where there is nothing new. Ends when it is closed."""
+async def follow(store: Store, what: Follow) -> AsyncGenerator[Page, None]:
+    """Pages up to `until`, or for ever; waits where there is nothing new. Ends when closed."""
     cursor = what.after
-    while True:
+    while not what.until or cursor < what.until:
         head = await store.await_beyond(cursor)
-        upto = min(head, cursor + WINDOW)
+        upto = min(head, cursor + WINDOW, what.until or head)
         query = ReadEntries(
             cursor, upto, what.max_entries, what.max_bytes, what.pattern.prefix, what.kind,
             what.run_id, what.from_ts_ms, None if what.predicate.always_true else what.predicate,
@@ -92,7 +93,7 @@ async def follow(store: Store, what: Follow) -> AsyncIterator[Page]:
 
 async def follow_run(
     store: Store, run_id: str, after_seq: int, max_entries: int
-) -> AsyncIterator[list[Entry]]:
+) -> AsyncGenerator[list[Entry], None]:
     """The entries of one run in its own order, then its new ones as they come."""
     while True:
         head = store.head
@@ -106,7 +107,7 @@ async def follow_run(
 
 async def watch_value(
     store: Store, namespace: str, key: str, from_version: int, max_entries: int
-) -> AsyncIterator[ValueChange]:
+) -> AsyncGenerator[ValueChange, None]:
     """Every change with a greater version, oldest first, then new ones as they come."""
     subjects = (value_changed(namespace, key), value_deleted(namespace, key))
     cursor = 0

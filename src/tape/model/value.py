@@ -1,7 +1,7 @@
 """The value store: versioned, compare-and-set, each change an entry that holds the previous one."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,6 +26,11 @@ class Value(NamedTuple):
     ts_ms: int
     writer: str
     deleted: bool
+
+    @property
+    def value(self) -> Any:
+        """The parsed value, parsed anew at each use; None if it was deleted."""
+        return orjson.loads(self.value_json) if self.value_json else None
 
 
 class ValueChange(NamedTuple):

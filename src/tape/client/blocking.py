@@ -1,0 +1,122 @@
+"""The client for programs without an event loop, made from the asynchronous one."""
+
+import functools
+import weakref
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from tape.client.face import AsyncTapeClient
+from tape.client.portal import Portal
+from tape.client.stream import Stream
+from tape.errors import Closed
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class BlockingStream(Generic[T]):
+    """Items as they come: `for item in stream`. `close()`, from any thread, ends it."""
+
+    def __init__(self, portal: Portal, stream: Stream[T]) -> None:
+        self._portal = portal
+        self._stream = stream
+        self._items: Iterator[T] = iter(())
+        portal.run(stream.__aenter__)
+
+    def __enter__(self) -> "BlockingStream[T]":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> "BlockingStream[T]":
+        return self
+
+    def __next__(self) -> T:
+        while True:
+            for item in self._items:
+                return item
+            batch = self._next_batch()
+            if batch is None:
+                raise StopIteration
+            self._items = iter(batch)
+
+    def close(self) -> None:
+        self._items = iter(())
+        with suppress(Closed):
+            self._portal.run(self._stream.aclose)
+
+    def _next_batch(self) -> Sequence[T] | None:
+        try:
+            return self._portal.run(self._stream.next_batch)
+        except Closed:
+            return None
+
+
+def _calling(
+    method: Callable[Concatenate[AsyncTapeClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["TapeClient", P], T]:
+    @functools.wraps(method)
+    def call(self: "TapeClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.run(lambda: method(self._client, *args, **kwargs))
+
+    return call
+
+
+def _streaming(
+    method: Callable[Concatenate[AsyncTapeClient, P], Stream[T]],
+) -> Callable[Concatenate["TapeClient", P], BlockingStream[T]]:
+    @functools.wraps(method)
+    def call(self: "TapeClient", /, *args: P.args, **kwargs: P.kwargs) -> BlockingStream[T]:
+        return BlockingStream(self._portal, method(self._client, *args, **kwargs))
+
+    return call
+
+
+class TapeClient:
+    """Tape for a program without an event loop. Make it with `tape.connect`.
+
+    Safe to use from several threads. `close()` ends every stream; so does leaving `with`.
+    """
+
+    def __init__(self, connecting: Callable[[], Coroutine[Any, Any, AsyncTapeClient]]) -> None:
+        portal = Portal()
+        self._portal = portal
+        self._abandon = weakref.finalize(self, portal.abandon)
+        try:
+            self._client = portal.run(connecting)
+        except BaseException:
+            portal.close()
+            raise
+        portal.at_end(self._client.close)
+
+    def __enter__(self) -> "TapeClient":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    record = _calling(AsyncTapeClient.record)
+    record_many = _calling(AsyncTapeClient.record_many)
+    follow = _streaming(AsyncTapeClient.follow)
+    pages = _streaming(AsyncTapeClient.pages)
+    follow_run = _streaming(AsyncTapeClient.follow_run)
+    set_value = _calling(AsyncTapeClient.set_value)
+    get_value = _calling(AsyncTapeClient.get_value)
+    watch_value = _streaming(AsyncTapeClient.watch_value)
+    delete_value = _calling(AsyncTapeClient.delete_value)
+    list_values = _calling(AsyncTapeClient.list_values)
+    create_session = _calling(AsyncTapeClient.create_session)
+    get_session = _calling(AsyncTapeClient.get_session)
+    list_sessions = _calling(AsyncTapeClient.list_sessions)
+    delete_session = _calling(AsyncTapeClient.delete_session)
+    append_event = _calling(AsyncTapeClient.append_event)
+    info = _calling(AsyncTapeClient.info)
+
+    def close(self) -> None:
+        """End every stream, write what is queued, let the connection go."""
+        self._abandon.detach()
+        with suppress(Closed):
+            self._portal.run(self._client.close)
+        self._portal.close()

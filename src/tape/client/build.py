@@ -1,0 +1,66 @@
+"""Python values into what the operations take. The bus judges sizes: it knows the limits."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tape.config import Limits
+from tape.errors import InvalidArgument
+from tape.model.event import NewEvent
+from tape.model.json_text import to_json
+from tape.model.session import SessionEvent
+
+_NO_LIMIT = Limits(payload_bytes=sys.maxsize, json_depth=sys.maxsize)
+
+
+def as_json(value: Any, *, field: str) -> str:
+    return to_json(value, _NO_LIMIT, field=field)
+
+
+def event(
+    event_type: str,
+    payload: Any = None,
+    *,
+    entity_type: str = "",
+    entity_id: str = "",
+    idempotency_key: str = "",
+    caused_by: str = "",
+    source: str = "",
+    occurred_at_ms: int = 0,
+    schema_version: int = 1,
+    run_id: str = "",
+    fencing_token: int = 0,
+    trace_id: str = "",
+    span_id: str = "",
+    parent_span_id: str = "",
+) -> NewEvent:
+    """An event for `record_many`; `payload` is anything that can be written as JSON."""
+    return NewEvent(
+        event_type,
+        as_json(payload, field="payload"),
+        entity_type,
+        entity_id,
+        idempotency_key,
+        caused_by,
+        source,
+        occurred_at_ms,
+        schema_version,
+        run_id,
+        fencing_token,
+        trace_id,
+        span_id,
+        parent_span_id,
+    )
+
+
+def session_event(event: SessionEvent | Mapping[str, Any]) -> SessionEvent:
+    if isinstance(event, SessionEvent):
+        return event
+    fields = {"id": "", **event}
+    for name in ("content", "actions"):
+        if name in fields:
+            fields[f"{name}_json"] = as_json(fields.pop(name), field=f"event.{name}")
+    unknown = fields.keys() - set(SessionEvent._fields)
+    if unknown:
+        raise InvalidArgument(f"has no field {min(unknown)!r}", field="event")
+    return SessionEvent(**fields)

@@ -1,0 +1,256 @@
+"""The client: what a program says to Tape, the same in process and over the network."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from tape.bus import FollowQuery, Operations
+from tape.client.build import as_json, event, session_event
+from tape.client.stream import Batches, Stream
+from tape.journal.follow import Page
+from tape.model.entry import Entry
+from tape.model.event import NewEvent, Recorded
+from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
+from tape.model.subject import EVERYTHING
+from tape.model.value import ANY_VERSION, Author, Deleted, Value, ValueChange
+from tape.ports.store import JournalInfo
+
+T = TypeVar("T")
+
+LIST_PAGE = 1_000
+
+
+class AsyncTapeClient:
+    """Tape for a program with an event loop. Make it with `tape.connect_async`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._streams: WeakSet[Stream[Any]] = WeakSet()
+        self._closed = False
+
+    async def __aenter__(self) -> "AsyncTapeClient":
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def record(
+        self,
+        event_type: str,
+        payload: Any = None,
+        *,
+        entity_type: str = "",
+        entity_id: str = "",
+        idempotency_key: str = "",
+        caused_by: str = "",
+        source: str = "",
+        occurred_at_ms: int = 0,
+        schema_version: int = 1,
+        run_id: str = "",
+        fencing_token: int = 0,
+    ) -> Recorded:
+        """Put one event on the journal; where it is, once durable."""
+        new = event(
+            event_type,
+            payload,
+            entity_type=entity_type,
+            entity_id=entity_id,
+            idempotency_key=idempotency_key,
+            caused_by=caused_by,
+            source=source,
+            occurred_at_ms=occurred_at_ms,
+            schema_version=schema_version,
+            run_id=run_id,
+            fencing_token=fencing_token,
+        )
+        (recorded,) = await self._operations.record_events([new])
+        return recorded
+
+    async def record_many(self, events: Iterable[NewEvent]) -> list[Recorded]:
+        """Put all of them on the journal or none, in one request. `tape.event` makes one."""
+        return await self._operations.record_events(list(events))
+
+    def follow(
+        self,
+        pattern: str = EVERYTHING,
+        *,
+        where: str = "",
+        after: int | None = 0,
+        live: bool = True,
+        max_batch: int = 0,
+    ) -> Stream[Entry]:
+        """Entries that match, in order, with a `global_seq` greater than `after`.
+
+        `where` is a CEL predicate. `after=None` starts at the head. Unless `live`, the stream ends
+        at the head. That is the head as the stream starts: on the way into `async with`, or at the
+        first item.
+        """
+        query = FollowQuery(pattern, where, after or 0, max_batch)
+
+        async def start() -> Batches[Entry]:
+            return _entries_of(await self._pages(query, from_head=after is None, live=live))
+
+        return self._stream(start)
+
+    def pages(
+        self,
+        pattern: str = EVERYTHING,
+        *,
+        where: str = "",
+        after: int | None = 0,
+        live: bool = True,
+        max_batch: int = 0,
+    ) -> Stream[Page]:
+        """Like `follow`, by the page, for readers that keep `page.cursor` or need speed."""
+        query = FollowQuery(pattern, where, after or 0, max_batch)
+
+        async def start() -> Batches[Page]:
+            return _singly(await self._pages(query, from_head=after is None, live=live))
+
+        return self._stream(start)
+
+    def follow_run(self, run_id: str, *, after_seq: int = 0) -> Stream[Entry]:
+        """The entries of one run in its own order, then its new ones as they come."""
+
+        async def start() -> Batches[Entry]:
+            return _batches(self._operations.follow_run(run_id, after_seq))
+
+        return self._stream(start)
+
+    async def set_value(
+        self,
+        namespace: str,
+        key: str,
+        value: Any,
+        *,
+        if_version: int = ANY_VERSION,
+        writer: str = "",
+    ) -> Value:
+        """Set a value. `if_version` 0 only creates, n replaces version n, -1 does not look."""
+        text = as_json(value, field="value")
+        return await self._operations.write_value(namespace, key, text, if_version, Author(writer))
+
+    async def get_value(self, namespace: str, key: str) -> Value | None:
+        """The value as it is; None where there is none or it was deleted."""
+        found = await self._operations.get_value(namespace, key)
+        return None if found is None or found.deleted else found
+
+    def watch_value(
+        self, namespace: str, key: str, *, from_version: int = 0
+    ) -> Stream[ValueChange]:
+        """Every change with a greater version, with what was there before, then new ones."""
+
+        async def start() -> Batches[ValueChange]:
+            return _singly(self._operations.watch_value(namespace, key, from_version))
+
+        return self._stream(start)
+
+    async def delete_value(self, namespace: str, key: str, *, writer: str = "") -> Deleted:
+        return await self._operations.delete_value(namespace, key, Author(writer))
+
+    async def list_values(self, namespace: str) -> list[Value]:
+        """All live values of a namespace, by key."""
+        values: list[Value] = []
+        after_key = ""
+        while page := await self._operations.list_values(namespace, after_key, LIST_PAGE):
+            values += page
+            after_key = page[-1].key
+        return values
+
+    async def create_session(
+        self,
+        app_name: str,
+        user_id: str,
+        session_id: str = "",
+        state: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Start a session; one that exists is answered as it is."""
+        text = as_json(state or {}, field="state")
+        return await self._operations.create_session(
+            SessionKey(app_name, user_id, session_id), text
+        )
+
+    async def get_session(
+        self, app_name: str, user_id: str, session_id: str, *, max_events: int = 0
+    ) -> SessionWithEvents | None:
+        """The session with its newest events, oldest of them first."""
+        key = SessionKey(app_name, user_id, session_id)
+        return await self._operations.get_session(key, max_events)
+
+    async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
+        """A user's sessions without their events, newest change first."""
+        return await self._operations.list_sessions(app_name, user_id)
+
+    async def delete_session(self, app_name: str, user_id: str, session_id: str) -> bool:
+        """False where there was no such session."""
+        return await self._operations.delete_session(SessionKey(app_name, user_id, session_id))
+
+    async def append_event(
+        self,
+        app_name: str,
+        user_id: str,
+        session_id: str,
+        event: SessionEvent | Mapping[str, Any],
+        *,
+        state_delta: Mapping[str, Any] | None = None,
+    ) -> Appended:
+        """Append to a session and change its state, together; a repeat of an id changes nothing.
+
+        The event is a SessionEvent, or a mapping of the same names in which `content` and
+        `actions` are plain Python values.
+        """
+        delta = as_json(state_delta or {}, field="state_delta")
+        key = SessionKey(app_name, user_id, session_id)
+        return await self._operations.append_event(key, session_event(event), delta)
+
+    async def info(self) -> JournalInfo:
+        return await self._operations.info()
+
+    async def close(self) -> None:
+        """End every stream, write what is queued, let the connection go."""
+        for stream in list(self._streams):
+            await stream.aclose()
+        if not self._closed:
+            self._closed = True
+            await self._operations.close()
+
+    def _stream(self, start: Callable[[], Awaitable[Batches[T]]]) -> Stream[T]:
+        stream = Stream(start)
+        self._streams.add(stream)
+        return stream
+
+    async def _pages(
+        self, query: FollowQuery, *, from_head: bool, live: bool
+    ) -> AsyncGenerator[Page, None]:
+        if from_head or not live:
+            head = (await self._operations.info()).head_global_seq
+            after = head if from_head else query.after
+            if not live and after >= head:
+                return _nothing()
+            query = query._replace(after=after, until=0 if live else head)
+        return self._operations.follow(query)
+
+
+async def _nothing() -> AsyncGenerator[Any, None]:
+    nothing: tuple[Any, ...] = ()
+    for item in nothing:
+        yield item
+
+
+async def _batches(source: AsyncGenerator[list[T], None]) -> AsyncGenerator[list[T], None]:
+    async with aclosing(source):
+        async for batch in source:
+            yield batch
+
+
+async def _singly(source: AsyncGenerator[T, None]) -> AsyncGenerator[list[T], None]:
+    async with aclosing(source):
+        async for item in source:
+            yield [item]
+
+
+async def _entries_of(source: AsyncGenerator[Page, None]) -> AsyncGenerator[list[Entry], None]:
+    async with aclosing(source):
+        async for page in source:
+            yield page.entries
