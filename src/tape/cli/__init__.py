@@ -1,1 +1,5 @@
-"""The command line `tape`."""
+"""The command line `tape`: one module per command."""
+
+from tape.cli.root import main
+
+__all__ = ["main"]

@@ -1,0 +1,100 @@
+"""`tape bench`: our figures beside a peer's, from the benchmarks in the repository."""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.table import Table
+
+from tape.cli.output import console, print_json
+from tape.errors import NotFound
+
+FIELDS = ("bench", "unit", "ours", "against", "theirs", "ratio", "n", "spread")
+
+
+@click.command()
+@click.argument("area")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the JSON lines to FILE.",
+)
+@click.pass_context
+def bench(ctx: click.Context, area: str, as_json: bool, out: Path | None) -> None:
+    """Run the benchmarks of AREA, or of all areas with `all`.
+
+    The ratio is ours divided by theirs: for a latency, smaller is better.
+    """
+    results = []
+    written = out.open("wb") if out else None
+    try:
+        for result in _package().run(area):
+            record = as_record(result)
+            results.append(record)
+            if as_json:
+                print_json(record)
+            if written:
+                written.write(orjson.dumps(record) + b"\n")
+                written.flush()
+    finally:
+        if written:
+            written.close()
+    if not as_json:
+        console().print(_table(results))
+    if any(record.get("met") is False for record in results):
+        ctx.exit(1)
+
+
+def as_record(result: Any) -> dict[str, Any]:
+    """The fields of a result, in their order; bar and met only where it has them."""
+    record = {name: getattr(result, name) for name in FIELDS}
+    for name in ("bar", "met"):
+        if getattr(result, name, None) is not None:
+            record[name] = getattr(result, name)
+    return record
+
+
+def _package() -> Any:
+    """The benchmarks live in the repository and not in the wheel, so a checkout is needed."""
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path holds text
+    try:
+        return import_module("benchmarks")
+    except ModuleNotFoundError as error:
+        if error.name != "benchmarks":
+            raise
+        raise NotFound(
+            "there is no benchmarks package here; run this in a checkout of the repository"
+        ) from None
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("bench", "unit", "against"):
+        table.add_column(name)
+    for name in ("ours", "theirs", "ratio", "n", "spread", "bar"):
+        table.add_column(name, justify="right")
+    for record in results:
+        texts = [str(record[name]) for name in ("bench", "unit", "against")]
+        figures = [_figure(record[name]) for name in ("ours", "theirs", "ratio", "n", "spread")]
+        table.add_row(*texts, *figures, _bar(record))
+    return table
+
+
+def _bar(record: Mapping[str, Any]) -> str:
+    if "bar" not in record:
+        return ""
+    verdict = {True: " met", False: " missed"}.get(record.get("met", ""), "")
+    return f"{_figure(record['bar'])}{verdict}"
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,75 @@
+"""Runs the checks and prints what they found."""
+
+import asyncio
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from tape.app import connect_async
+from tape.cli.doctor.finding import Finding, Verdict, fail, ok
+from tape.cli.doctor.installation import check_installation
+from tape.cli.doctor.store import check_store
+from tape.cli.output import console, print_json
+from tape.cli.store import display
+from tape.cli.target import Target, target_options
+from tape.config import Settings
+from tape.errors import TapeError
+
+SERVER_S = 10
+_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@target_options
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Check this installation, the store, and the server if one is named.
+
+    Changes nothing. Exit code 1 if a check fails.
+    """
+    target = ctx.ensure_object(Target)
+    findings = [*check_installation(), *asyncio.run(_checks(target))]
+    if as_json:
+        for finding in findings:
+            print_json(finding._asdict())
+    else:
+        _print(findings)
+    if any(finding.verdict is Verdict.FAIL for finding in findings):
+        ctx.exit(1)
+
+
+async def _checks(target: Target) -> list[Finding]:
+    """A server's store is the server's business; ours is looked at unless a server is named."""
+    found = []
+    if target.store or not target.server_url:
+        found += await check_store(target.store_url, Settings())
+    if target.server_url:
+        found.append(await _server(target.server_url))
+    return found
+
+
+async def _server(url: str) -> Finding:
+    advice = "is tape serve running there, and TAPE_TOKEN right?"
+    try:
+        async with asyncio.timeout(SERVER_S), connect_async(url) as client:
+            info = await client.info()
+    except TapeError as error:
+        return fail("server", str(error), advice)
+    except TimeoutError:
+        return fail("server", f"{display(url)} did not answer within {SERVER_S} s", advice)
+    return ok("server", f"{display(url)} on {info.store}, newest entry {info.head_global_seq}")
+
+
+def _print(findings: list[Finding]) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
+        text = Text(finding.found)
+        if finding.advice:
+            text.append(f"\n→ {finding.advice}", style="bold")
+        table.add_row(verdict, finding.check, text)
+    console().print(table)
+    counts = {v: sum(f.verdict is v for f in findings) for v in Verdict}
+    console().print(f"{counts[Verdict.FAIL]} failed, {counts[Verdict.WARN]} to look at")

@@ -1,0 +1,82 @@
+"""Checks of the store: reachable, up to date, durable, in time, with room left."""
+
+from collections.abc import Iterator
+
+from tape.cli.doctor.finding import Finding, fail, ok, warn
+from tape.cli.store import Inspection, display, inspect
+from tape.config import MIB, Settings
+from tape.errors import InvalidArgument, StoreUnavailable, TapeError
+
+# What each setting should be, for the stores that have it, and what happens otherwise.
+DURABLE = (
+    ("journal_mode", "wal", "readers would block the writer; is the file on a network drive?"),
+    ("synchronous", "full", "an acknowledged write could be lost when the power fails"),
+    ("synchronous_commit", "on", "an acknowledged write could be lost in a crash"),
+    ("fsync", "on", "a crash can lose or corrupt the journal: set fsync = on"),
+    ("full_page_writes", "on", "a power failure can corrupt pages: set full_page_writes = on"),
+)
+SKEW_MS = 1_000
+ROOM = (100 * MIB, 1024 * MIB)
+
+
+async def check_store(url: str, settings: Settings) -> list[Finding]:
+    try:
+        seen = await inspect(url, settings)
+    except InvalidArgument:
+        raise
+    except StoreUnavailable as error:
+        return [fail("store", str(error), "is the database running, and the URL right?")]
+    except TapeError as error:
+        return [fail("store", str(error), "point --store at a database of Tape's own")]
+    return list(_findings(url, seen))
+
+
+def _findings(url: str, seen: Inspection) -> Iterator[Finding]:
+    facts = seen.facts
+    if "bytes" in facts:
+        yield ok("store", f"{facts['server']} at {display(url)}, {_size(int(facts['bytes']))}")
+        yield _migrations(seen)
+    else:
+        yield ok("store", f"{facts['server']}, {display(url)} will be made at first use")
+    for name, wanted, advice in DURABLE:
+        if name in facts:
+            right = str(facts[name]).lower() == wanted
+            found = str(facts[name])
+            yield ok(name, found) if right else fail(name, found, f"should be {wanted}: {advice}")
+    yield _clock(facts.get("skew_ms"))
+    if "free_bytes" in facts:
+        yield _room(int(facts["free_bytes"]))
+
+
+def _migrations(seen: Inspection) -> Finding:
+    before = [step for step in seen.steps if not step.applied and step.phase == "pre"]
+    after = [step for step in seen.steps if not step.applied and step.phase == "post"]
+    if before:
+        names = ", ".join(step.name for step in before)
+        return warn("migrations", f"not applied: {names}", "tape migrate, or start a server")
+    if after:
+        names = ", ".join(step.name for step in after)
+        return warn("migrations", f"waiting: {names}", "tape migrate --post, once all is upgraded")
+    return ok("migrations", f"all {len(seen.steps)} applied")
+
+
+def _clock(skew_ms: str | int | None) -> Finding:
+    if skew_ms is None:
+        return ok("clock", "the store uses this machine's clock")
+    skew = int(skew_ms)
+    found = f"the store is {abs(skew)} ms {'ahead' if skew >= 0 else 'behind'}"
+    if abs(skew) < SKEW_MS:
+        return ok("clock", found)
+    return warn("clock", found, "entries carry the store's time: synchronise both machines")
+
+
+def _room(free: int) -> Finding:
+    few, some = ROOM
+    found = f"{_size(free)} free"
+    if free < few:
+        return fail("disk", found, "a full disk refuses every write: make room")
+    return ok("disk", found) if free >= some else warn("disk", found, "make room soon")
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:,.1f} MiB" if count < 1024 * MIB else f"{count / MIB / 1024:,.1f} GiB"

@@ -1,0 +1,47 @@
+"""`tape migrate`: bring a store up to date, or say how far it is."""
+
+import asyncio
+
+import click
+
+from tape.cli.output import console, print_json, print_table
+from tape.cli.store import Step, display, inspect, upgrade
+from tape.cli.target import Target, target_options
+from tape.config import Settings
+
+
+@click.command()
+@click.option("--status", is_flag=True, help="Only say what is applied and what is not.")
+@click.option(
+    "--post",
+    is_flag=True,
+    help="Also the steps that remove what only older versions need. Run it when no "
+    "older version is left.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@target_options
+@click.pass_obj
+def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
+    """Apply what the store still needs.
+
+    A server and an embedded client apply the safe steps themselves when they start.
+    """
+    url, settings = target.store_url, Settings()
+    names = [] if status else asyncio.run(upgrade(url, settings, with_post=post))
+    steps = asyncio.run(inspect(url, settings)).steps
+    if as_json:
+        for step in steps:
+            print_json(step._asdict())
+        return
+    if status:
+        rows = [(f"{s.number:04d}", s.phase, s.name, _state(s)) for s in steps]
+        print_table(("NUMBER", "PHASE", "NAME", "STATE"), rows)
+        return
+    did = f"applied {', '.join(names)}" if names else "is up to date"
+    console().print(f"{display(url)}: {did}", markup=False)
+
+
+def _state(step: Step) -> str:
+    if step.applied:
+        return "applied"
+    return "waits for tape migrate --post" if step.phase == "post" else "not applied"

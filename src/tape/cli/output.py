@@ -1,0 +1,57 @@
+"""Printing: JSON lines for programs, compact coloured lines for people."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def console() -> Console:
+    """Standard output for people. Lines are not folded where there is no terminal to fold for."""
+    return Console(soft_wrap=True, highlight=False)
+
+
+def notes() -> Console:
+    """Standard error, for progress and remarks that are not the result."""
+    return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """One object on one line, at once: whoever reads the pipe is waiting for it."""
+    sys.stdout.buffer.write(orjson.dumps(record) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def raw_json(text: str) -> orjson.Fragment | None:
+    """JSON text to be put into an object as it stands; empty text is null."""
+    return orjson.Fragment(text) if text else None
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console().print(table)
+
+
+def clock_time(ts_ms: int) -> str:
+    """The local time of day, to the millisecond."""
+    moment = datetime.fromtimestamp(ts_ms / 1000, tz=UTC).astimezone()
+    return f"{moment:%H:%M:%S}.{ts_ms % 1000:03d}"
+
+
+def date_time(ts_ms: int) -> str:
+    return f"{datetime.fromtimestamp(ts_ms / 1000, tz=UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def abridged(text: str, width: int) -> str:
+    """`text` on one line of at most `width` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: max(1, width - 1)] + "…"

@@ -1,0 +1,96 @@
+"""`tape record`: one event from the command line, or many from a file."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from tape.cli import batch
+from tape.cli.output import console, print_json
+from tape.cli.target import Target, connect, target_options
+from tape.errors import InvalidArgument
+from tape.model.event import NewEvent, Recorded
+
+
+@click.command()
+@click.argument("event_type", required=False)
+@click.option("--payload", metavar="JSON|@FILE|-", help="The payload; @FILE or - (stdin) reads it.")
+@click.option("--entity", metavar="TYPE/ID", help="What the event is about.")
+@click.option("--key", default="", help="Idempotency key: a retry with it changes nothing.")
+@click.option("--caused-by", default="", help="What led to this event.")
+@click.option("--source", default="", help="The system it comes from.")
+@click.option(
+    "--occurred-at",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="MS",
+    help="When it happened, in milliseconds since 1970; default: now.",
+)
+@click.option("--schema-version", type=int, default=1, show_default=True)
+@click.option("--batch", "batch_file", metavar="FILE|-", help="Events as JSON, one object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Results as JSON, one object a line.")
+@target_options
+@click.pass_context
+def record(
+    ctx: click.Context, *, event_type: str | None, payload: str | None, entity: str | None,
+    key: str, caused_by: str, source: str, occurred_at: int, schema_version: int,
+    batch_file: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Record an event of EVENT_TYPE, or with --batch many.
+
+    A line of a batch is an object with event_type and, where wanted, payload, entity_type,
+    entity_id, idempotency_key, caused_by, source, occurred_at_ms and schema_version.
+    """
+    target = ctx.ensure_object(Target)
+    if batch_file is not None:
+        _refuse_beside_batch(ctx)
+        asyncio.run(batch.record_batch(target, batch_file, as_json=as_json))
+        return
+    if event_type is None:
+        raise click.UsageError("name an EVENT_TYPE, or give events with --batch", ctx)
+    entity_type, entity_id = _entity(ctx, entity)
+    event = NewEvent(
+        event_type, _read(payload), entity_type, entity_id, key, caused_by, source, occurred_at,
+        schema_version,
+    )  # fmt: skip
+    target.inputs["payload_json"] = event.payload_json
+    recorded = asyncio.run(_record(target, event))
+    if as_json:
+        print_json(recorded._asdict())
+    else:
+        verb = "already recorded" if recorded.duplicate else "recorded"
+        console().print(f"{verb} as {recorded.global_seq}, event {recorded.event_id}")
+
+
+async def _record(target: Target, event: NewEvent) -> Recorded:
+    async with connect(target) as client:
+        try:
+            (recorded,) = await client.record_many([event])
+        except InvalidArgument as fault:
+            fault.args = (str(fault).removeprefix("events[0]."),)
+            raise
+        return recorded
+
+
+def _refuse_beside_batch(ctx: click.Context) -> None:
+    for name in ctx.params.keys() - {"batch_file", "as_json"}:
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError("--batch takes each event whole from its line", ctx)
+
+
+def _entity(ctx: click.Context, entity: str | None) -> tuple[str, str]:
+    if entity is None:
+        return "", ""
+    entity_type, slash, entity_id = entity.partition("/")
+    if not (slash and entity_type and entity_id):
+        raise click.UsageError(f"--entity is TYPE/ID, not {entity!r}", ctx)
+    return entity_type, entity_id
+
+
+def _read(payload: str | None) -> str:
+    if payload is None:
+        return "null"
+    if payload == "-":
+        return sys.stdin.read()
+    return Path(payload[1:]).read_text("utf-8") if payload.startswith("@") else payload

@@ -1,0 +1,73 @@
+"""The command `tape` itself: finds the commands, and turns every error into one line and a code.
+
+Exit codes: 0 done, 1 it failed, 2 the input is wrong.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from tape import __version__
+from tape.cli.complaints import describe, exit_code, silence_stdout
+from tape.cli.target import Target, target_options
+from tape.errors import TapeError
+
+# Each is the object of its own name in the module of its own name, loaded when it is asked for.
+COMMANDS = (
+    "serve", "record", "tail", "values", "sessions", "migrate", "doctor", "demo", "bench",
+)  # fmt: skip
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"tape.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101 - ours, see COMMANDS
+        return command
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="tape", message="%(prog)s %(version)s")
+@target_options
+@click.pass_context
+def tape(ctx: click.Context) -> None:
+    """A durable event bus: one append-only journal, one order, on SQLite or Postgres.
+
+    Commands work on a store in this process (--store, TAPE_STORE) or on a server (--url, TAPE_URL,
+    with its token in TAPE_TOKEN).
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    target = Target()
+    try:
+        result = tape.main(list(arguments), prog_name="tape", standalone_mode=False, obj=target)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence_stdout()
+        return 1
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except (TapeError, click.ClickException, OSError) as error:
+        if target.verbose:
+            raise
+        click.echo(describe(error, target.inputs), err=True)
+        return exit_code(error)
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,67 @@
+"""What a command works on: a server, or a store in this process."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+
+from tape.app import connect_async
+from tape.client import Connecting
+from tape.config import DEFAULT_STORE
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Target:
+    """The global options, given before or after the command's name. `inputs` is what was typed for
+    each field of a request, so that a complaint can point into it."""
+
+    url: str = ""
+    store: str = ""
+    verbose: bool = False
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def store_url(self) -> str:
+        """The store, for commands that open one themselves."""
+        return self.store or os.environ.get("TAPE_STORE", "") or DEFAULT_STORE
+
+    @property
+    def server_url(self) -> str:
+        """The server that was named, empty where none was."""
+        return self.url or ("" if self.store else os.environ.get("TAPE_URL", ""))
+
+    @property
+    def address(self) -> str | None:
+        """Where to connect: what was typed. Else the client's own rule for the environment."""
+        if self.url and self.store:
+            raise click.UsageError("--url and --store exclude each other")
+        return self.url or self.store or None
+
+
+def connect(target: Target) -> Connecting:
+    return connect_async(target.address)
+
+
+def target_options(command: F) -> F:
+    for option in (
+        click.option("--verbose", is_flag=True, default=None, help="Show tracebacks and logs.",
+                     expose_value=False, callback=_remember),
+        click.option("--url", metavar="URL", help="Server: tape://HOST:PORT or tapes://HOST:PORT.",
+                     expose_value=False, callback=_remember),
+        click.option("--store", metavar="URL", expose_value=False, callback=_remember,
+                     help="Store in this process: sqlite:PATH or postgres://USER@HOST/DATABASE."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    if value is None or param.name is None:
+        return
+    if value == "":
+        raise click.BadParameter("is empty", ctx=ctx, param=param)
+    setattr(ctx.find_object(Target), param.name, value)

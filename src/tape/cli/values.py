@@ -1,0 +1,210 @@
+"""`tape values`: read, set with compare-and-set, delete, list, watch."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.output import (
+    abridged,
+    clock_time,
+    console,
+    date_time,
+    print_json,
+    print_table,
+    raw_json,
+)
+from tape.cli.records import change_record, value_record
+from tape.cli.target import Target, connect, target_options
+from tape.errors import NotFound
+from tape.model.subject import encode_segment
+from tape.model.value import ANY_VERSION, Deleted, Value, ValueChange, change_of
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+
+
+@click.group()
+@target_options
+def values() -> None:
+    """Versioned values, each change an entry of the journal."""
+
+
+@values.command()
+@click.argument("namespace")
+@click.argument("key")
+@_JSON
+@target_options
+@click.pass_obj
+def get(target: Target, namespace: str, key: str, as_json: bool) -> None:
+    """Print a value; exit code 1 if there is none."""
+
+    async def read() -> Value | None:
+        async with connect(target) as client:
+            return await client.get_value(namespace, key)
+
+    value = asyncio.run(read())
+    if value is None:
+        raise NotFound(f"no value {namespace}/{key}")
+    if as_json:
+        print_json(value_record(value))
+    else:
+        console().print(value.value_json, markup=False)
+
+
+@values.command("set")
+@click.argument("namespace")
+@click.argument("key")
+@click.argument("json_text", metavar="JSON|@FILE|-")
+@click.option(
+    "--if-version",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only if it is at version N; 0 only creates.",
+)
+@click.option("--writer", default="", help="Who sets it.")
+@_JSON
+@target_options
+@click.pass_obj
+def set_value(
+    target: Target, *, namespace: str, key: str, json_text: str, if_version: int | None,
+    writer: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Set a value to JSON. A text needs its quotes: '"EUR"'."""
+    if json_text == "-":
+        json_text = sys.stdin.read()
+    elif json_text.startswith("@"):
+        json_text = Path(json_text[1:]).read_text("utf-8")
+    target.inputs["value_json"] = json_text
+    wanted = ANY_VERSION if if_version is None else if_version
+
+    async def write() -> Value:
+        async with connect(target) as client:
+            return await client.set_value(
+                namespace, key, raw_json(json_text), if_version=wanted, writer=writer
+            )
+
+    value = asyncio.run(write())
+    if as_json:
+        print_json(value_record(value))
+    else:
+        console().print(f"{namespace}/{key} is at version {value.version}", markup=False)
+
+
+@values.command()
+@click.argument("namespace")
+@click.argument("key")
+@click.option("--writer", default="", help="Who deletes it.")
+@_JSON
+@target_options
+@click.pass_obj
+def delete(target: Target, namespace: str, key: str, writer: str, as_json: bool) -> None:
+    """Delete a value; exit code 1 if there is none. Its version goes on counting."""
+
+    async def remove() -> Deleted:
+        async with connect(target) as client:
+            return await client.delete_value(namespace, key, writer=writer)
+
+    result = asyncio.run(remove())
+    if as_json:
+        print_json(result._asdict())
+    if not result.deleted:
+        raise NotFound(f"no value {namespace}/{key}")
+    if not as_json:
+        console().print(f"{namespace}/{key} is deleted, version {result.version}", markup=False)
+
+
+@values.command("list")
+@click.argument("namespace")
+@_JSON
+@target_options
+@click.pass_obj
+def list_values(target: Target, namespace: str, as_json: bool) -> None:
+    """List the live values of a namespace, by key."""
+
+    async def read() -> list[Value]:
+        async with connect(target) as client:
+            return await client.list_values(namespace)
+
+    found = asyncio.run(read())
+    with quiet_on_broken_pipe():
+        if as_json:
+            for value in found:
+                print_json(value_record(value))
+            return
+        rows = [
+            (v.key, str(v.version), abridged(v.value_json, 60), v.writer, date_time(v.ts_ms))
+            for v in found
+        ]
+        print_table(("KEY", "VERSION", "VALUE", "WRITER", "SET"), rows)
+
+
+@values.command()
+@click.argument("namespace")
+@click.argument("key")
+@click.option(
+    "--from-version",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Changes with a greater version.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="End after so many changes.")
+@_JSON
+@target_options
+@click.pass_obj
+def watch(
+    target: Target, *, namespace: str, key: str, from_version: int, limit: int | None, as_json: bool
+) -> None:
+    """Show a value's changes with what was there before, live. Ends with Ctrl-C."""
+
+    async def follow() -> None:
+        seen = 0
+        async with (
+            connect(target) as client,
+            client.watch_value(namespace, key, from_version=from_version) as changes,
+        ):
+            async for change in changes:
+                _show(change, as_json)
+                seen += 1
+                if seen == limit:
+                    return
+
+    with quiet_on_broken_pipe():
+        try:
+            asyncio.run(follow())
+        except KeyboardInterrupt:
+            return
+
+
+@values.command()
+@click.argument("namespace")
+@click.argument("key")
+@_JSON
+@target_options
+@click.pass_obj
+def history(target: Target, namespace: str, key: str, as_json: bool) -> None:
+    """Show every change of a value so far, oldest first."""
+    pattern = f"/tape/value/*/{encode_segment(namespace)}/{encode_segment(key)}"
+
+    async def read() -> None:
+        async with connect(target) as client, client.follow(pattern, live=False) as entries:
+            async for entry in entries:
+                _show(change_of(entry), as_json)
+
+    with quiet_on_broken_pipe():
+        asyncio.run(read())
+
+
+def _show(change: ValueChange, as_json: bool) -> None:
+    if as_json:
+        print_json(change_record(change))
+        return
+    value = change.value
+    before = abridged(change.prev_value_json, 60) or "nothing"
+    after = "deleted" if value.deleted else abridged(value.value_json, 60)
+    by = f" by {value.writer}" if value.writer else ""
+    console().print(
+        f"{clock_time(value.ts_ms)} version {value.version}: {before} → {after}{by}", markup=False
+    )
