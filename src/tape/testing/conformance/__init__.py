@@ -1,0 +1,31 @@
+"""The contract of `ports.store`, as tests: a store that passes them can carry a journal.
+
+A suite for a store subclasses each contract and provides one fixture, `open_store`, that opens
+another store object on the test's own, initially empty database each time it is called:
+
+    class TestJournal(JournalContract): ...
+
+Two stores opened on one database stand for two processes.
+"""
+
+from tape.testing.conformance.commit import CommitContract
+from tape.testing.conformance.journal import JournalContract
+from tape.testing.conformance.keys import KeysContract
+from tape.testing.conformance.order import OrderContract
+from tape.testing.conformance.playing import OpenStore
+from tape.testing.conformance.runs import RunsContract
+from tape.testing.conformance.sequences import SequencesContract
+from tape.testing.conformance.sessions import SessionsContract
+from tape.testing.conformance.values import ValuesContract
+
+__all__ = [
+    "CommitContract",
+    "JournalContract",
+    "KeysContract",
+    "OpenStore",
+    "OrderContract",
+    "RunsContract",
+    "SequencesContract",
+    "SessionsContract",
+    "ValuesContract",
+]
