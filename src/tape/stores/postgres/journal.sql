@@ -47,7 +47,7 @@ FROM (
     AND ($5 = '' OR (subject >= $5 AND subject < $6))
     AND ($7 = '' OR kind = $7)
     AND ($8 = '' OR run_id = $8)
-    AND ($9 = 0 OR ts_ms >= $9)
+    AND ($9::bigint = 0 OR ts_ms >= $9)
     AND /* predicate */ TRUE
   ORDER BY global_seq
   LIMIT $3
