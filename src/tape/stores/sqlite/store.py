@@ -206,7 +206,8 @@ def _read_entries(db: sqlite3.Connection, query: ReadEntries) -> EntryRange:
     cursor = db.execute(statement, params)
     for row in cursor:
         found.append(Entry(*row))
-        size += len(row[_PAYLOAD])
+        payload: str = row[_PAYLOAD]
+        size += len(payload) if payload.isascii() else len(payload.encode())
         if size >= query.max_bytes:
             break
     else:
