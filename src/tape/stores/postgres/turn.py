@@ -35,9 +35,14 @@ class Turns:
         self._settings = settings
         self._connection: asyncpg.Connection | None = None
         self._backend = Backend(0, "")
+        self._one_at_a_time = asyncio.Lock()
 
     async def commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, int]:
         """Write one batch; its place and the new head. `head` is the highest known before."""
+        async with self._one_at_a_time:
+            return await self._commit(keys, decide, head)
+
+    async def _commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, int]:
         connection = await self._connected()
         state = State()
         sent = False
