@@ -60,6 +60,8 @@ class Writer:
         """Write what is queued, then stop."""
         self._closing = True
         self._arrived.set()
+        async with self._room:
+            self._room.notify_all()
         await asyncio.gather(self._task, return_exceptions=True)
 
     @property

@@ -33,7 +33,7 @@ class PostgresServer:
         self._folder.chmod(0o755)
         self._binaries = self._reachable_binaries()
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
 
     def __enter__(self) -> "PostgresServer":
         data = self._folder / "data"
@@ -118,7 +118,7 @@ class PostgresServer:
             time.sleep(0.05)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

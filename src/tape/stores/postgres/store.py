@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from tape.config import PostgresSettings
-from tape.errors import StoreMismatch, StoreUnavailable
+from tape.errors import StoreUnavailable, TapeError
 from tape.model.entry import Entry
 from tape.model.move import Need, Place
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
@@ -124,6 +124,7 @@ class PostgresStore:
         return await self._reading(read)
 
     async def close(self) -> None:
+        self._head.close()
         if self._listen is not None:
             self._listen.cancel()
             await asyncio.gather(self._listen, return_exceptions=True)
@@ -190,7 +191,7 @@ class PostgresStore:
                     while True:
                         self._head.advance(await connection.fetchval(SQL["read_head"]))
                         await asyncio.sleep(self._settings.poll_s)
-            except (StoreUnavailable, StoreMismatch) as error:
+            except TapeError as error:
                 log.warning("not listening for now: %s", error)
                 await asyncio.sleep(self._settings.poll_s)
 

@@ -6,6 +6,7 @@ Readers have threads and connections of their own and are never blocked by a wri
 """
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 import orjson
 
 from tape.config import SqliteSettings
-from tape.errors import StoreUnavailable
+from tape.errors import TapeError
 from tape.model.entry import Entry
 from tape.model.move import Need, Place, State
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
@@ -31,6 +32,7 @@ from tape.stores.statements import PREDICATE, load_statements
 
 T = TypeVar("T")
 
+log = logging.getLogger("tape.sqlite")
 SQL = load_statements("tape.stores.sqlite")
 LIST_LIMIT = 10_000
 _PAYLOAD = Entry._fields.index("payload_json")
@@ -119,6 +121,7 @@ class SqliteStore:
         return await self._in(self._reading, _as_one_read(read))
 
     async def close(self) -> None:
+        self._head.close()
         if self._poll is not None:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
@@ -151,8 +154,8 @@ class SqliteStore:
             await asyncio.sleep(self._settings.poll_s)
             try:
                 self._head.advance(await self._in(self._reading, _read_head))
-            except StoreUnavailable:
-                continue  # the next poll tries again; reads and writes report it themselves
+            except TapeError as error:
+                log.warning("polling failed, trying again: %s", error)
 
 
 def _turn(

@@ -1,0 +1,80 @@
+"""A `tape serve` process for tests: started, killed, paused and started again on the same port."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tape.testing.postgres import free_port
+
+
+class ServerProcess:
+    """Use with `with`; `url` is where it listens, also after a restart."""
+
+    def __init__(self, store: str, *options: str, env: dict[str, str] | None = None) -> None:
+        self._command = [sys.executable, "-m", "tape.cli", "serve", "--store", store, *options]
+        self._env = {**os.environ, **(env or {})}
+        self._port = free_port()
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "ServerProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._process is not None:
+            self.resume()
+            self.stop()
+
+    @property
+    def url(self) -> str:
+        return f"tape://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    def start(self) -> None:
+        """Start and wait for the line that says it is ready."""
+        address = f"127.0.0.1:{self._port}"
+        process = subprocess.Popen(
+            [*self._command, "--grpc", address], stdout=subprocess.PIPE, text=True, env=self._env
+        )
+        self._process = process
+        line = process.stdout.readline().strip() if process.stdout else ""
+        if line != f"grpc {address}":
+            raise RuntimeError(f"tape serve said {line!r} instead of being ready")
+
+    def stop(self) -> int:
+        """Ask it to end; its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
+    def resident_bytes(self) -> int:
+        """How much memory it holds just now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def _end(self, how: signal.Signals) -> int:
+        process = self._running()
+        process.send_signal(how)
+        code = process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+        self._process = None
+        return code
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process
