@@ -26,7 +26,7 @@ from tape.predicates.values import (
     Timestamp,
     Type,
     UInt,
-    before,
+    compared,
     equal,
     no_overload,
     settled,
@@ -34,10 +34,12 @@ from tape.predicates.values import (
     type_name,
 )
 
+# Possessive throughout: a payload's text must not cost more than one walk along it.
 _DOUBLE: Final = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[nN][aA][nN]|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)"
+    r"[+-]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+|(?i:nan|inf(?:inity)?+))",
+    re.ASCII,
 ).fullmatch
-_INT: Final = re.compile(r"([+-]?)0*([0-9]{1,20})").fullmatch
+_INT: Final = re.compile(r"([+-]?+)([0-9]++)").fullmatch
 _BOOLS: Final = {
     **dict.fromkeys(("1", "t", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "false", "FALSE", "False"), False),
@@ -140,19 +142,19 @@ def invert(value: object) -> bool:
 
 
 def less(left: object, right: object) -> bool:
-    return before(left, right, "_<_") is True
+    return compared(left, right, "_<_") == -1
 
 
 def less_or_equal(left: object, right: object) -> bool:
-    return before(right, left, "_<=_") is False
+    return compared(left, right, "_<=_") in (-1, 0)
 
 
 def greater(left: object, right: object) -> bool:
-    return before(right, left, "_>_") is True
+    return compared(left, right, "_>_") == 1
 
 
 def greater_or_equal(left: object, right: object) -> bool:
-    return before(left, right, "_>=_") is False
+    return compared(left, right, "_>=_") in (0, 1)
 
 
 def not_equal(left: object, right: object, meter: Meter | None = None) -> bool:
@@ -194,7 +196,7 @@ def index(container: object, key: object) -> object:
 def is_in(value: object, container: object, meter: Meter | None = None) -> bool:
     if type(container) is list:
         if meter is not None:
-            meter.touch(container)
+            meter.visit(container)
         return any(equal(value, element, meter) for element in container)
     if type(container) is dict and type(value) in (bool, int, UInt, float, str):
         return stored_key(value) in container
@@ -269,9 +271,10 @@ def to_int(value: Any) -> int:
 
 def _digits(text: str, target: str) -> int:
     found = _INT(text)
-    if found is None:
+    digits = found[2].lstrip("0") if found else ""
+    if found is None or len(digits) > 20:
         raise EvaluationError(f"cannot convert string to {target}")
-    return -int(found[2]) if found[1] == "-" else int(found[2])
+    return int(f"{found[1]}0{digits}")
 
 
 def to_uint(value: Any) -> UInt:

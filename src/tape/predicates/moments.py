@@ -18,7 +18,7 @@ _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
-_DURATION: Final = re.compile(r"([+-]?)((?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:h|ms|m|s|us|ns))+|0)")
+_DURATION: Final = re.compile(r"([+-]?)((?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:h|ms|m|s|us|ns))+|0)")
 _DURATION_PART: Final = re.compile(r"([0-9]*)\.?([0-9]*)(h|ms|m|s|us|ns)")
 _UNITS: Final = {
     "h": 3600 * SECOND, "m": 60 * SECOND, "s": SECOND, "ms": 1_000_000, "us": 1_000, "ns": 1,
@@ -66,8 +66,8 @@ def parse_timestamp(text: str) -> Timestamp:
 
 def parse_duration(text: str) -> Duration:
     """A sign and then parts such as `1h30m2.5s`, or `0`."""
-    found = _DURATION.fullmatch(text)
-    if found is None or len(text) > 128:
+    found = _DURATION.fullmatch(text) if len(text) <= 128 else None
+    if found is None:
         raise EvaluationError("not a duration")
     nanos = 0
     for whole, fraction, unit in _DURATION_PART.findall(found[2]):
@@ -104,7 +104,7 @@ def _zone(name: str) -> tzinfo:
             return ZoneInfo(name)
         shift = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
         return timezone(-shift if fixed[1] == "-" else shift)
-    except (ValueError, OSError) as error:
+    except (LookupError, ValueError, OSError) as error:
         raise EvaluationError("no such time zone") from error
 
 

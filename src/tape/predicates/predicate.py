@@ -24,8 +24,8 @@ class PredicateLimits:
     """Brackets within brackets."""
 
     steps: int = 100_000
-    """Turns of all macros in one evaluation; 256 characters or elements looked at inside a macro
-    count as one more."""
+    """Turns of all macros in one evaluation. What a turn compares, copies or searches counts too:
+    see `Meter`."""
 
 
 DEFAULT_LIMITS: Final = PredicateLimits()
@@ -75,5 +75,7 @@ def _evaluator(tree: Node, steps: int) -> Callable[[Mapping[str, object]], bool]
             return Evaluation(envelope, Meter(steps)).value(tree) is True
         except (EvaluationError, LimitError) as error:
             raise PredicateError(str(error)) from None
+        except RecursionError:
+            raise PredicateError("the payload nests too deeply") from None
 
     return compiled(tree, slowly, steps)

@@ -1,0 +1,117 @@
+"""What is let in, and what is refused with which reason at which position."""
+
+import pytest
+
+import tape.predicates
+from tape.errors import InvalidArgument, TooLarge
+from tape.predicates import PredicateLimits, check
+
+
+def test_public_names() -> None:
+    assert tape.predicates.__all__ == [
+        "DEFAULT_LIMITS",
+        "ENVELOPE",
+        "Predicate",
+        "PredicateError",
+        "PredicateLimits",
+        "SqlCondition",
+        "check",
+    ]
+
+
+@pytest.mark.parametrize("expression", ["", "   ", "\n\t"])
+def test_blank_is_always_true(expression: str) -> None:
+    predicate = check(expression)
+    assert predicate.always_true
+    assert predicate.evaluate({}) is True
+    assert predicate.names == frozenset()
+
+
+def test_says_which_names_it_needs() -> None:
+    predicate = check('kind == "value" && payload.all(subject, subject != "x")')
+    assert predicate.names == {"kind", "payload"}
+    assert not predicate.always_true
+
+
+def test_equal_by_expression_and_immutable() -> None:
+    assert check("seq > 1") == check("seq > 1")
+    assert check("seq > 1") != check("seq > 2")
+    with pytest.raises(AttributeError):
+        check("seq > 1").expression = "seq > 2"  # type: ignore[misc]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("expression", "position", "reason"),
+    [
+        ("knd == 'value'", 0, "undeclared reference to 'knd'"),
+        ("kind == 'a' &&\n  'é😀' == knd", 25, "undeclared reference to 'knd'"),
+        ("kind == 1", 5, "no matching overload"),
+        ("kind ==", 7, "Syntax error"),
+        ("kind == 'a' )", 12, "Syntax error"),
+        ("payload.foo()", 11, "undeclared reference to 'foo'"),
+        ("kind", 0, "a predicate must be bool, this is string"),
+        ("seq + 1", 0, "a predicate must be bool, this is int"),
+        ("null", 0, "a predicate must be bool, this is null"),
+        ("[true]", 0, "a predicate must be bool, this is list<bool>"),
+        ("kind == 'a\x00'", 10, "NUL"),
+        ("kind == '\ud800'", 9, "not valid Unicode"),
+        ("1 == google.protobuf.Int32Value{value: 1}", 5, "messages are not supported"),
+        ("type(1) == google.protobuf.Any", 26, "google.protobuf.Any is not supported"),
+        ("true || kind.matches('(')", 20, "invalid regular expression: missing )"),
+        ("(" * 30 + "true" + ")" * 30, 24, "brackets nest deeper than 24"),
+        ("kind == '('" + " && [" * 30, 11 + 24 * 5 + 4, "brackets nest deeper than 24"),
+        ("1" + " + 1" * 200 + " == 1", 0, "nests too deeply"),
+        ("payload" + ".a" * 200, 0, "nests too deeply"),
+    ],
+)
+def test_refused(expression: str, position: int, reason: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        check(expression, field="filter_expr")
+    assert refused.value.field == "filter_expr"
+    assert refused.value.position == position
+    assert reason in str(refused.value)
+
+
+def test_length_is_limited_in_bytes() -> None:
+    padding = "é" * 2040
+    with pytest.raises(TooLarge, match="4097 bytes, the limit is 4096"):
+        check(f"kind == '{padding}xxxxxx' ")
+    check(f"kind == '{padding}xxxxxx'")
+
+
+def test_limits_are_configurable() -> None:
+    with pytest.raises(InvalidArgument, match="nest deeper than 2"):
+        check("(((true)))", limits=PredicateLimits(nesting=2))
+    with pytest.raises(TooLarge):
+        check("true", limits=PredicateLimits(length=3))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'((((((((((((((((((((((((((((((' == kind",
+        '"""(((((((((((((((((((((((((((((("""== kind',
+        r"r'\((((((((((((((((((((((((((((((' == kind",
+        r"'\'(((((((((((((((((((((((((((((((' == kind",
+        "kind == 'a' // ((((((((((((((((((((((((((((((",
+    ],
+)
+def test_brackets_in_text_do_not_nest(expression: str) -> None:
+    check(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(" * 24 + "true" + ")" * 24,
+        "!(" * 23 + "has(payload.a)" + ")" * 23,
+        "[1].exists(x, " * 15 + "x == 1" + ")" * 15,
+        "size([1].map(x, " * 10 + "1" + "))" * 10 + " > 0",
+        " ? true : ".join(["payload.a > 1"] * 20),
+        "!has(payload.a) && payload" + ".a" * 28 + " == 1",
+        "seq" + " + seq" * 28 + " > 0",
+        " || ".join(f"payload.a == {n}" for n in range(200)),
+    ],
+)
+def test_what_nests_within_the_limits_runs(expression: str) -> None:
+    assert check(expression).evaluate({"payload": {"a": 3}, "seq": 1}) in (True, False)
