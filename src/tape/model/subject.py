@@ -138,4 +138,6 @@ def _advice(character: str) -> str:
         return "% must be followed by two upper-case hexadecimal digits"
     if character == "*":
         return "* stands alone in its segment; a literal one is written %2A"
+    if "\ud800" <= character <= "\udfff":
+        return "a lone surrogate is not text"
     return f"{character!r} must be written {quote(character, safe='')}"
