@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 import orjson
@@ -9,7 +11,7 @@ import orjson
 from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 
-_CONTAINERS = (dict, list, tuple)
+_CONTAINERS = (dict, list)
 
 
 def check_json(text: str, limits: Limits, *, field: str) -> str:
@@ -38,7 +40,7 @@ def to_json(value: Any, limits: Limits, *, field: str) -> str:
     if b"null" in encoded:
         _refuse_non_finite(value, field)
     if encoded.count(b"[") + encoded.count(b"{") > limits.json_depth:
-        _check_depth(value, limits, field)
+        _check_depth(orjson.loads(encoded), limits, field)
     return encoded.decode()
 
 
@@ -75,6 +77,11 @@ def _refuse_non_finite(value: Any, field: str) -> None:
 
 
 def _children(node: Any) -> Iterable[Any]:
+    """What orjson would look into."""
     if isinstance(node, dict):
         return node.values()
+    if isinstance(node, Enum):
+        return (node.value,)
+    if is_dataclass(node):
+        return [getattr(node, field.name) for field in fields(node)]
     return node if isinstance(node, list | tuple) else ()
