@@ -1,0 +1,93 @@
+"""The calls with one question and one answer: a message in, the operation, a message out."""
+
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from tape import __version__
+from tape.bus import Operations
+from tape.errors import TooLarge
+from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
+from tape.wire.v1 import tape_pb2 as pb
+
+M = TypeVar("M", bound=Message)
+
+
+class Calls:
+    def __init__(self, operations: Operations, answer_bytes: int) -> None:
+        self._operations = operations
+        self._answer_bytes = answer_bytes
+
+    async def record_events(self, request: pb.RecordEventsRequest) -> pb.RecordEventsResponse:
+        events = mapping_events.events_from_wire(request)
+        return mapping_events.recorded_to_wire(await self._operations.record_events(events))
+
+    async def write_value(self, request: pb.WriteValueRequest) -> pb.ValueRecord:
+        written = await self._operations.write_value(
+            request.namespace,
+            request.key,
+            request.value_json,
+            request.if_version,
+            mapping_values.author_from_wire(request),
+        )
+        return mapping_values.value_to_wire(written)
+
+    async def get_value(self, request: pb.GetValueRequest) -> pb.GetValueResponse:
+        found = await self._operations.get_value(request.namespace, request.key)
+        return mapping_values.found_to_wire(found)
+
+    async def delete_value(self, request: pb.DeleteValueRequest) -> pb.DeleteValueResponse:
+        author = mapping_values.author_from_wire(request)
+        deleted = await self._operations.delete_value(request.namespace, request.key, author)
+        return mapping_values.deleted_to_wire(deleted)
+
+    async def list_values(self, request: pb.ListValuesRequest) -> pb.ListValuesResponse:
+        values = await self._operations.list_values(
+            request.namespace, request.after_key, request.limit
+        )
+        size, kept = 0, 0
+        for value in values:  # the rest is what the next call begins with
+            size += len(value.value_json)
+            if kept and 4 * size > self._answer_bytes:
+                break
+            kept += 1
+        return mapping_values.values_to_wire(values[:kept])
+
+    async def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
+        key = mapping_sessions.key_from_wire(request)
+        return mapping_sessions.session_to_wire(
+            await self._operations.create_session(key, request.state_json)
+        )
+
+    async def get_session(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
+        key = mapping_sessions.key_from_wire(request)
+        found = await self._operations.get_session(key, request.max_events)
+        return self._sendable(mapping_sessions.found_to_wire(found), "max_events")
+
+    async def list_sessions(self, request: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
+        found = await self._operations.list_sessions(request.app_name, request.user_id)
+        return self._sendable(mapping_sessions.sessions_to_wire(found), "user_id")
+
+    async def delete_session(self, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
+        key = mapping_sessions.key_from_wire(request)
+        return pb.DeleteSessionResponse(deleted=await self._operations.delete_session(key))
+
+    async def append_event(self, request: pb.AppendEventRequest) -> pb.AppendEventResponse:
+        appended = await self._operations.append_event(
+            mapping_sessions.key_from_wire(request),
+            mapping_sessions.event_from_wire(request.event),
+            request.state_delta_json,
+            (request.run_id, request.fencing_token),
+            mapping_values.trace_from_wire(request),
+        )
+        return mapping_sessions.appended_to_wire(appended)
+
+    async def get_journal_info(self, _request: pb.GetJournalInfoRequest) -> Message:
+        return mapping_entries.info_to_wire(await self._operations.info(), __version__)
+
+    def _sendable(self, answer: M, field: str) -> M:
+        if answer.ByteSize() > self._answer_bytes:
+            raise TooLarge(
+                f"the answer is over {self._answer_bytes} bytes: ask for less", field=field
+            )
+        return answer

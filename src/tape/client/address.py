@@ -1,0 +1,63 @@
+"""A server's URL: where it is, and how far the way there can be trusted."""
+
+import ipaddress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+import grpc
+
+from tape.config import DEFAULT_URL
+from tape.errors import InvalidArgument, Unsafe
+
+_PORT = urlsplit(DEFAULT_URL).port
+
+
+class Address(NamedTuple):
+    target: str
+    secure: bool
+    ca: str = ""
+
+    def channel(self, options: tuple[tuple[str, object], ...]) -> grpc.aio.Channel:
+        if not self.secure:
+            return grpc.aio.insecure_channel(self.target, options)
+        try:
+            roots = Path(self.ca).read_bytes() if self.ca else None
+        except OSError as error:
+            raise InvalidArgument(f"ca cannot be read: {error}", field="url") from None
+        return grpc.aio.secure_channel(self.target, grpc.ssl_channel_credentials(roots), options)
+
+
+def parse_address(url: str, *, with_token: bool) -> Address:
+    """`tape://host:port`, or `tapes://host:port?ca=FILE` with TLS."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or _PORT
+        query = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+    except ValueError as error:
+        raise InvalidArgument(f"is not a server's URL: {error}", field="url") from None
+    if not host or parts.path.strip("/"):
+        raise InvalidArgument(f"names no server; use {parts.scheme}://HOST:PORT", field="url")
+    if parts.username is not None:
+        raise InvalidArgument("a token goes into token= or TAPE_TOKEN, not here", field="url")
+    secure = parts.scheme == "tapes"
+    if unknown := query.keys() - ({"ca"} if secure else {"insecure"}):
+        raise InvalidArgument(f"{parts.scheme}: has no setting {min(unknown)!r}", field="url")
+    if with_token and not secure and query.get("insecure") != "1" and not _is_loopback(host):
+        raise Unsafe(
+            f"the token would cross the network to {host} in the clear: "
+            "use tapes://, or ?insecure=1 if something else encrypts"
+        )
+    return Address(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}", secure, query.get("ca", "")
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    """A name that only this machine's owner controls, or an address that says so itself."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,90 @@
+"""The connection to a server: one call, one stream, and what to make of either failing."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+
+from tape.client.address import Address
+from tape.config import Limits
+from tape.errors import Closed, InvalidArgument, OutcomeUnknown, StoreUnavailable, TapeError
+from tape.wire.channel import CLIENT_OPTIONS, message_bytes
+from tape.wire.errors import from_rpc_error, is_ours
+from tape.wire.v1.tape_pb2_grpc import TapeStub
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+# What gRPC says when there was no connection on which anything could have been sent.
+_NEVER_SENT = ("failed to connect to all addresses", "DNS resolution failed")
+
+
+class Server:
+    def __init__(self, address: Address, token: str, limits: Limits) -> None:
+        if not (token.isascii() and token.isprintable()):
+            raise InvalidArgument("is not printable ASCII", field="token")
+        self._channel = address.channel((*CLIENT_OPTIONS, *message_bytes(limits)))
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._closed = asyncio.Event()
+        self.rpc = TapeStub(self._channel)
+
+    async def call(
+        self, rpc: grpc.aio.UnaryUnaryMultiCallable[Q, A], request: Q, *, writes: bool = False
+    ) -> A:
+        """The answer, or the error an embedded caller would get.
+
+        A call that `writes` and was cut off may have been done, unless it was surely never sent.
+        """
+        with self._open():
+            try:
+                return await rpc(request, metadata=self._metadata)
+            except grpc.aio.AioRpcError as failed:
+                raise _error_of(failed, writes=writes) from None
+
+    async def stream(
+        self, rpc: grpc.aio.UnaryStreamMultiCallable[Q, A], request: Q
+    ) -> AsyncGenerator[A, None]:
+        """The messages. StoreUnavailable means: ask again."""
+        with self._open():
+            call = rpc(request, metadata=self._metadata)
+            try:
+                async for message in call:
+                    yield message
+            except grpc.aio.AioRpcError as failed:
+                raise _error_of(failed, writes=False) from None
+            finally:
+                call.cancel()
+
+    async def close(self) -> None:
+        self._closed.set()
+        await self._channel.close()
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Closing cancels what is under way: that is no cancellation of the caller's task."""
+        if self._closed.is_set():
+            raise Closed
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed.is_set() and not (task and task.cancelling()):
+                raise Closed from None
+            raise
+
+
+def _error_of(failed: grpc.aio.AioRpcError, *, writes: bool) -> TapeError:
+    error = from_rpc_error(failed)
+    if isinstance(error, Closed):  # the server's own end, not this client's
+        return StoreUnavailable(f"{error}; nothing of this request was written")
+    if not writes or is_ours(failed) or type(error) is not StoreUnavailable:
+        return error
+    if failed.code() == grpc.StatusCode.UNAVAILABLE and _never_sent(failed.details() or ""):
+        return error
+    return OutcomeUnknown(f"the call was cut off and may have been done: {failed.details()}")
+
+
+def _never_sent(details: str) -> bool:
+    return any(details.startswith(text) for text in _NEVER_SENT)

@@ -1,0 +1,40 @@
+"""How both ends of a connection are set up."""
+
+from typing import Any
+
+from tape.config import MIB, Limits
+
+Options = tuple[tuple[str, Any], ...]
+
+KEEPALIVE_MS = 30_000
+KEEPALIVE_ANSWER_MS = 20_000
+
+# A peer that vanished without a word is found out by pings, also where nobody calls just now.
+_PINGS: Options = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_ANSWER_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+SERVER_OPTIONS: Options = (
+    *_PINGS,
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.max_concurrent_streams", 1_000),
+    # Two servers on one port would share its connections in silence.
+    ("grpc.so_reuseport", 0),
+)
+
+# gRPC's own waits between attempts to connect grow to two minutes.
+CLIENT_OPTIONS: Options = (
+    *_PINGS,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+def message_bytes(limits: Limits) -> Options:
+    """A request counts payloads; names and ids come on top of them."""
+    most = 2 * limits.request_bytes + 4 * MIB
+    return (("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", most))
