@@ -44,8 +44,9 @@ _NOT_OURS = (
 )
 _TRANSACTION_TIMEOUT = "25P04"
 
-# Every read is a range of an index in its own order. A planner without fresh statistics would
-# rather sort 50,000 rows to return the first 1,000, so the other ways are closed to it.
+# Every read is a look-up in an index or a range of one in its own order. A planner without fresh
+# statistics would rather sort 50,000 rows to return the first 1,000, or read the whole journal for
+# a few keys, so the other ways are closed to it.
 _INDEX_ORDER = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -87,7 +88,7 @@ async def connect_writer(
         server_settings={
             "application_name": "tape writer",
             "synchronous_commit": "on",
-            "jit": "off",
+            **_INDEX_ORDER,
             "idle_in_transaction_session_timeout": _milliseconds(settings.idle_in_transaction_s),
             "lock_timeout": _milliseconds(settings.transaction_s),
             "statement_timeout": _milliseconds(settings.transaction_s),
