@@ -118,7 +118,8 @@ class RecordEvents:
             except InvalidArgument as fault:
                 fault.args = (f"events[{index}].{fault}",)
                 raise
-            self.weight += len(draft.payload_json)
+            payload = draft.payload_json
+            self.weight += len(payload) if payload.isascii() else len(payload.encode())
             self._drafts.append(draft)
         self._keyed = [draft.idempotency_key for draft in self._drafts if draft.idempotency_key]
         if self.weight > limits.request_bytes + ENVELOPE_BYTES * len(events):

@@ -9,7 +9,8 @@ import orjson
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, TooLarge
 from tape.model.entry import NO_TRACE, Draft, Kind, Trace
-from tape.model.json_text import check_json
+from tape.model.event import check_trace
+from tape.model.json_text import check_json, utf8_length
 from tape.model.move import Decision, Need, State, Table, delete, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, fenced_run
@@ -164,6 +165,10 @@ class AppendEvent:
         check_name(event.id, limits, field="event.id", required=True)
         for field in ("invocation_id", "author", "branch"):
             check_name(getattr(event, field), limits, field=f"event.{field}")
+        if not 0 <= event.timestamp_ms < 2**63:
+            raise InvalidArgument("must be in 0..2^63-1", field="event.timestamp_ms")
+        check_name(run[0], limits, field="run_id")
+        check_trace(*trace)
         self._event = event._replace(
             content_json=check_json(event.content_json, limits, field="event.content_json"),
             actions_json=check_json(event.actions_json, limits, field="event.actions_json"),
@@ -218,8 +223,9 @@ class AppendEvent:
             return state_json
         # The standard library's parser keeps integers of any size, orjson's does not.
         merged = json.dumps({**json.loads(state_json), **self._delta}, ensure_ascii=False)
-        if len(merged) > self._limits.payload_bytes:
-            raise TooLarge(f"the state would have {len(merged)} bytes", field="state_delta_json")
+        size = utf8_length(merged, "state_delta_json")
+        if size > self._limits.payload_bytes:
+            raise TooLarge(f"the state would have {size} bytes", field="state_delta_json")
         return merged
 
     def _draft(self, event: SessionEvent, seq: int) -> Draft:

@@ -69,6 +69,7 @@ class _ChangeValue:
         self._namespace = check_name(namespace, limits, field="namespace", required=True)
         self._key = check_name(key, limits, field="key", required=True)
         check_name(author.writer, limits, field="writer")
+        check_name(author.run_id, limits, field="run_id")
         self._author = author
         self._event_id = event_id
         self.weight = 512
