@@ -94,7 +94,7 @@ async def _tail(
         ):
             async for page in pages:
                 if page.skipped and not undecided and live:
-                    _note(f"an entry could not be decided: {page.error}")
+                    _note(f"the predicate has no result for an entry: {page.error}")
                 undecided += page.skipped
                 reason = page.error or reason
                 for entry in page.entries:
@@ -104,8 +104,8 @@ async def _tail(
                         return
     finally:
         if undecided:
-            what = "entry" if undecided == 1 else "entries"
-            _note(f"{undecided} {what} could not be decided and were left out; last: {reason}")
+            what = "entry was" if undecided == 1 else "entries were"
+            _note(f"{undecided} {what} left out, for the predicate has no result; last: {reason}")
 
 
 def _show_json(entry: Entry) -> None:

@@ -1,0 +1,5 @@
+"""`python -m tape.cli` is `tape`."""
+
+from tape.cli import main
+
+main()

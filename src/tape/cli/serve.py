@@ -1,0 +1,86 @@
+"""`tape serve`: a server on one store."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from tape.app import DEFAULT_GRPC, Addresses, ServeOptions
+from tape.app import serve as serve_app
+from tape.cli.target import Target, target_options
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--grpc",
+    "address",
+    default=DEFAULT_GRPC,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen; port 0 picks one.",
+)
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain, PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key, PEM.")
+@click.option(
+    "--tokens",
+    type=_FILE,
+    metavar="FILE",
+    help="Lines of `ROLE TOKEN`, roles read, write, admin. Or TAPE_TOKENS.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Let tokens cross the network in the clear, where something else encrypts.",
+)
+@target_options
+@click.pass_obj
+def serve(
+    target: Target, *, address: str, tls_cert: Path | None, tls_key: Path | None,
+    tokens: Path | None, insecure: bool,
+) -> None:  # fmt: skip
+    """Serve the store to clients over gRPC, until SIGTERM or Ctrl-C.
+
+    Prints `grpc HOST:PORT` when it is ready. The store is --store, TAPE_STORE or sqlite:tape.db.
+    An address that others can reach needs tokens, and TLS or --insecure.
+    """
+    if target.url:
+        raise click.UsageError("a server has a store, not a --url")
+    logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
+    options = ServeOptions(
+        store_url=target.store_url,
+        grpc_address=address,
+        tokens="" if tokens else os.environ.get("TAPE_TOKENS", ""),
+        token_file=tokens,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        insecure=insecure,
+    )
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(options))
+
+
+async def _serve(options: ServeOptions) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve_app(options, on_ready=_announce, stop=stop)
+
+
+def _announce(addresses: Addresses) -> None:
+    print(f"grpc {addresses.grpc}", flush=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
