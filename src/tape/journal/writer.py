@@ -153,6 +153,8 @@ def _answer(done: asyncio.Future[Any], verdict: Verdict, place: Place) -> None:
         return
     try:
         done.set_result(settle(verdict, place))
+    except StopIteration as error:  # the one error that a future does not take
+        done.set_exception(RuntimeError(repr(error)))
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to this caller
         done.set_exception(error)
 
