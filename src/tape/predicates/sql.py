@@ -72,6 +72,9 @@ class Dialect(Protocol):
 
     numbered: bool
 
+    deepest: int
+    """The nesting of a condition, in symbols on the parser's stack, that is safe to send."""
+
     def text(self, value: str) -> Sql: ...
 
     def integer(self, value: int) -> Sql: ...

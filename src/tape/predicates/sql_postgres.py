@@ -27,6 +27,7 @@ _SAFE_NUMBER: Final = "length(value #>> '{{}}') <= 64 AND value #>> '{{}}' !~ '[
 
 class Postgres:
     numbered = True
+    deepest = 1000
 
     def text(self, value: str) -> Sql:
         return Sql(f"{PARAMETER}::text", (value,))

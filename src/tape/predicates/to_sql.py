@@ -21,6 +21,7 @@ from tape.predicates.ast import (
     Name,
     Node,
     Select,
+    children,
 )
 from tape.predicates.sql import (
     FALSE,
@@ -62,20 +63,23 @@ Side = Literal["upper", "lower"]
 def exact(tree: Node, dialect: DialectName) -> SqlCondition | None:
     """TRUE, FALSE or NULL exactly where CEL has true, false or an error."""
     translator = _Translator(_DIALECTS[dialect])
-    found = translator.exact(tree)
-    return None if found is None else found.condition(translator.dialect.numbered)
+    return translator.finished(tree, translator.exact(tree))
 
 
 def prefilter(tree: Node, dialect: DialectName) -> SqlCondition | None:
     """FALSE only where CEL has false."""
     translator = _Translator(_DIALECTS[dialect])
-    found = translator.bound(tree, "upper")
-    return None if found is None else found.condition(translator.dialect.numbered)
+    return translator.finished(tree, translator.bound(tree, "upper"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Translator:
     dialect: Dialect
+
+    def finished(self, tree: Node, found: Sql | None) -> SqlCondition | None:
+        if found is None or _nesting(tree) > self.dialect.deepest:
+            return None
+        return found.condition(self.dialect.numbered)
 
     def exact(self, node: Node) -> Sql | None:  # noqa: PLR0911  # one return per kind
         match node:
@@ -277,6 +281,20 @@ def _path(node: Node) -> Path | None:
 def _extended(path: Path | None, key: Key) -> Path | None:
     usable = comparable(key) if isinstance(key, str) else 0 <= key <= _LARGEST_INDEX
     return None if path is None or not usable else (*path, key)
+
+
+def _nesting(node: Node) -> int:
+    """Symbols that a parser of SQL stacks up before it reaches the innermost comparison."""
+    match node:
+        case Logic():
+            own = 3
+        case Conditional():
+            own = 7
+        case Call("!_" | "_==_" | "_!=_"):
+            own = 3
+        case _:
+            return 0
+    return own + max(map(_nesting, children(node)))
 
 
 def _number(node: Node) -> float | None:

@@ -17,6 +17,8 @@ PAYLOADS: Final = [
     '{"a": true, "b": {"c": null}, "n": true}',
     '{"a": "first", "a": "x"}',
     '{"a": "x", "a": "last"}',
+    '{"b": {"c": true}, "b": 5}',
+    '{"b": {"c": true}, "b": {"d": 1}, "b": {"c": false}}',
     '{"\\u0061": "\\u0078", "b": {"\\u0063": true}}',
     '{"a\\u0000": "x"}',
     '{"a": "x\\u0000", "b": {"c\\u0000": 1}}',
@@ -140,6 +142,31 @@ def test_a_prefilter_rules_out_what_a_number_decides(engine: Any, new_entry: Any
     # 100.0 is too near to be ruled out; a price that is no number is an error, for Python to tell.
     expected = [False, False, True, True, True, None, None]
     assert engine.verdicts(condition, entries) == expected
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("!(", ")"),
+        ("(kind == 'a' && (kind == 'b' || ", "))"),
+        ("(kind == 'a' ? true : ", ")"),
+        ("(kind == 'a' ? ", " : true)"),
+        ("((kind == 'a') == (", "))"),
+        ("(kind != 'a' && ", " ? true : false)"),
+    ],
+)
+def test_what_is_emitted_is_never_too_deep_to_parse(
+    opening: str, closing: str, engine: Any, sample: list[Any]
+) -> None:
+    for leaf in ("has(payload.a.a.a.a.a.a.a.a.a)", "payload.a in ['x']", "size(kind) > 2"):
+        for depth in range(1, 10):
+            expression = opening * depth + leaf + closing * depth
+            predicate = check(expression)
+            condition = predicate.sql(engine.dialect)
+            assert condition is not None or depth > 4
+            if condition is not None:
+                truths = [verdict(predicate, entry) for entry in sample]
+                assert engine.verdicts(condition, sample) == truths
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
