@@ -19,6 +19,7 @@ from tape.errors import (
     TapeError,
     TooLarge,
     Unauthenticated,
+    Unsafe,
     VersionMismatch,
 )
 from tape.journal.follow import Page
@@ -52,6 +53,7 @@ __all__ = [
     "TapeError",
     "TooLarge",
     "Unauthenticated",
+    "Unsafe",
     "Value",
     "ValueChange",
     "VersionMismatch",
