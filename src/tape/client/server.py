@@ -10,15 +10,20 @@ import grpc
 from tape.client.address import Address
 from tape.config import Limits
 from tape.errors import Closed, InvalidArgument, OutcomeUnknown, StoreUnavailable, TapeError
-from tape.wire.channel import CLIENT_OPTIONS, message_bytes
+from tape.wire.channel import CALLS_AT_ONCE, CLIENT_OPTIONS, message_bytes
 from tape.wire.errors import from_rpc_error, is_ours
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-# What gRPC says when there was no connection on which anything could have been sent.
-_NEVER_SENT = ("failed to connect to all addresses", "DNS resolution failed")
+# What gRPC says when there was no connection to send on, or the server took no notice (HTTP/2's
+# REFUSED_STREAM).
+_NEVER_DONE = (
+    "failed to connect to all addresses",
+    "DNS resolution failed",
+    "Received RST_STREAM with error code 7",
+)
 
 
 class Server:
@@ -28,6 +33,7 @@ class Server:
         self._channel = address.channel((*CLIENT_OPTIONS, *message_bytes(limits)))
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._closed = asyncio.Event()
+        self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
         self.rpc = TapeStub(self._channel)
 
     async def call(
@@ -35,13 +41,14 @@ class Server:
     ) -> A:
         """The answer, or the error an embedded caller would get.
 
-        A call that `writes` and was cut off may have been done, unless it was surely never sent.
+        A call that `writes` and was cut off may have been done, unless it surely was not.
         """
-        with self._open():
-            try:
-                return await rpc(request, metadata=self._metadata)
-            except grpc.aio.AioRpcError as failed:
-                raise _error_of(failed, writes=writes) from None
+        async with self._turns:
+            with self._open():
+                try:
+                    return await rpc(request, metadata=self._metadata)
+                except grpc.aio.AioRpcError as failed:
+                    raise _error_of(failed, writes=writes) from None
 
     async def stream(
         self, rpc: grpc.aio.UnaryStreamMultiCallable[Q, A], request: Q
@@ -81,10 +88,7 @@ def _error_of(failed: grpc.aio.AioRpcError, *, writes: bool) -> TapeError:
         return StoreUnavailable(f"{error}; nothing of this request was written")
     if not writes or is_ours(failed) or type(error) is not StoreUnavailable:
         return error
-    if failed.code() == grpc.StatusCode.UNAVAILABLE and _never_sent(failed.details() or ""):
+    said = failed.details() or ""
+    if any(text in said for text in _NEVER_DONE):
         return error
-    return OutcomeUnknown(f"the call was cut off and may have been done: {failed.details()}")
-
-
-def _never_sent(details: str) -> bool:
-    return any(details.startswith(text) for text in _NEVER_SENT)
+    return OutcomeUnknown(f"the call was cut off and may have been done: {said}")

@@ -8,6 +8,8 @@ Options = tuple[tuple[str, Any], ...]
 
 KEEPALIVE_MS = 30_000
 KEEPALIVE_ANSWER_MS = 20_000
+# Of one client at a time, so that a burst is queued there and not refused by the server.
+CALLS_AT_ONCE = 512
 
 # A peer that vanished without a word is found out by pings, also where nobody calls just now.
 _PINGS: Options = (
@@ -20,7 +22,7 @@ _PINGS: Options = (
 SERVER_OPTIONS: Options = (
     *_PINGS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-    ("grpc.max_concurrent_streams", 1_000),
+    ("grpc.max_concurrent_streams", 4_096),
     # Two servers on one port would share its connections in silence.
     ("grpc.so_reuseport", 0),
 )
