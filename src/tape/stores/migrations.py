@@ -69,6 +69,13 @@ def pending(
     return [m for m in known if m.number not in done and (with_post or m.phase == "pre")]
 
 
+def refuse_outdated(known: Sequence[Migration], applied: Sequence[Applied]) -> None:
+    """For who opens a database and may not change it."""
+    if todo := pending(known, applied, with_post=False):
+        names = ", ".join(migration.name for migration in todo)
+        raise StoreMismatch(f"the database lacks migrations ({names}): run tape migrate")
+
+
 def refuse_strays(tables: Sequence[str]) -> None:
     """No migration is recorded, so no table of ours may be there."""
     if strays := sorted(name for name in tables if name.startswith("tape_")):

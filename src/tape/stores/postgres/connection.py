@@ -41,6 +41,7 @@ _NOT_OURS = (
     asyncpg.InsufficientPrivilegeError,
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedFunctionError,
+    asyncpg.InvalidSchemaNameError,
 )
 _TRANSACTION_TIMEOUT = "25P04"
 

@@ -3,7 +3,7 @@
 import asyncpg
 
 from tape.errors import StoreMismatch
-from tape.stores.migrations import Applied, load_migrations, pending, refuse_strays
+from tape.stores.migrations import Applied, load_migrations, pending, refuse_outdated, refuse_strays
 from tape.stores.postgres.connection import OLDEST_SERVER
 
 # Any number that is not the journal's: a starting server must not wait behind a busy writer.
@@ -36,12 +36,18 @@ async def migrate(connection: asyncpg.Connection, *, with_post: bool = False) ->
     return [migration.name for migration in todo]
 
 
+async def check_current(connection: asyncpg.Connection) -> None:
+    """Refuse a database that `migrate` would have something to do on; nothing is applied."""
+    refuse_outdated(load_migrations("tape.stores.postgres"), await applied_migrations(connection))
+
+
 async def applied_migrations(connection: asyncpg.Connection) -> list[Applied]:
     tables = [row[0] for row in await connection.fetch(_TABLES)]
     if "tape_migrations" in tables:
         rows = await connection.fetch(
             "SELECT number, name, checksum FROM tape_migrations ORDER BY 1"
         )
-        return [Applied(*row) for row in rows]
+        if rows:
+            return [Applied(*row) for row in rows]
     refuse_strays(tables)
     return []

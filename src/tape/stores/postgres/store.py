@@ -22,7 +22,7 @@ from tape.model.value import Value
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.stores.head import Head
 from tape.stores.postgres.connection import connect_reader, translated
-from tape.stores.postgres.migrate import applied_migrations, migrate
+from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
 from tape.stores.postgres.turn import SQL, Turns
 from tape.stores.rows import group_needs, prefix_range
 from tape.stores.statements import PREDICATE
@@ -172,8 +172,7 @@ class PostgresStore:
                 with translated(self._url):
                     connection = await connect_reader(self._url, self._settings)
                     try:
-                        if migrating:
-                            await migrate(connection)
+                        await (migrate(connection) if migrating else check_current(connection))
                         self._head.advance(await connection.fetchval(SQL["read_head"]))
                     finally:
                         await connection.close()

@@ -31,6 +31,7 @@ def connect(path: Path, busy_s: float) -> sqlite3.Connection:
         cached_statements=STATEMENT_CACHE,
     )
     try:
+        refuse_foreign(connection)  # before the first PRAGMA that would change somebody else's file
         with retry_while_busy(busy_s) as attempt:
             attempt(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = FULL")
@@ -39,6 +40,20 @@ def connect(path: Path, busy_s: float) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def refuse_foreign(connection: sqlite3.Connection) -> list[str]:
+    """The tables of a file that is ours or new; a refusal if it belongs to something else."""
+    # In this order: whoever makes the tables marks the file in the same transaction.
+    tables = [
+        n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application not in (0, APPLICATION_ID) or (application == 0 and tables):
+        raise StoreMismatch(
+            "this SQLite file belongs to another application; give Tape its own file"
+        )
+    return tables
 
 
 @contextlib.contextmanager

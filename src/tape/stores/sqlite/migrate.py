@@ -3,9 +3,8 @@
 import sqlite3
 import time
 
-from tape.errors import StoreMismatch
-from tape.stores.migrations import Applied, load_migrations, pending, refuse_strays
-from tape.stores.sqlite.connection import APPLICATION_ID
+from tape.stores.migrations import Applied, load_migrations, pending, refuse_outdated, refuse_strays
+from tape.stores.sqlite.connection import APPLICATION_ID, refuse_foreign
 
 _RECORD = """CREATE TABLE tape_migrations (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
@@ -19,24 +18,25 @@ def migrate(connection: sqlite3.Connection, *, with_post: bool = False) -> list[
         names = _apply(connection, with_post=with_post)
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk ends it by itself
+            connection.execute("ROLLBACK")
         raise
     return names
 
 
+def check_current(connection: sqlite3.Connection) -> list[str]:
+    """Refuse a file that `migrate` would have something to do on; nothing is applied."""
+    refuse_outdated(load_migrations("tape.stores.sqlite"), applied_migrations(connection))
+    return []
+
+
 def applied_migrations(connection: sqlite3.Connection) -> list[Applied]:
     """What is recorded, or a refusal if the file belongs to something else."""
-    tables = [
-        n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    ]
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application not in (0, APPLICATION_ID) or (application == 0 and tables):
-        raise StoreMismatch(
-            "this SQLite file belongs to another application; give Tape its own file"
-        )
+    tables = refuse_foreign(connection)
     if "tape_migrations" in tables:
         rows = connection.execute("SELECT number, name, checksum FROM tape_migrations ORDER BY 1")
-        return [Applied(*row) for row in rows]
+        if applied := [Applied(*row) for row in rows]:
+            return applied
     refuse_strays(tables)
     return []
 

@@ -27,7 +27,7 @@ from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.stores.head import Head
 from tape.stores.rows import changed_rows, group_needs, numbered_rows, prefix_range
 from tape.stores.sqlite.connection import connect, insert_many, translated
-from tape.stores.sqlite.migrate import applied_migrations, migrate
+from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.statements import PREDICATE, load_statements
 
 T = TypeVar("T")
@@ -55,8 +55,7 @@ class SqliteStore:
     ) -> "SqliteStore":
         store = cls(path, settings)
         try:
-            if migrating:
-                await store._in(store._writing, migrate)
+            await store._in(store._writing, migrate if migrating else check_current)
             store._head.advance(await store._in(store._reading, _read_head))
         except BaseException:
             await store.close()

@@ -1,0 +1,208 @@
+"""Migrations: applied once however many start at once, and never onto what is not ours."""
+
+import asyncio
+import contextlib
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tape.app import open_store
+from tape.config import Settings
+from tape.errors import StoreMismatch
+from tape.stores.migrations import Applied, Migration, load_migrations, pending, refuse_strays
+from tape.stores.sqlite.connection import APPLICATION_ID
+
+Execute = Callable[[str], list[Any]]
+
+OPEN_AND_WRITE = """
+import asyncio, sys
+from tape.app import open_bus
+from tape.model.event import NewEvent
+
+async def main():
+    bus = await open_bus(sys.argv[1])
+    print("opened", flush=True)
+    await bus.record_events([NewEvent("started")])
+    await bus.close()
+
+sys.stdin.readline()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def execute(store_url: str) -> Execute:
+    """Runs SQL behind the store's back."""
+
+    def run(sql: str) -> list[Any]:
+        if store_url.startswith("sqlite:"):
+            path = store_url.removeprefix("sqlite:")
+            with contextlib.closing(sqlite3.connect(path)) as db, db:
+                return db.execute(sql).fetchall()
+        with psycopg.connect(store_url, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    return run
+
+
+async def open_and_close(url: str) -> None:
+    store = await open_store(url, Settings())
+    await store.close()
+
+
+async def test_processes_that_start_at_once_apply_once(store_url: str, execute: Execute) -> None:
+    started = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", OPEN_AND_WRITE, store_url,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )
+        for _ in range(6)
+    ]  # fmt: skip
+    outputs = await asyncio.gather(*(process.communicate(b"go\n") for process in started))
+    assert [process.returncode for process in started] == [0] * 6
+    assert [output for output, _ in outputs] == [b"opened\n"] * 6
+    known = load_migrations("tape.stores." + store_url.partition(":")[0])
+    assert execute("SELECT number, name FROM tape_migrations ORDER BY 1") == [
+        (m.number, m.name) for m in known if m.phase == "pre"
+    ]
+    assert execute("SELECT count(*) FROM tape_journal") == [(6,)]
+
+
+async def test_stores_that_open_at_once_apply_once(store_url: str, execute: Execute) -> None:
+    await asyncio.gather(*(open_and_close(store_url) for _ in range(6)))
+    numbers = execute("SELECT number FROM tape_migrations")
+    assert len(numbers) == len(set(numbers)) >= 1
+
+
+async def test_tables_of_ours_without_a_record_are_refused_by_name(
+    store_url: str, execute: Execute
+) -> None:
+    await open_and_close(store_url)
+    execute("DROP TABLE tape_migrations")
+    with pytest.raises(StoreMismatch, match="half-applied") as refused:
+        await open_and_close(store_url)
+    for name in ("tape_journal", "tape_runs", "tape_session_events", "tape_values"):
+        assert name in str(refused.value)
+
+
+async def test_an_empty_record_is_no_record(store_url: str, execute: Execute) -> None:
+    await open_and_close(store_url)
+    execute("DELETE FROM tape_migrations")
+    with pytest.raises(StoreMismatch, match=r"half-applied.*tape_journal"):
+        await open_and_close(store_url)
+
+
+async def test_a_database_of_a_newer_tape_is_refused(store_url: str, execute: Execute) -> None:
+    await open_and_close(store_url)
+    columns = "number, name, checksum"
+    if store_url.startswith("sqlite:"):
+        execute(
+            f"INSERT INTO tape_migrations ({columns}, applied_at_ms) VALUES (9999, 'f', 'x', 0)"
+        )
+    else:
+        execute(f"INSERT INTO tape_migrations ({columns}) VALUES (9999, 'f', 'x')")
+    with pytest.raises(StoreMismatch, match=r"migration 9999 \(f\).*upgrade tape-bus"):
+        await open_and_close(store_url)
+
+
+async def test_a_migration_with_another_text_is_refused(store_url: str, execute: Execute) -> None:
+    await open_and_close(store_url)
+    execute("UPDATE tape_migrations SET checksum = 'other' WHERE number = 1")
+    with pytest.raises(StoreMismatch, match="another text"):
+        await open_and_close(store_url)
+
+
+async def test_opening_without_migrating_changes_nothing(store_url: str, execute: Execute) -> None:
+    with pytest.raises(StoreMismatch):
+        await open_store(store_url, Settings(), migrating=False)
+    await open_and_close(store_url)
+    store = await open_store(store_url, Settings(), migrating=False)
+    assert (await store.info()).migration >= 1
+    await store.close()
+
+
+@pytest.mark.parametrize("package", ["tape.stores.sqlite", "tape.stores.postgres"])
+def test_the_shipped_migrations_are_numbered_from_one(package: str) -> None:
+    numbers = [migration.number for migration in load_migrations(package)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_both_dialects_have_the_same_migrations() -> None:
+    one, other = (load_migrations(f"tape.stores.{name}") for name in ("sqlite", "postgres"))
+    assert [m[:3] for m in one] == [m[:3] for m in other]
+
+
+ONE, TWO, THREE = (
+    Migration(1, "pre", "one", "1"),
+    Migration(2, "post", "two", "2"),
+    Migration(3, "pre", "three", "3"),
+)
+
+
+def applied(*migrations: Migration) -> list[Applied]:
+    return [Applied(m.number, m.name, m.checksum) for m in migrations]
+
+
+@pytest.mark.parametrize(
+    ("done", "with_post", "todo"),
+    [
+        ([], False, [ONE, THREE]),
+        ([], True, [ONE, TWO, THREE]),
+        ([ONE], False, [THREE]),
+        ([ONE, THREE], False, []),
+        ([ONE, THREE], True, [TWO]),
+        ([ONE, TWO, THREE], True, []),
+    ],
+)
+def test_post_steps_wait_until_they_are_asked_for(
+    done: list[Migration], with_post: bool, todo: list[Migration]
+) -> None:
+    assert pending([ONE, TWO, THREE], applied(*done), with_post=with_post) == todo
+
+
+def test_only_tables_of_ours_are_strays() -> None:
+    refuse_strays(["users", "tapes", "xtape_"])
+    with pytest.raises(StoreMismatch, match="tape_a, tape_b"):
+        refuse_strays(["users", "tape_b", "tape_a"])
+
+
+@pytest.fixture
+def another_file(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "theirs.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE users (id INTEGER)")
+        db.execute("INSERT INTO users VALUES (7)")
+        db.commit()
+    before = path.read_bytes()
+    yield path
+    assert path.read_bytes() == before, "a refused file must not be touched"
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+async def test_a_file_of_another_application_is_refused_untouched(another_file: Path) -> None:
+    with pytest.raises(StoreMismatch, match="another application"):
+        await open_and_close(f"sqlite:{another_file}")
+
+
+async def test_a_file_marked_by_another_application_is_refused_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID + 1}")
+    before = path.read_bytes()
+    with pytest.raises(StoreMismatch, match="another application"):
+        await open_and_close(f"sqlite:{path}")
+    assert path.read_bytes() == before
+
+
+async def test_a_file_of_ours_is_marked(tmp_path: Path) -> None:
+    path = tmp_path / "tape.db"
+    await open_and_close(f"sqlite:{path}")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)

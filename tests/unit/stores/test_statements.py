@@ -1,0 +1,60 @@
+"""The two dialects say the same things: same names, each with its purpose."""
+
+import re
+
+import pytest
+
+from tape.model.move import KNOWN
+from tape.stores.rows import TABLES
+from tape.stores.sqlite.connection import _widened
+from tape.stores.statements import PREDICATE, load_statements
+
+SQLITE = load_statements("tape.stores.sqlite")
+POSTGRES = load_statements("tape.stores.postgres")
+
+ONLY_POSTGRES = {
+    "announce": "SQLite has nobody to notify, and numbers with AUTOINCREMENT",
+    "find_committed": "a commit to a local file has an outcome; one over a network may not",
+}
+
+
+def test_both_dialects_have_the_same_statements() -> None:
+    assert set(POSTGRES) - set(SQLITE) == set(ONLY_POSTGRES)
+    assert set(SQLITE) - set(POSTGRES) == set()
+
+
+@pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
+def test_each_statement_says_what_it_is_for(dialect: dict[str, str]) -> None:
+    for name, text in dialect.items():
+        purpose, _, statement = text.partition("\n")
+        assert re.fullmatch(r"-- [A-Z].*[.]", purpose), f"{name} has no purpose: {purpose}"
+        assert statement.count(";") == 1, f"{name} is not one statement"
+        assert statement.rstrip().endswith(";")
+
+
+@pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
+def test_every_table_a_move_may_touch_can_be_loaded_and_saved(dialect: dict[str, str]) -> None:
+    for table in TABLES:
+        assert f"load_{table.name}" in dialect
+        if table is not KNOWN:  # written as entries
+            assert f"save_{table.name}" in dialect
+    for child in TABLES:
+        if child.parent is not None:
+            assert f"delete_{child.parent.name}" in dialect
+
+
+@pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
+def test_a_predicate_has_one_place_to_go(dialect: dict[str, str]) -> None:
+    assert [name for name, text in dialect.items() if PREDICATE in text] == ["read_entries"]
+    assert dialect["read_entries"].count(PREDICATE) == 1
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n in SQLITE if n.startswith("save_") or n == "append_entries")
+)
+def test_an_insert_takes_many_rows(name: str) -> None:
+    """A statement that could not be widened would take the values of the first row and fail."""
+    parameters = SQLITE[name].count("?")
+    assert parameters
+    assert _widened(SQLITE[name], 3).count("?") == 3 * parameters
+    assert _widened(SQLITE[name], 1) == SQLITE[name]
