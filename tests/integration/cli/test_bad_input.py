@@ -1,0 +1,112 @@
+"""Wrong input: one line that says what is wrong and where, and exit code 2; failures: 1.
+
+These call the command line in this process, which is what `tape` does, to keep the table cheap.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tape.cli.root import run
+
+WRONG = [
+    (["nope"], "No such command 'nope'"),
+    (["tail", "--nope"], "No such option"),
+    (["tail", "--from", "yesterday"], "'yesterday' is neither a number, start nor now"),
+    (["tail", "--limit", "0"], "0 is not in the range"),
+    (["tail", "--store", ""], "is empty"),
+    (["tail", "--store", "mysql:x"], "'mysql' is not a kind of URL"),
+    (["tail", "--store", "sqlite:"], "names no file"),
+    (["tail", "--store", "sqlite:a.db", "--url", "tape://h:1"], "exclude each other"),
+    (["record"], "name an EVENT_TYPE"),
+    (["record", "", "--store", "sqlite:a.db"], "event_type"),
+    (["record", "x", "--entity", "order"], "--entity is TYPE/ID"),
+    (["record", "x", "--payload", '{"a":', "--store", "sqlite:a.db"], "payload_json at position 5"),
+    (["record", "x", "--schema-version", "0", "--store", "sqlite:a.db"], "schema_version"),
+    (["record", "x", "--key", "k" * 600, "--store", "sqlite:a.db"], "idempotency_key"),
+    (["record", "x", "--batch", "f"], "--batch takes each event whole"),
+    (["values", "set", "n", "k", "{", "--store", "sqlite:a.db"], "value_json at position 1"),
+    (["values", "set", "n", "", "1", "--store", "sqlite:a.db"], "key"),
+    (["values", "set", "n", "k", "1", "--if-version", "-2"], "-2 is not in the range"),
+    (["migrate", "--store", "redis:x"], "'redis' is not a store"),
+    (["doctor", "--store", "redis:x"], "'redis' is not a store"),
+    (["demo", "--events", "3"], "3 is not in the range"),
+    (["serve", "--url", "tape://h:1"], "a server has a store"),
+    (["serve", "--tokens", "missing"], "does not exist"),
+    (["serve", "--store", "sqlite:a.db", "--grpc", "nowhere"], "nowhere"),
+]
+
+FAILED = [
+    (["values", "get", "n", "k", "--store", "sqlite:a.db"], "no value n/k"),
+    (["values", "delete", "n", "k", "--store", "sqlite:a.db"], "no value n/k"),
+    (["sessions", "show", "a", "u", "s", "--store", "sqlite:a.db"], "no session a/u/s"),
+    (["record", "x", "--payload", "@missing.json"], "missing.json: No such file"),
+    (["record", "--batch", "missing.ndjson"], "missing.ndjson: No such file"),
+    (["tail", "--store", "sqlite:no/such/folder.db"], "cannot open no/such/folder.db"),
+    (["record", "x", "--store", "sqlite:foreign.txt"], "is not a usable SQLite database"),
+    (["record", "x", "--url", "tape://127.0.0.1:1"], "127.0.0.1:1"),
+    (["serve", "--store", "sqlite:a.db", "--grpc", "0.0.0.0:0"], "give tokens"),
+]
+
+
+def _name(parameter: list[str] | str) -> str:
+    return "" if isinstance(parameter, str) else " ".join(parameter)[:40]
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TAPE_URL", "TAPE_STORE", "TAPE_TOKEN", "TAPE_TOKENS"):
+        monkeypatch.delenv(name, raising=False)
+    Path("foreign.txt").write_text("not a database " * 100)
+
+
+def _said(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = run(arguments)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    return code, printed.err
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=_name)
+def test_wrong_input_is_refused(
+    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, err = _said(arguments, capfd)
+    assert err.startswith("error: ")
+    assert message in err.splitlines()[0]
+    assert code == 2
+
+
+@pytest.mark.parametrize(("arguments", "message"), FAILED, ids=_name)
+def test_what_fails_says_so_in_one_line(
+    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, err = _said(arguments, capfd)
+    assert err.startswith("error: ")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert code == 1
+
+
+def test_a_caret_stands_under_the_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    where = 'payload.a == "ü" &&\n  payload.b +'
+    _code, err = _said(["tail", "--store", "sqlite:a.db", "--where", where], capfd)
+    _message, line, caret = err.splitlines()
+    assert line == "    payload.b +"
+    assert caret.index("^") >= line.index("+")
+
+
+def test_long_input_is_cut_around_the_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    pattern = "/tape/event/recorded/" + "a" * 500 + "*" + "b" * 500
+    _code, err = _said(["tail", "--store", "sqlite:a.db", pattern], capfd)
+    _message, line, caret = err.splitlines()
+    assert line[caret.index("^")] == "*"
+    assert len(line) < 110
+
+
+def test_nothing_is_made_by_looking(capfd: pytest.CaptureFixture[str]) -> None:
+    run(["doctor", "--store", "sqlite:never.db"])
+    run(["migrate", "--status", "--store", "sqlite:never.db"])
+    assert "will be made at first use" in capfd.readouterr().out
+    assert not Path("never.db").exists()

@@ -1,0 +1,45 @@
+"""The server as an operator meets it."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.command import start, tape
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_says_where_it_is_and_ends_when_asked(
+    number: signal.Signals, sqlite_url: str, tmp_path: Path
+) -> None:
+    with start("serve", "--store", sqlite_url, "--grpc", "127.0.0.1:0", folder=tmp_path) as server:
+        assert server.stdout is not None
+        kind, address = server.stdout.readline().split()
+        assert kind == "grpc"
+        assert not address.endswith(":0")
+        done = tape("record", "x", "--url", f"tape://{address}", folder=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        server.send_signal(number)
+        out, err = server.communicate(timeout=30)
+    assert (server.returncode, out, err) == (0, "", "")
+
+
+def test_tokens_from_a_file_have_roles(sqlite_url: str, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("# who may\nread only-r3ad\nwrite wr1te\n")
+    arguments = ("serve", "--store", sqlite_url, "--grpc", "127.0.0.1:0", "--tokens", str(tokens))
+    with start(*arguments, folder=tmp_path) as server:
+        assert server.stdout is not None
+        url = f"tape://{server.stdout.readline().split()[1]}"
+        record = ("record", "x", "--url", url)
+        assert "token is required" in tape(*record, folder=tmp_path).err
+        assert "role write" in tape(*record, folder=tmp_path, TAPE_TOKEN="only-r3ad").err
+        assert tape(*record, folder=tmp_path, TAPE_TOKEN="wr1te").code == 0
+        server.terminate()
+        assert server.wait(30) == 0
+
+
+def test_without_a_server_the_error_says_what_to_do(tmp_path: Path) -> None:
+    done = tape("record", "x", "--url", "tape://127.0.0.1:1", folder=tmp_path)
+    assert done.code == 1
+    assert len(done.err.splitlines()) == 1
