@@ -53,6 +53,8 @@ EXACT: Final = [
     "payload.a == 'x' || payload.b.c",
     "has(payload.a) ? payload.a == 'x' : kind == 'effect'",
     "(payload.a == 'x') == (kind == 'effect')",
+    "run_id == '' && seq == 0",
+    "run_id != 'run-1' || seq < 1",
     "run_id == 'run-1' && seq > 2 && seq in [3, 4]",
     "subject.startsWith('/tape/effect/') && subject.endsWith('run-1')",
     "subject.contains('/sweep/') && !subject.contains('')",
@@ -142,6 +144,25 @@ def test_a_prefilter_rules_out_what_a_number_decides(engine: Any, new_entry: Any
     # 100.0 is too near to be ruled out; a price that is no number is an error, for Python to tell.
     expected = [False, False, True, True, True, None, None]
     assert engine.verdicts(condition, entries) == expected
+
+
+@pytest.mark.parametrize(
+    "expression", ["payload.n < 100.0", "!(payload.n >= 100.0)", "100 > payload.n"]
+)
+def test_a_prefilter_keeps_what_is_near_from_either_side(
+    expression: str, engine: Any, new_entry: Any
+) -> None:
+    predicate = check(expression)
+    near = [new_entry(f'{{"n": {n}}}') for n in ("99.99999999999999", "100.00000000000001", "100")]
+    for entry in near:
+        assert engine.verdicts(predicate.sql_prefilter(engine.dialect), [entry]) == [True]
+    far = new_entry('{"n": 100.1}')
+    assert engine.verdicts(predicate.sql_prefilter(engine.dialect), [far]) == [False]
+
+
+def test_postgres_orders_text_by_code_point_whatever_its_locale() -> None:
+    condition = check("kind < subject").sql("postgres")
+    assert condition == SqlCondition('kind COLLATE "C" < subject COLLATE "C"', ())
 
 
 @pytest.mark.parametrize(
