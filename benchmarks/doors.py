@@ -6,7 +6,9 @@ from benchmarks import peers
 from benchmarks.follow import light_load, read_through
 from benchmarks.result import Result, compare
 from benchmarks.workload import REPETITIONS, batches, on_loop, postgres, record_all
-from tape.client.grpc_bus import GrpcBus
+from tape.app import open_operations
+from tape.bus import Operations
+from tape.config import Settings
 from tape.testing.server import ServerProcess
 
 BATCH = 100
@@ -38,7 +40,7 @@ def _appends(url: str, store: str) -> Result:
 
 
 async def _record(url: str) -> float:
-    bus = GrpcBus(url)
+    bus = await _reach(url)
     try:
         return await record_all(bus, batches(EVENTS // BATCH, BATCH), IN_FLIGHT)
     finally:
@@ -57,7 +59,7 @@ def _follows(url: str, store: str) -> Result:
 
 
 async def _read(url: str) -> float:
-    bus = GrpcBus(url)
+    bus = await _reach(url)
     try:
         return await read_through(bus, FOLLOWED)
     finally:
@@ -77,9 +79,13 @@ def _latency(url: str) -> Result:
 
 
 async def _beats(url: str) -> tuple[float, float]:
-    writer, reader = GrpcBus(url), GrpcBus(url)
+    writer, reader = await _reach(url), await _reach(url)
     try:
         return await light_load(writer, reader)
     finally:
         await writer.close()
         await reader.close()
+
+
+async def _reach(url: str) -> Operations:
+    return await open_operations(url, "", Settings())

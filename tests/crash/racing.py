@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple
 
 import orjson
 
+from tape.app import open_operations
 from tape.bus import FollowQuery, Operations
+from tape.config import Settings
 from tape.errors import (
     InvalidArgument,
     OutcomeUnknown,
@@ -46,6 +48,10 @@ class Outcome(NamedTuple):
 
 
 Report = Callable[[Outcome], None]
+
+
+async def reach(url: str) -> Operations:
+    return await open_operations(url, "", Settings())
 
 
 def numbered(writer: int, number: int, *, keyed: bool, event_type: str = "") -> NewEvent:
@@ -105,7 +111,7 @@ async def _misbehave(
     good = numbered(writer, 10**6 + number, keyed=False)
     match chance.randint(0, 2):
         case 0:
-            await _record(door, [good, good._replace(schema_version=0)], report)
+            await _record(door, [good, good._replace(event_type="")], report)
         case 1:
             await _record(door, [good._replace(event_type=POISON)], report)
         case 2:
@@ -129,7 +135,8 @@ def check(journal: list[Entry], outcomes: list[Outcome], followed: dict[str, lis
     numbers = [entry.global_seq for entry in journal]
     assert numbers == sorted(set(numbers))
     there = Counter(entry.payload["id"] for entry in journal if entry.kind == "event")
-    assert [name for name, count in there.items() if count > 1] == []
+    doubled = {name for name, count in there.items() if count > 1}
+    assert not doubled
     places = {e.payload["id"]: (e.global_seq, e.event_id) for e in journal if e.kind == "event"}
     told: dict[str, set[str]] = {}
     for outcome in outcomes:

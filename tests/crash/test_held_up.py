@@ -14,10 +14,10 @@ import pytest
 
 from tape.app import open_bus
 from tape.bus import FollowQuery
-from tape.client.grpc_bus import GrpcBus
 from tape.config import PostgresSettings
 from tape.model.event import NewEvent
 from tape.testing.server import ServerProcess
+from tests.crash.racing import reach
 
 SECONDS_AT_MOST = PostgresSettings().idle_in_transaction_s + 2.0
 IDLE = [pytest.param(3.0, id="short"), pytest.param(60.0, id="minute", marks=pytest.mark.long)]
@@ -82,7 +82,7 @@ async def test_a_server_stopped_in_mid_batch(postgres_url: str, admin: Admin, ke
     await (await open_bus(postgres_url)).close()
     admin.execute(SLOW_INSERT)
     with ServerProcess(postgres_url) as one, ServerProcess(postgres_url) as two:
-        first, second = GrpcBus(one.url), GrpcBus(two.url)
+        first, second = await reach(one.url), await reach(two.url)
         acknowledged = (await first.record_events([NewEvent("early")]))[0]
         admin.execute("SELECT pg_advisory_lock(4711)")
         pending = asyncio.create_task(

@@ -20,11 +20,9 @@ import psycopg
 import pytest
 
 from tape.app import open_bus, sqlite_path
-from tape.bus import Operations
-from tape.client.grpc_bus import GrpcBus
 from tape.model.entry import Entry
 from tape.testing.server import ServerProcess
-from tests.crash.racing import END, PATTERNS, POISON, Outcome, check, follow_to_end, write
+from tests.crash.racing import END, PATTERNS, POISON, Outcome, check, follow_to_end, reach, write
 
 SHORT, LONG = 6_000, 100_000
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
@@ -69,7 +67,7 @@ async def _race_servers(
         outcomes.append(outcome)
         milestones.reached(len(outcomes))
 
-    doors: list[Operations] = [GrpcBus(one.url), GrpcBus(two.url)]
+    doors = [await reach(one.url), await reach(two.url)]
     followers = {
         pattern: asyncio.create_task(follow_to_end(doors[i % 2], pattern))
         for i, pattern in enumerate(PATTERNS)

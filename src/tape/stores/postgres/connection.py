@@ -35,6 +35,14 @@ _AWAY = (
     OSError,
     TimeoutError,
 )
+# InternalClientError is what asyncpg says when a session ended while it lay idle.
+_DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
 _NOT_OURS = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -44,6 +52,10 @@ _NOT_OURS = (
     asyncpg.InvalidSchemaNameError,
 )
 _TRANSACTION_TIMEOUT = "25P04"
+
+# Every statement of ours has an index that serves it, in its order. Before a new table's first
+# ANALYZE the planner does not know that and would sort 50,000 rows to hand out the first.
+_BY_INDEX = {"jit": "off", "enable_seqscan": "off", "enable_bitmapscan": "off"}
 
 # Every read is a look-up in an index or a range of one in its own order. A planner without fresh
 # statistics would rather sort 50,000 rows to return the first 1,000, or read the whole journal for
@@ -128,7 +140,7 @@ def translated(url: str) -> Iterator[None]:
     """Driver errors become ours here and nowhere else."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except _DRIVER_ERRORS as error:
         raise _translate(error, url) from error
     except UnicodeEncodeError as error:
         raise StoreFailed(f"Postgres cannot hold this text: {error}") from error
