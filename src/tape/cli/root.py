@@ -12,7 +12,7 @@ import click
 from tape import __version__
 from tape.cli.complaints import describe, exit_code, silence_stdout
 from tape.cli.target import Target, target_options
-from tape.errors import TapeError
+from tape.errors import StoreUnavailable, TapeError
 
 # Each is the object of its own name in the module of its own name, loaded when it is asked for.
 COMMANDS = (
@@ -68,6 +68,12 @@ def run(arguments: Sequence[str]) -> int:
     except (TapeError, click.ClickException, OSError) as error:
         if target.verbose:
             raise
-        click.echo(describe(error, target.inputs), err=True)
+        click.echo(describe(error, target.inputs) + _hint(error, target), err=True)
         return exit_code(error)
     return result if isinstance(result, int) else 0
+
+
+def _hint(error: Exception, target: Target) -> str:
+    if isinstance(error, StoreUnavailable) and target.unnamed:
+        return " (start one with: tape serve; or name a journal with --store sqlite:PATH)"
+    return ""

@@ -35,6 +35,12 @@ class Target:
         return self.url or ("" if self.store else os.environ.get("TAPE_URL", ""))
 
     @property
+    def unnamed(self) -> bool:
+        """Nobody said where the journal is, so the default server was meant."""
+        named = self.url or self.store
+        return not (named or os.environ.get("TAPE_URL") or os.environ.get("TAPE_STORE"))
+
+    @property
     def address(self) -> str | None:
         """Where to connect: what was typed. Else the client's own rule for the environment."""
         if self.url and self.store:

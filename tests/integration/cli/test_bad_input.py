@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tape.cli.root import run
+from tape.errors import InvalidArgument
 
 WRONG = [
     (["nope"], "No such command 'nope'"),
@@ -110,3 +111,15 @@ def test_nothing_is_made_by_looking(capfd: pytest.CaptureFixture[str]) -> None:
     run(["migrate", "--status", "--store", "sqlite:never.db"])
     assert "will be made at first use" in capfd.readouterr().out
     assert not Path("never.db").exists()
+
+
+def test_verbose_shows_where_it_happened() -> None:
+    with pytest.raises(InvalidArgument):
+        run(["--verbose", "tail", "--store", "sqlite:a.db", "/tape/"])
+
+
+def test_an_absent_default_server_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "tape serve" not in _said(["record", "x", "--url", "tape://127.0.0.1:1"], capfd)[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tape.app.DEFAULT_URL", "tape://127.0.0.1:1")
+        assert "start one with: tape serve" in _said(["record", "x"], capfd)[1]

@@ -11,11 +11,11 @@ from tape.testing.server import ServerProcess
 from tests.integration.cli.command import start, tape
 
 
-@pytest.fixture(params=["store", "server"])
+@pytest.fixture(params=["sqlite", "postgres", "server"])
 def where(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[list[str]]:
     """The options that name the journal."""
-    if request.param == "store":
-        yield ["--store", sqlite_url]
+    if request.param != "server":
+        yield ["--store", request.getfixturevalue(f"{request.param}_url")]
         return
     with ServerProcess(sqlite_url) as server:
         yield ["--url", server.url]

@@ -12,7 +12,7 @@ from tape.errors import TapeError
 from tape.predicates import check
 
 OLDEST_PYTHON = (3, 11)
-PACKAGES = ("cel-expr-python", "click", "grpcio", "orjson", "protobuf", "rich")
+PACKAGES = ("cel-expr-python", "click", "google-re2", "grpcio", "orjson", "protobuf", "rich")
 EXTRAS = (
     ("postgres", "asyncpg", "the Postgres store"),
     ("otel", "opentelemetry", "trace context"),
