@@ -82,12 +82,6 @@ class PostgresServer:
         self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name)
         return self.url(name)
 
-    def drop_database(self, name: str) -> None:
-        """Drop it with whoever is still connected."""
-        self._run(
-            "dropdb", "--force", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name
-        )
-
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [str(self._binaries / program), *arguments],

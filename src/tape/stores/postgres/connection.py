@@ -53,10 +53,6 @@ _NOT_OURS = (
 )
 _TRANSACTION_TIMEOUT = "25P04"
 
-# Every statement of ours has an index that serves it, in its order. Before a new table's first
-# ANALYZE the planner does not know that and would sort 50,000 rows to hand out the first.
-_BY_INDEX = {"jit": "off", "enable_seqscan": "off", "enable_bitmapscan": "off"}
-
 # Every read is a look-up in an index or a range of one in its own order. A planner without fresh
 # statistics would rather sort 50,000 rows to return the first 1,000, or read the whole journal for
 # a few keys, so the other ways are closed to it.

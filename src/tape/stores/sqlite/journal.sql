@@ -52,7 +52,7 @@ SELECT
   coalesce(idempotency_key, '') AS idempotency_key
 FROM tape_journal
 WHERE run_id = ? AND seq > ?
-ORDER BY seq
+ORDER BY tape_journal.seq
 LIMIT ?;
 
 -- name: read_value_history

@@ -1,0 +1,202 @@
+"""The plans that matter: what a cursor costs must not depend on the journal's length."""
+
+import contextlib
+import itertools
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tape.app import open_store
+from tape.config import PostgresSettings, Settings
+from tape.stores.postgres.connection import connect_reader
+from tape.stores.statements import load_statements
+
+SQLITE = load_statements("tape.stores.sqlite")
+POSTGRES = load_statements("tape.stores.postgres")
+ROWS = 20_000
+
+FILL_SQLITE = f"""
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
+INSERT INTO tape_journal (run_id, seq, kind, subject, payload_json, ts_ms, event_id, occurred_at_ms,
+  idempotency_key)
+SELECT 'r' || i % 100, i, CASE WHEN i % 4 THEN 'event' ELSE 'value' END,
+  '/tape/value/changed/ns/k' || i % 1000, '{{}}', i, 'e' || i, i, 'key' || i
+FROM n
+"""
+FILL_POSTGRES = (
+    f"""
+INSERT INTO tape_journal (global_seq, run_id, seq, kind, subject, payload_json, ts_ms, event_id,
+  occurred_at_ms, idempotency_key)
+SELECT i, 'r' || i % 100, i, CASE WHEN i % 4 > 0 THEN 'event' ELSE 'value' END,
+  '/tape/value/changed/ns/k' || i % 1000, '{{}}', i, 'e' || i, i, 'key' || i
+FROM generate_series(1, {ROWS}) i
+""",
+    f"""
+INSERT INTO tape_values SELECT 'ns', 'k' || i, '1', 1, 1, '', FALSE
+FROM generate_series(1, {ROWS}) i
+""",
+    f"""
+INSERT INTO tape_runs
+SELECT 'r' || i, 'a', 'u', 's', 'i' || i, '', 1, 0, '', '', 0, 0, 0, 0
+FROM generate_series(1, {ROWS}) i
+""",
+)
+
+# Where in the journal a reader stands: at its start, in its middle, close to its end.
+CURSORS = [0, ROWS // 2, ROWS - 10]
+FILTERS = [("", ""), ("/tape/value", "/tape/valuf")]
+
+
+@pytest.fixture
+async def sqlite_plan(sqlite_url: str, tmp_path: Path) -> Any:
+    await (await open_store(sqlite_url, Settings())).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "tape.db")) as db:
+        db.execute(FILL_SQLITE)
+        db.commit()
+
+        def plan(name: str, *params: object) -> str:
+            rows = db.execute("EXPLAIN QUERY PLAN " + SQLITE[name], params)
+            return "\n".join(row[3] for row in rows)
+
+        yield plan
+
+
+def bad(plan: str) -> bool:
+    return "SCAN tape_journal" in plan
+
+
+@pytest.mark.parametrize("after", CURSORS)
+@pytest.mark.parametrize(("low", "high"), FILTERS)
+def test_sqlite_reads_a_range_by_its_number(
+    sqlite_plan: Callable[..., str], after: int, low: str, high: str
+) -> None:
+    plan = sqlite_plan("read_entries", after, after + 50_000, 1000, low, high, "", "", 0)
+    assert plan == "SEARCH tape_journal USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+
+
+def test_sqlite_reads_a_run_in_its_order(sqlite_plan: Callable[..., str]) -> None:
+    plan = sqlite_plan("read_run", "r5", 100, 1000)
+    assert plan == "SEARCH tape_journal USING INDEX tape_journal_run (run_id=? AND seq>?)"
+
+
+def test_sqlite_reads_a_values_history_by_its_subject(sqlite_plan: Callable[..., str]) -> None:
+    plan = sqlite_plan("read_value_history", '["/tape/value/changed/ns/k4"]', 0, 1000)
+    index = "USING INDEX tape_journal_value (subject=? AND global_seq>?)"
+    assert f"SEARCH tape_journal {index}" in plan
+    assert not bad(plan)
+
+
+def test_sqlite_finds_keys_by_their_index(sqlite_plan: Callable[..., str]) -> None:
+    plan = sqlite_plan("load_known", '[["key7"], ["key8"]]')
+    assert "SEARCH tape_journal USING INDEX tape_journal_key (idempotency_key=?)" in plan
+    assert not bad(plan)
+
+
+@pytest.mark.parametrize("name", ["read_head", "read_tail"])
+def test_sqlite_knows_its_ends(sqlite_plan: Callable[..., str], name: str) -> None:
+    assert sqlite_plan(name) == "SEARCH tape_journal"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("load_values", '[["ns", "k1"]]'),
+        ("load_runs", '[["r1"]]'),
+        ("load_sessions", '[["a", "u", "s"]]'),
+        ("load_session_events", '[["a", "u", "s", "e"]]'),
+    ],
+)
+def test_sqlite_loads_rows_by_their_keys(
+    sqlite_plan: Callable[..., str], name: str, key: str
+) -> None:
+    plan = sqlite_plan(name, key)
+    assert "SEARCH tape_" in plan
+    assert "SCAN tape_" not in plan
+
+
+@pytest.fixture(params=["not analysed", "analysed"])
+async def postgres_session(
+    postgres_url: str, request: pytest.FixtureRequest
+) -> AsyncIterator[asyncpg.Connection]:
+    """A session like the store's own, on a journal that is new or old to the planner."""
+    await (await open_store(postgres_url, Settings())).close()
+    session = await connect_reader(postgres_url, PostgresSettings())
+    for statement in FILL_POSTGRES:
+        await session.execute(statement)
+    if request.param == "analysed":
+        await session.execute("VACUUM ANALYZE tape_journal, tape_values, tape_runs")
+    yield session
+    await session.close()
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", []):
+        yield from nodes(below)
+
+
+async def plans(
+    session: asyncpg.Connection, name: str, arguments: str
+) -> list[list[dict[str, Any]]]:
+    """The nodes of the plan made for these arguments, and of the one made for any."""
+    found = []
+    for mode in ("force_custom_plan", "force_generic_plan"):
+        await session.execute(f"SET plan_cache_mode = {mode}")
+        await session.execute(f"PREPARE plan AS {POSTGRES[name]}")
+        call = f"({arguments})" if arguments else ""
+        plan = json.loads(await session.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE plan{call}"))
+        found.append(list(nodes(plan[0]["Plan"])))
+        await session.execute("DEALLOCATE plan")
+    return found
+
+
+def kinds(plan: list[dict[str, Any]]) -> set[str]:
+    return {node["Node Type"] for node in plan}
+
+
+def indexes(plan: list[dict[str, Any]]) -> set[str]:
+    return {node["Index Name"] for node in plan if "Index Name" in node}
+
+
+async def test_postgres_reads_a_range_by_its_number(postgres_session: asyncpg.Connection) -> None:
+    for after, (low, high) in itertools.product(CURSORS, FILTERS):
+        arguments = f"{after}, {after + 50_000}, 1000, 8000000, '{low}', '{high}', '', '', 0"
+        for plan in await plans(postgres_session, "read_entries", arguments):
+            assert not kinds(plan) & {"Seq Scan", "Sort", "Incremental Sort", "Bitmap Heap Scan"}
+            (scan,) = [node for node in plan if node["Node Type"] == "Index Scan"]
+            assert scan["Index Name"] == "tape_journal_pkey"
+            assert scan["Index Cond"].count("global_seq") == 2
+
+
+async def test_postgres_reads_a_run_in_its_order(postgres_session: asyncpg.Connection) -> None:
+    for plan in await plans(postgres_session, "read_run", "'r5', 100, 1000"):
+        assert indexes(plan) == {"tape_journal_run"}
+        assert not kinds(plan) & {"Seq Scan", "Sort"}
+
+
+async def test_postgres_reads_a_values_history_by_its_subject(
+    postgres_session: asyncpg.Connection,
+) -> None:
+    arguments = "ARRAY['/tape/value/changed/ns/k4', '/tape/value/deleted/ns/k4'], 0, 1000"
+    for plan in await plans(postgres_session, "read_value_history", arguments):
+        assert indexes(plan) == {"tape_journal_value"}
+        assert "Seq Scan" not in kinds(plan)
+
+
+async def test_postgres_finds_what_it_needs_by_key(postgres_session: asyncpg.Connection) -> None:
+    for name, arguments, index in [
+        ("load_known", "ARRAY['key7', 'key8']", "tape_journal_key"),
+        ("load_values", "ARRAY['ns'], ARRAY['k1']", "tape_values_pkey"),
+        ("load_runs", "ARRAY['r1']", "tape_runs_pkey"),
+        ("find_committed", f"{ROWS - 10}, 'e5'", "tape_journal_pkey"),
+        ("read_head", "", "tape_journal_pkey"),
+        ("read_tail", "", "tape_journal_pkey"),
+    ]:
+        for plan in await plans(postgres_session, name, arguments):
+            assert indexes(plan) == {index}, name
+            assert "Seq Scan" not in kinds(plan), name
