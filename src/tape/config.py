@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+VERSION = "0.1.0"
+
 DEFAULT_URL = "tape://127.0.0.1:7878"
 DEFAULT_STORE = "sqlite:tape.db"
 
@@ -39,7 +41,7 @@ class WriterSettings:
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
     """Sessions and time-outs. The first two bound how long a hung writer can hold others up;
-    `resolve_s` is how long a commit cut off in mid-flight is looked for before it counts as unknown.
+    `resolve_s` is how long a commit cut off in mid-flight is looked for before it is unknown.
     """
 
     idle_in_transaction_s: float = 3.0

@@ -4,8 +4,8 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from tape import __version__
 from tape.bus import Operations
+from tape.config import VERSION
 from tape.errors import TooLarge
 from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
 from tape.wire.v1 import tape_pb2 as pb
@@ -83,7 +83,7 @@ class Calls:
         return mapping_sessions.appended_to_wire(appended)
 
     async def get_journal_info(self, _request: pb.GetJournalInfoRequest) -> Message:
-        return mapping_entries.info_to_wire(await self._operations.info(), __version__)
+        return mapping_entries.info_to_wire(await self._operations.info(), VERSION)
 
     def _sendable(self, answer: M, field: str) -> M:
         if answer.ByteSize() > self._answer_bytes:
