@@ -3,8 +3,7 @@
 from tape import errors
 from tape.app import connect, connect_async
 from tape.client import AsyncTapeClient, TapeClient, event
-from tape.config import DEFAULT_URL, Settings
-from tape.config import VERSION as __version__
+from tape.config import DEFAULT_URL, VERSION, Settings
 from tape.errors import (
     Closed,
     InvalidArgument,
@@ -27,6 +26,8 @@ from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
 from tape.model.value import Deleted, Value, ValueChange
+
+__version__ = VERSION
 
 __all__ = [
     "DEFAULT_URL",
