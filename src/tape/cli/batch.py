@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 from rich.text import Text
 
-from tape.cli.output import console, notes, print_json
+from tape.cli.output import notes, print_json, say
 from tape.cli.target import Target, connect
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, Recorded
@@ -25,7 +25,12 @@ REQUEST_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 2 * 1024 * 1024
 PROGRESS_S = 2.0
 
-_FIELDS = {name: type(NewEvent._field_defaults.get(name, "")) for name in NewEvent._fields}
+# What a line may hold: the fields of an event, the payload as JSON and not as text.
+_FIELDS = {
+    name: type(NewEvent._field_defaults.get(name, ""))
+    for name in NewEvent._fields
+    if name != "payload_json"
+}
 _INDEX = re.compile(r"events\[(\d+)\]\.?")
 
 
@@ -68,7 +73,7 @@ async def record_batch(target: Target, name: str, *, as_json: bool) -> None:
                 raise InvalidArgument(f"{fault}; {kept} is recorded") from fault
     if not as_json:
         again = f", {tally.duplicates} already there" if tally.duplicates else ""
-        console().print(f"recorded {tally.recorded} events{again}")
+        say(f"recorded {tally.recorded} events{again}")
 
 
 class BadLineError(Exception):
@@ -108,13 +113,12 @@ def parse_line(text: bytes, number: int) -> NewEvent:
         raise BadLineError(f"line {number}: not valid JSON: {reason}") from None
     if not isinstance(fields, dict):
         raise BadLineError(f"line {number}: must be a JSON object")
-    if "payload" in fields and "payload_json" not in fields:
-        fields["payload_json"] = json.dumps(fields.pop("payload"), ensure_ascii=False)
+    payload = json.dumps(fields.pop("payload", None), ensure_ascii=False)
     for name, value in fields.items():
         _check_field(name, value, number)
     if "event_type" not in fields:
         raise BadLineError(f"line {number}: event_type is missing")
-    return NewEvent(**fields)
+    return NewEvent(payload_json=payload, **fields)
 
 
 def _check_field(name: str, value: Any, number: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import click
 from rich.cells import cell_len
 
+from tape.cli.output import printable
 from tape.errors import InvalidArgument, TapeError
 
 SHOWN = 100  # characters of a long input around the fault
@@ -33,7 +34,7 @@ def pointed(text: str, position: int) -> list[str]:
     line = text[start : end if end >= 0 else len(text)]
     at = position - start
     cut = max(0, at - SHOWN // 2)
-    shown = line[cut : cut + SHOWN].replace("\t", " ")
+    shown = "".join(c if c.isprintable() else " " for c in line[cut : cut + SHOWN])
     return [f"  {shown}", "  " + " " * cell_len(shown[: at - cut]) + "^"]
 
 
@@ -52,7 +53,7 @@ def _message(error: Exception) -> str:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 @contextlib.contextmanager

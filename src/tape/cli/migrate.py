@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from tape.cli.output import console, print_json, print_table
+from tape.cli.output import print_json, print_table, say
 from tape.cli.store import Step, display, inspect, upgrade
 from tape.cli.target import Target, target_options
 from tape.config import Settings
@@ -38,7 +38,7 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
         print_table(("NUMBER", "PHASE", "NAME", "STATE"), rows)
         return
     did = f"applied {', '.join(names)}" if names else "is up to date"
-    console().print(f"{display(url)}: {did}", markup=False)
+    say(f"{display(url)}: {did}")
 
 
 def _state(step: Step) -> str:

@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import click
 import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+_ONE_LINE = str.maketrans("\r\n", "  ")
 
 
 def console() -> Console:
@@ -28,8 +31,11 @@ def print_json(record: Mapping[str, Any]) -> None:
 
 
 def raw_json(text: str) -> orjson.Fragment | None:
-    """JSON text to be put into an object as it stands; empty text is null."""
-    return orjson.Fragment(text) if text else None
+    """JSON text to be put into an object as it stands, on one line; empty text is null.
+
+    Valid JSON has line breaks only between its tokens, where a space does as well.
+    """
+    return orjson.Fragment(text.translate(_ONE_LINE)) if text else None
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -37,7 +43,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console().print(table)
 
 
@@ -53,5 +59,17 @@ def date_time(ts_ms: int) -> str:
 
 def abridged(text: str, width: int) -> str:
     """`text` on one line of at most `width` characters."""
-    flat = " ".join(text.split())
+    flat = printable(" ".join(text.split()))
     return flat if len(flat) <= width else flat[: max(1, width - 1)] + "…"
+
+
+def printable(text: str) -> str:
+    """`text` without control characters: a name somebody chose must not steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def say(text: str) -> None:
+    """One line for people, as it stands: no markup, no emoji, no folding."""
+    click.echo(printable(text))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tape.cli import batch
-from tape.cli.output import console, print_json
+from tape.cli.output import print_json, say
 from tape.cli.target import Target, connect, target_options
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, Recorded
@@ -51,8 +51,8 @@ def record(
         raise click.UsageError("name an EVENT_TYPE, or give events with --batch", ctx)
     entity_type, entity_id = _entity(ctx, entity)
     event = NewEvent(
-        event_type, _read(payload), entity_type, entity_id, key, caused_by, source, occurred_at,
-        schema_version,
+        event_type, _read(ctx, payload), entity_type, entity_id, key, caused_by, source,
+        occurred_at, schema_version,
     )  # fmt: skip
     target.inputs["payload_json"] = event.payload_json
     recorded = asyncio.run(_record(target, event))
@@ -60,7 +60,7 @@ def record(
         print_json(recorded._asdict())
     else:
         verb = "already recorded" if recorded.duplicate else "recorded"
-        console().print(f"{verb} as {recorded.global_seq}, event {recorded.event_id}")
+        say(f"{verb} as {recorded.global_seq}, event {recorded.event_id}")
 
 
 async def _record(target: Target, event: NewEvent) -> Recorded:
@@ -88,9 +88,13 @@ def _entity(ctx: click.Context, entity: str | None) -> tuple[str, str]:
     return entity_type, entity_id
 
 
-def _read(payload: str | None) -> str:
+def _read(ctx: click.Context, payload: str | None) -> str:
     if payload is None:
         return "null"
     if payload == "-":
-        return sys.stdin.read()
-    return Path(payload[1:]).read_text("utf-8") if payload.startswith("@") else payload
+        text = sys.stdin.read()
+    else:
+        text = Path(payload[1:]).read_text("utf-8") if payload.startswith("@") else payload
+    if not text.strip():
+        raise click.UsageError("the payload is empty; a payload of nothing is null", ctx)
+    return text

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 it failed, 2 the input is wrong.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -52,6 +53,8 @@ def tape(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
+    # gRPC writes lines of its own to stderr, beside the one error that we print.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

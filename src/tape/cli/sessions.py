@@ -5,7 +5,7 @@ import asyncio
 import click
 
 from tape.cli.complaints import quiet_on_broken_pipe
-from tape.cli.output import abridged, console, date_time, print_json, print_table
+from tape.cli.output import abridged, date_time, print_json, print_table, say
 from tape.cli.records import session_event_record, session_record
 from tape.cli.target import Target, connect, target_options
 from tape.errors import NotFound
@@ -77,9 +77,8 @@ def show(
         listed = [session_event_record(event) for event in found.events]
         print_json(session_record(found.session) | {"events": listed})
         return
-    out = console()
-    out.print(f"state  {found.session.state_json}", markup=False)
-    out.print(f"events {found.session.event_count}", markup=False)
+    say(f"state  {found.session.state_json}")
+    say(f"events {found.session.event_count}")
     for event in found.events:
         text = f"{date_time(event.timestamp_ms)} {event.author or '-'} {event.id} "
-        out.print(text + abridged(event.content_json, 100), markup=False)
+        say(text + abridged(event.content_json, 100))

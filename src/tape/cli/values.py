@@ -5,17 +5,10 @@ import sys
 from pathlib import Path
 
 import click
+import orjson
 
 from tape.cli.complaints import quiet_on_broken_pipe
-from tape.cli.output import (
-    abridged,
-    clock_time,
-    console,
-    date_time,
-    print_json,
-    print_table,
-    raw_json,
-)
+from tape.cli.output import abridged, clock_time, date_time, print_json, print_table, say
 from tape.cli.records import change_record, value_record
 from tape.cli.target import Target, connect, target_options
 from tape.errors import NotFound
@@ -50,7 +43,7 @@ def get(target: Target, namespace: str, key: str, as_json: bool) -> None:
     if as_json:
         print_json(value_record(value))
     else:
-        console().print(value.value_json, markup=False)
+        click.echo(value.value_json)
 
 
 @values.command("set")
@@ -82,14 +75,14 @@ def set_value(
     async def write() -> Value:
         async with connect(target) as client:
             return await client.set_value(
-                namespace, key, raw_json(json_text), if_version=wanted, writer=writer
+                namespace, key, orjson.Fragment(json_text), if_version=wanted, writer=writer
             )
 
     value = asyncio.run(write())
     if as_json:
         print_json(value_record(value))
     else:
-        console().print(f"{namespace}/{key} is at version {value.version}", markup=False)
+        say(f"{namespace}/{key} is at version {value.version}")
 
 
 @values.command()
@@ -112,7 +105,7 @@ def delete(target: Target, namespace: str, key: str, writer: str, as_json: bool)
     if not result.deleted:
         raise NotFound(f"no value {namespace}/{key}")
     if not as_json:
-        console().print(f"{namespace}/{key} is deleted, version {result.version}", markup=False)
+        say(f"{namespace}/{key} is deleted, version {result.version}")
 
 
 @values.command("list")
@@ -205,6 +198,4 @@ def _show(change: ValueChange, as_json: bool) -> None:
     before = abridged(change.prev_value_json, 60) or "nothing"
     after = "deleted" if value.deleted else abridged(value.value_json, 60)
     by = f" by {value.writer}" if value.writer else ""
-    console().print(
-        f"{clock_time(value.ts_ms)} version {value.version}: {before} → {after}{by}", markup=False
-    )
+    say(f"{clock_time(value.ts_ms)} version {value.version}: {before} → {after}{by}")

@@ -25,8 +25,10 @@ WRONG = [
     (["record", "x", "--payload", '{"a":', "--store", "sqlite:a.db"], "payload_json at position 5"),
     (["record", "x", "--schema-version", "0", "--store", "sqlite:a.db"], "schema_version"),
     (["record", "x", "--key", "k" * 600, "--store", "sqlite:a.db"], "idempotency_key"),
+    (["record", "x", "--payload", " "], "the payload is empty"),
     (["record", "x", "--batch", "f"], "--batch takes each event whole"),
     (["values", "set", "n", "k", "{", "--store", "sqlite:a.db"], "value_json at position 1"),
+    (["values", "set", "n", "k", "", "--store", "sqlite:a.db"], "value_json"),
     (["values", "set", "n", "", "1", "--store", "sqlite:a.db"], "key"),
     (["values", "set", "n", "k", "1", "--if-version", "-2"], "-2 is not in the range"),
     (["migrate", "--store", "redis:x"], "'redis' is not a store"),
@@ -39,6 +41,7 @@ WRONG = [
 
 FAILED = [
     (["values", "get", "n", "k", "--store", "sqlite:a.db"], "no value n/k"),
+    (["values", "get", "n", "\x1b[31m", "--store", "sqlite:a.db"], r"no value n/\x1b[31m"),
     (["values", "delete", "n", "k", "--store", "sqlite:a.db"], "no value n/k"),
     (["sessions", "show", "a", "u", "s", "--store", "sqlite:a.db"], "no session a/u/s"),
     (["record", "x", "--payload", "@missing.json"], "missing.json: No such file"),

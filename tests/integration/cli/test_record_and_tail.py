@@ -102,3 +102,13 @@ def test_a_reader_that_leaves_is_no_error(sqlite_url: str, tmp_path: Path) -> No
         tail.stdout.close()
         assert tail.wait(30) == 0
         assert tail.stderr.read() == ""
+
+
+def test_a_payload_over_several_lines_stays_on_one(sqlite_url: str, tmp_path: Path) -> None:
+    store = ("--store", sqlite_url)
+    (tmp_path / "p.json").write_text('{\n  "text": ":smile:\\u001b",\r\n  "n": 1\n}')
+    tape("record", "x", "--payload", "@p.json", *store, folder=tmp_path)
+    (entry,) = tape("tail", "--no-follow", "--json", *store, folder=tmp_path).records
+    assert entry["payload"] == {"text": ":smile:\x1b", "n": 1}
+    shown = tape("tail", "--no-follow", *store, folder=tmp_path).out
+    assert shown.endswith('{ "text": ":smile:\\u001b", "n": 1 }\n')

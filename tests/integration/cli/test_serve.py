@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tape.testing.server import ServerProcess
 from tests.integration.cli.command import start, tape
 
 
@@ -37,6 +38,14 @@ def test_tokens_from_a_file_have_roles(sqlite_url: str, tmp_path: Path) -> None:
         assert tape(*record, folder=tmp_path, TAPE_TOKEN="wr1te").code == 0
         server.terminate()
         assert server.wait(30) == 0
+
+
+def test_an_address_in_use_is_one_line(sqlite_url: str, tmp_path: Path) -> None:
+    arguments = ("serve", "--store", sqlite_url, "--grpc")
+    with ServerProcess(sqlite_url) as server:
+        done = tape(*arguments, server.url.removeprefix("tape://"), folder=tmp_path)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert "cannot listen on" in done.err
 
 
 def test_without_a_server_the_error_says_what_to_do(tmp_path: Path) -> None:
