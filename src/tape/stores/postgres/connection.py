@@ -97,18 +97,24 @@ async def connect_writer(
         server_settings={
             "application_name": "tape writer",
             "synchronous_commit": "on",
+            # Under a stricter default a turn would look at a snapshot from before its lock.
+            "default_transaction_isolation": "read committed",
             **_INDEX_ORDER,
             "idle_in_transaction_session_timeout": _milliseconds(settings.idle_in_transaction_s),
             "lock_timeout": _milliseconds(settings.transaction_s),
             "statement_timeout": _milliseconds(settings.transaction_s),
         },
     )
-    if connection.get_server_version().major >= _HAS_TRANSACTION_TIMEOUT:
-        limit = _milliseconds(settings.transaction_s)
-        await connection.execute(f"SET transaction_timeout = {limit}")
-    row = await connection.fetchrow(
-        "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-    )
+    try:
+        if connection.get_server_version().major >= _HAS_TRANSACTION_TIMEOUT:
+            limit = _milliseconds(settings.transaction_s)
+            await connection.execute(f"SET transaction_timeout = {limit}")
+        row = await connection.fetchrow(
+            "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        )
+    except BaseException:
+        connection.terminate()
+        raise
     assert row is not None  # noqa: S101 - a session always sees itself
     return connection, Backend(*row)
 
@@ -138,8 +144,8 @@ def translated(url: str) -> Iterator[None]:
         yield
     except _DRIVER_ERRORS as error:
         raise _translate(error, url) from error
-    except UnicodeEncodeError as error:
-        raise StoreFailed(f"Postgres cannot hold this text: {error}") from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise StoreFailed(f"Postgres cannot hold this value: {error}") from error
 
 
 def _translate(error: Exception, url: str) -> TapeError:

@@ -27,6 +27,7 @@ from tape.testing.conformance.playing import (
 )
 
 INT64_MAX = 2**63 - 1
+LARGE = 300  # stores may write many entries another way than few
 
 
 def draft(**fields: object) -> Draft:
@@ -135,6 +136,26 @@ class CommitContract:
             await store.commit(needs, writing(draft(), draft(**fields)))
         await expect_working(store, 0)
 
+    @WAYS
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"payload_json": '"\ud800"'},
+            {"occurred_at_ms": INT64_MAX + 1},
+            {"idempotency_key": "used"},
+        ],
+        ids=["lone surrogate", "above int64", "key used before"],
+    )
+    async def test_one_bad_entry_among_many_is_refused_as_well(
+        self, open_store: OpenStore, needs: list[Need], fields: dict[str, object]
+    ) -> None:
+        store = await open_store()
+        await record(store, NewEvent("a", idempotency_key="used"))
+        many = [draft() for _ in range(LARGE)]
+        with pytest.raises(StoreFailed):
+            await store.commit(needs, writing(*many, draft(**fields)))
+        await expect_working(store, 1)
+
     async def test_a_row_that_no_database_holds_takes_its_entries_with_it(
         self, open_store: OpenStore
     ) -> None:
@@ -201,6 +222,7 @@ class CommitContract:
     ) -> None:
         store = await open_store()
         for patience in range(12):
+            await record(store, NewEvent("before"))
             task = asyncio.create_task(store.commit(needs, writing(draft(), draft())))
             for _ in range(patience):
                 await asyncio.sleep(0)
@@ -208,8 +230,9 @@ class CommitContract:
             await asyncio.gather(task, return_exceptions=True)
         await record(store, NewEvent("after"))
         entries = await read_all(store)
-        assert len(entries) % 2 == 1
         assert entries[-1].event_type == "after"
+        cut_off = [entry.global_seq for entry in entries if not entry.event_type]
+        assert all(b == a + 1 for a, b in zip(cut_off[::2], cut_off[1::2], strict=True))
 
     async def test_rows_and_entries_come_together(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
@@ -237,6 +260,30 @@ class CommitContract:
         )
         await save_run(store, run)
         assert await load_run(store, "r") == run
+
+    @WAYS
+    async def test_many_entries_come_back_as_few_do(
+        self, open_store: OpenStore, needs: list[Need]
+    ) -> None:
+        store = await open_store()
+        odd = draft(
+            payload_json='"ä\\u0000\\n\\\\"',
+            source="\\N\t,\"'",
+            run_id="r",
+            seq=3,
+            occurred_at_ms=9,
+        )
+        many = [draft() for _ in range(LARGE)]
+        place = await store.commit(needs, writing(*many, odd))
+        entries = await read_all(store)
+        assert [e.global_seq for e in entries] == list(range(1, LARGE + 2))
+        assert [e.event_id for e in entries] == [d.event_id for d in (*many, odd)]
+        assert {e.ts_ms for e in entries} == {place.ts_ms} == {entries[0].occurred_at_ms}
+        last = entries[-1]
+        assert (last.payload_json, last.source) == (odd.payload_json, odd.source)
+        assert (last.run_id, last.seq, last.occurred_at_ms) == ("r", 3, 9)
+        assert (entries[0].run_id, entries[0].seq, entries[0].idempotency_key) == ("", 0, "")
+        assert store.head == LARGE + 1
 
     async def test_a_large_batch_is_one_commit(self, open_store: OpenStore) -> None:
         store = await open_store()
