@@ -26,6 +26,7 @@ from tape.wire.v1 import tape_pb2 as pb
 
 SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Tape"]
 DRAIN_S = 30.0
+LINGER_S = 0.5
 
 # Whoever may not write may still look; a method that is not named here is a look.
 WRITING = frozenset(
@@ -100,8 +101,9 @@ class GrpcServer:
         self._recording.end()
         stopping = asyncio.create_task(self._server.stop(DRAIN_S))
         await self._open.drained(DRAIN_S)
-        # A second call with less grace ends the first: only health and reflection are left.
-        await self._server.stop(None)
+        # Only watchers of health and reflection can be left; stopping again cuts them off.
+        if not (await asyncio.wait((stopping,), timeout=LINGER_S))[0]:
+            await self._server.stop(None)
         await stopping
 
     def _add_tape(self, calls: Calls) -> None:

@@ -1,0 +1,165 @@
+"""Nothing a client sends is our fault: no input is answered with UNKNOWN or INTERNAL."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from tape.wire.v1 import tape_pb2 as pb
+
+METHODS = list(pb.DESCRIPTOR.services_by_name["Tape"].methods)
+OUR_FAULT = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+TEXTS = [
+    "", "\0", "a\0b", "x" * 600, "x" * 5_000, "é" * 300, "\U0010ffff", "_", "%", "/", "..",
+    "/tape/**/x", "/tape/event/*", "'; DROP TABLE journal; --", "{", "[" * 300 + "]" * 300,
+    '{"a": 1e999}', '"\\ud800"', '"\\u0000"', "NaN", "1 +", "payload.a.b.c > 1", "null", "[1]",
+    "9" * 400,
+]  # fmt: skip
+NUMBERS = [-(2**63), -(2**31), -1, 0, 1, 2**31 - 1, 2**31, 2**63 - 1]
+GOOD: dict[str, Any] = {
+    "subject_pattern": "/**", "payload_json": "{}", "event_type": "a", "namespace": "n", "key": "k",
+    "value_json": "1", "app_name": "a", "user_id": "u", "session_id": "s", "run_id": "",
+    "if_version": -1, "schema_version": 1,
+}  # fmt: skip
+
+
+def sensible(kind: Any) -> Any:
+    """A request with nothing wrong in it."""
+    message = kind()
+    for field in kind.DESCRIPTOR.fields:
+        if field.message_type is not None:
+            inner = sensible(field.message_type._concrete_class)
+            if field.is_repeated:
+                getattr(message, field.name).append(inner)
+            else:
+                getattr(message, field.name).CopyFrom(inner)
+        elif field.name in GOOD:
+            setattr(message, field.name, GOOD[field.name])
+    return message
+
+
+def spoiled(message: Message) -> Iterator[Message]:
+    """The request with each field in turn, at any depth, set to each kind of nonsense."""
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None:
+            inner = getattr(message, field.name)
+            target = inner[0] if field.is_repeated else inner
+            before = type(target).FromString(target.SerializeToString())
+            for bad in spoiled(before):
+                target.CopyFrom(bad)
+                yield type(message).FromString(message.SerializeToString())
+            target.CopyFrom(before)
+            continue
+        fits = {FieldDescriptor.TYPE_INT32: 31, FieldDescriptor.TYPE_INT64: 63}.get(field.type)
+        values: list[Any] = (
+            TEXTS if fits is None else [n for n in NUMBERS if fits == 63 or n >> fits in (0, -1)]
+        )
+        for value in values:
+            copy = type(message).FromString(message.SerializeToString())
+            setattr(copy, field.name, value)
+            yield copy
+
+
+async def status(rpc: Any, method: MethodDescriptor, request: Any) -> Any:
+    """How a call ends; a stream that has nothing wrong with it is cut off after a moment."""
+    call = getattr(rpc, method.name)
+    if method.client_streaming:
+
+        async def requests() -> Any:
+            yield request
+
+        made = call(requests())
+    elif method.server_streaming:
+        made = call(request, timeout=0.3)
+    else:
+        made = call(request)
+        return await made.code()
+    try:
+        async for _ in made:
+            pass
+    except grpc.aio.AioRpcError as failed:
+        return failed.code()
+    return await made.code()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+async def test_nonsense(rpc: Any, method: MethodDescriptor, caplog: Any) -> None:
+    requests = [GetMessageClass(method.input_type)()]
+    requests += spoiled(sensible(GetMessageClass(method.input_type)))
+    at_once = asyncio.Semaphore(64)
+
+    async def judged(request: Message) -> Any:
+        async with at_once:
+            return await status(rpc, method, request)
+
+    codes = await asyncio.gather(*map(judged, requests))
+    faults = [r for r, code in zip(requests, codes, strict=True) if code in OUR_FAULT]
+    assert faults == []
+    assert [record for record in caplog.records if record.name == "tape.grpc"] == []
+
+
+def parses(method: MethodDescriptor, data: bytes) -> bool:
+    """Where the first field is no text, this is a field nobody knows."""
+    try:
+        GetMessageClass(method.input_type).FromString(data)
+    except DecodeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+async def test_no_message_at_all(sqlite_url: str, serving: Any, method: MethodDescriptor) -> None:
+    server = await serving(sqlite_url)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        shapes: dict[tuple[bool, bool], Any] = {
+            (False, False): channel.unary_unary,
+            (False, True): channel.unary_stream,
+            (True, True): channel.stream_stream,
+        }
+        path = f"/tape.v1.Tape/{method.name}"
+        call = shapes[method.client_streaming, method.server_streaming](path)
+        for garbage in (b"\xff" * 40, b"\x0a\x03\xff\xfe\xfd", b"\x0a\x7f"):
+            if parses(method, garbage):
+                continue
+
+            async def one(data: bytes = garbage) -> Any:
+                yield data
+
+            made = call(one() if method.client_streaming else garbage)
+            if method.server_streaming:
+                with pytest.raises(grpc.aio.AioRpcError, match="not a message"):
+                    await made.read()
+            assert await made.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_fault_of_ours_is_logged_and_says_nothing(
+    sqlite_url: str, serving: Any, dial: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    server = await serving(sqlite_url)
+    rpc = await dial(server.address)
+
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError("the password is hunter2")
+
+    monkeypatch.setattr("tape.bus.Bus.info", broken)
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await rpc.GetJournalInfo(pb.GetJournalInfoRequest())
+    assert failed.value.code() == grpc.StatusCode.INTERNAL
+    assert "hunter2" not in str(failed.value)
+    (record,) = [record for record in caplog.records if record.name == "tape.grpc"]
+    assert record.exc_info is not None
+    assert "hunter2" in str(record.exc_info[1])
+
+
+async def test_a_message_over_the_limit(sqlite_url: str, serving: Any, dial: Any) -> None:
+    server = await serving(sqlite_url)
+    rpc = await dial(server.address)
+    huge = pb.NewEvent(event_type="a", payload_json='"' + "x" * 40 * 1024 * 1024 + '"')
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await rpc.RecordEvents(pb.RecordEventsRequest(events=[huge]))
+    assert failed.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
