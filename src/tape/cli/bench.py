@@ -30,12 +30,16 @@ FIELDS = ("bench", "unit", "ours", "against", "theirs", "ratio", "n", "spread")
 def bench(ctx: click.Context, area: str, as_json: bool, out: Path | None) -> None:
     """Run the benchmarks of AREA, or of all areas with `all`.
 
-    The ratio is ours divided by theirs: for a latency, smaller is better.
+    The ratio is ours divided by theirs: for a latency, smaller is better. Exit code 1 if a result
+    misses its bar.
     """
+    package = _package()
+    if area not in ("all", *package.AREAS):
+        raise click.UsageError(f"{area!r} is no area; there are {', '.join(package.AREAS)}, all")
     results = []
     written = out.open("wb") if out else None
     try:
-        for result in _package().run(area):
+        for result in package.run(area):
             record = as_record(result)
             results.append(record)
             if as_json:
@@ -53,11 +57,10 @@ def bench(ctx: click.Context, area: str, as_json: bool, out: Path | None) -> Non
 
 
 def as_record(result: Any) -> dict[str, Any]:
-    """The fields of a result, in their order; bar and met only where it has them."""
+    """The fields of a result, in their order; bar and met only where it has a bar."""
     record = {name: getattr(result, name) for name in FIELDS}
-    for name in ("bar", "met"):
-        if getattr(result, name, None) is not None:
-            record[name] = getattr(result, name)
+    if getattr(result, "bar", None):
+        record |= {"bar": result.bar, "met": result.met}
     return record
 
 
@@ -90,8 +93,7 @@ def _table(results: list[dict[str, Any]]) -> Table:
 def _bar(record: Mapping[str, Any]) -> str:
     if "bar" not in record:
         return ""
-    verdict = {True: " met", False: " missed"}.get(record.get("met", ""), "")
-    return f"{_figure(record['bar'])}{verdict}"
+    return f"{_figure(record['bar'])} {'met' if record['met'] else 'missed'}"
 
 
 def _figure(value: Any) -> str:

@@ -11,7 +11,7 @@ from importlib import import_module
 import click
 
 from tape import __version__
-from tape.cli.complaints import describe, exit_code, silence_stdout
+from tape.cli.complaints import describe, exit_code, one_line, silence_stdout
 from tape.cli.target import Target, target_options
 from tape.errors import StoreUnavailable, TapeError
 
@@ -73,6 +73,12 @@ def run(arguments: Sequence[str]) -> int:
             raise
         click.echo(describe(error, target.inputs) + _hint(error, target), err=True)
         return exit_code(error)
+    except Exception as fault:
+        if target.verbose:
+            raise
+        text = one_line(f"{type(fault).__name__}: {fault}")
+        click.echo(f"error: unexpected {text} (--verbose shows where)", err=True)
+        return 1
     return result if isinstance(result, int) else 0
 
 

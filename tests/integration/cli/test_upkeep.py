@@ -24,6 +24,8 @@ class Result(NamedTuple):
     bar: float = 1.5
     met: bool = True
 
+AREAS = {"journal": None}
+
 def run(area):
     yield Result(bench=area)
     yield Result(bench="slow", ratio=1.0, met=False)
@@ -100,6 +102,21 @@ def test_bench_prints_and_writes_results(as_json: bool, tmp_path: Path) -> None:
         assert done.records == written.records
     else:
         assert "missed" in done.out
+
+
+def test_bench_names_its_areas(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks.py").write_text(BENCHMARKS)
+    done = tape("bench", "nosuch", folder=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert "'nosuch' is no area; there are journal, all" in done.err
+
+
+def test_a_fault_of_ours_is_one_line_too(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks.py").write_text("AREAS = ()\ndef run(area): raise KeyError('odd')")
+    done = tape("bench", "all", folder=tmp_path)
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    assert "unexpected KeyError" in done.err
+    assert "Traceback" in tape("--verbose", "bench", "all", folder=tmp_path).err
 
 
 def test_bench_needs_a_checkout(tmp_path: Path) -> None:
