@@ -30,6 +30,7 @@ _AWAY = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # a database closed to connections for a while
     asyncpg.InternalClientError,
     asyncpg.InterfaceError,
     OSError,

@@ -105,7 +105,7 @@ class Turns:
                 connection = await self._connected()
                 with translated(self._url):
                     found = await _look(connection, lost, entries, head)
-            except StoreUnavailable:
+            except TapeError:  # whatever keeps us from looking, the outcome stays open
                 self._drop()
                 await asyncio.sleep(0.2)
                 continue
