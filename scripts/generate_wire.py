@@ -1,7 +1,7 @@
 """Generate the Python stubs of src/tape/wire/tape.proto, or check that they are current.
 
-    python scripts/generate_wire.py            write src/tape/wire/v1
-    python scripts/generate_wire.py --check    fail if it would change anything
+python scripts/generate_wire.py            write src/tape/wire/v1
+python scripts/generate_wire.py --check    fail if it would change anything
 """
 
 import argparse

@@ -116,10 +116,9 @@ class Bus:
         return await self._writer.submit(RecordEvents(events, self._ids, self._limits))
 
     def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
-        if query.after < 0:
-            raise InvalidArgument("must not be negative", field="from_global_seq")
-        if query.until < 0:
-            raise InvalidArgument("must not be negative", field="to_global_seq")
+        _check_position(query.after, "from_global_seq")
+        _check_position(query.until, "to_global_seq")
+        _check_position(query.from_ts_ms, "from_ts_ms")
         what = Follow(
             pattern=parse_pattern(query.pattern),
             predicate=check(
@@ -137,6 +136,7 @@ class Bus:
 
     def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
         check_name(run_id, self._limits, field="run_id", required=True)
+        _check_position(after_seq, "from_seq")
         return follow_run(self._store, run_id, after_seq, DEFAULT_PAGE)
 
     async def write_value(
@@ -226,3 +226,8 @@ class Bus:
 
     def _page(self, wanted: int) -> int:
         return min(wanted, self._limits.page_entries) if wanted > 0 else DEFAULT_PAGE
+
+
+def _check_position(number: int, field: str) -> None:
+    if not 0 <= number < 2**63:
+        raise InvalidArgument(f"{number} is not in 0..2^63-1", field=field)
