@@ -115,6 +115,9 @@ def _translate(error: sqlite3.Error, path: Path) -> TapeError:
         return StoreUnavailable(f"{path}: another process has been writing for too long ({error})")
     if code in _NOT_OURS:
         return StoreMismatch(f"{path} is not a usable SQLite database: {error}")
+    # No room for the file's shared memory, as it happens when the disk was full before we came.
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        code = sqlite3.SQLITE_FULL
     match code:
         case sqlite3.SQLITE_FULL:
             return StoreFull(f"{path}: the disk is full; nothing was written")
