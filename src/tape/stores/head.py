@@ -10,7 +10,7 @@ class Head:
 
     def __init__(self) -> None:
         self.global_seq = 0
-        self._closed = False
+        self.closed = False
         self._waiters: set[asyncio.Future[None]] = set()
 
     def advance(self, global_seq: int) -> None:
@@ -20,13 +20,16 @@ class Head:
 
     def close(self) -> None:
         """Let everyone who waits know that nothing more will come."""
-        self._closed = True
+        self.closed = True
         self._wake()
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise Closed
 
     async def beyond(self, global_seq: int) -> int:
         while self.global_seq <= global_seq:
-            if self._closed:
-                raise Closed
+            self.check_open()
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
             try:

@@ -62,6 +62,7 @@ class PostgresStore:
         return await self._head.beyond(global_seq)
 
     async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
+        self._head.check_open()
         place, last = await self._turns.commit(group_needs(needs), decide, self._head.global_seq)
         self._head.advance(last)
         return place
@@ -142,6 +143,7 @@ class PostgresStore:
     async def _reading(self, read: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         """Run a read; a connection that died while it lay idle is replaced without a word."""
         async with self._readers:
+            self._head.check_open()
             while self._idle:
                 connection = self._idle.pop()
                 try:
@@ -161,7 +163,10 @@ class PostgresStore:
         except BaseException:
             connection.terminate()
             raise
-        self._idle.append(connection)
+        if self._head.closed:
+            connection.terminate()
+        else:
+            self._idle.append(connection)
         return result
 
     async def _first_contact(self, *, migrating: bool) -> None:

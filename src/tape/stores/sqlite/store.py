@@ -136,6 +136,7 @@ class SqliteStore:
         return await self._in(self._reading, read)
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._head.check_open()
         return await asyncio.get_running_loop().run_in_executor(pool, self._with_connection, work)
 
     def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:

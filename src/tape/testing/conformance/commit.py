@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tape.errors import InvalidArgument, StoreFailed, TapeError
+from tape.errors import Closed, InvalidArgument, StoreFailed, TapeError
 from tape.model.entry import Draft
 from tape.model.event import NewEvent
 from tape.model.move import Need, State, save
@@ -284,6 +284,34 @@ class CommitContract:
         assert (last.run_id, last.seq, last.occurred_at_ms) == ("r", 3, 9)
         assert (entries[0].run_id, entries[0].seq, entries[0].idempotency_key) == ("", 0, "")
         assert store.head == LARGE + 1
+
+    async def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await record(store, NewEvent("a"))
+        await store.close()
+        for use in (
+            store.commit([], writing(draft())),
+            store.commit(ONE_NEED, writing(draft())),
+            store.get_value("ns", "k"),
+            store.read_run("r", 0, 1),
+            store.info(),
+            store.await_beyond(1),
+        ):
+            with pytest.raises(Closed):
+                await use
+        await store.close()
+
+    async def test_reads_under_way_end_before_or_with_the_store(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        await record(store, NewEvent("a"))
+        reading = [asyncio.create_task(store.info()) for _ in range(20)]
+        await asyncio.sleep(0)
+        await store.close()
+        outcomes = await asyncio.gather(*reading, return_exceptions=True)
+        faults = [one for one in outcomes if isinstance(one, BaseException)]
+        assert all(isinstance(one, TapeError) for one in faults)
 
     async def test_a_large_batch_is_one_commit(self, open_store: OpenStore) -> None:
         store = await open_store()
