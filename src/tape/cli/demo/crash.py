@@ -63,6 +63,8 @@ async def _produce(stage: Stage, count: int, *, stop_at: int, kill_after: int | 
     duplicates = 0
     try:
         async for line in process.stdout:
+            if not line.endswith(b"\n"):
+                break  # cut off by the kill: an acknowledgement that nobody heard
             key, verdict = line.decode().split()
             acknowledged.add(key)
             duplicates += verdict == "duplicate"
