@@ -1,6 +1,8 @@
 """A commit whose connection breaks is looked up, never guessed: once, or not at all."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 
 import psycopg
@@ -11,6 +13,7 @@ from tape.bus import Bus
 from tape.config import PostgresSettings, Settings, WriterSettings
 from tape.errors import OutcomeUnknown, StoreUnavailable
 from tape.model.event import NewEvent, Recorded
+from tape.stores.postgres.store import PostgresStore
 from tape.stores.postgres.turn import Turns
 from tape.testing.postgres import PostgresServer
 from tests.integration.store_faults.load import everything
@@ -140,6 +143,28 @@ async def test_a_server_that_lets_nobody_in_is_looked_at_later(
     (recorded,) = await asyncio.wait_for(recording, 20)
     entries = [entry for entry in await everything(bus) if entry.event_type == "a"]
     assert [entry.event_id for entry in entries] == [recorded.event_id]
+
+
+async def test_a_session_that_hangs_is_ended_before_its_write_is_looked_for(
+    postgres_url: str,
+) -> None:
+    """It has the write in its hands. Woken after we had looked in vain, it would do it then."""
+    impatient = PostgresSettings(transaction_s=0.3, idle_in_transaction_s=0.2, poll_s=0.1)
+    store = await PostgresStore.open(postgres_url, impatient)
+    bus = Bus(store, Settings())
+    await bus.record_events([NewEvent("warm")])
+    hung = store._turns._backend.pid
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        recording = asyncio.create_task(bus.record_events(PLAIN))
+        done, _ = await asyncio.wait([recording], timeout=2.5)
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    assert not done, "nothing can be known while the session hangs"
+    (recorded,) = await asyncio.wait_for(recording, 20)
+    entries = [entry for entry in await everything(bus) if entry.event_type == "a"]
+    assert [entry.event_id for entry in entries] == [recorded.event_id]
+    await bus.close()
 
 
 async def test_a_line_cut_before_anything_was_sent_is_simply_tried_again(

@@ -1,6 +1,7 @@
 """What cannot be opened is refused in our words, soon, and with what to do about it."""
 
 import asyncio
+import sqlite3
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,10 @@ import psycopg
 import pytest
 
 from tape.app import open_bus, open_store, sqlite_path
-from tape.config import PostgresSettings, Settings
+from tape.config import PostgresSettings, Settings, SqliteSettings
 from tape.errors import InvalidArgument, StoreMismatch, StoreUnavailable
 from tape.stores.postgres import migrate
+from tape.stores.sqlite.store import SqliteStore
 from tape.testing.postgres import PostgresServer
 
 QUICK = Settings(postgres=PostgresSettings(connect_s=0.5))
@@ -32,6 +34,17 @@ async def test_an_empty_file_becomes_a_journal(tmp_path: Path) -> None:
     path.touch()
     store = await open_store(f"sqlite:{path}", Settings())
     assert store.head == 0
+    await store.close()
+
+
+async def test_an_acknowledged_write_is_on_the_disk(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "tape.db", SqliteSettings())
+
+    def settings(db: sqlite3.Connection) -> list[object]:
+        names = ("journal_mode", "synchronous", "foreign_keys")
+        return [db.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+    assert await store._in(store._writing, settings) == ["wal", 2, 1]
     await store.close()
 
 

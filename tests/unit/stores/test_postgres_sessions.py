@@ -77,6 +77,20 @@ async def test_a_read_only_database_is_waited_for(postgres_url: str) -> None:
     await bus.close()
 
 
+async def test_a_commit_elsewhere_is_heard_of_and_not_only_polled_for(postgres_url: str) -> None:
+    slow = Settings(postgres=PostgresSettings(poll_s=600))
+    here, there = await open_store(postgres_url, slow), await open_store(postgres_url, slow)
+    await record(here, NewEvent("first"))
+    await there.await_beyond(0)  # it listens before it looks, so now it listens
+    for events in ([NewEvent("a")], [NewEvent("a", idempotency_key="k")], [NewEvent("a")] * 150):
+        head = here.head
+        waiting = asyncio.create_task(there.await_beyond(head))
+        await record(here, *events)
+        assert await asyncio.wait_for(waiting, 10) == here.head
+    await here.close()
+    await there.close()
+
+
 async def test_wake_ups_go_on_after_a_poll_has_failed(postgres_url: str) -> None:
     """A listener that gave up would leave every follower of this process waiting for ever."""
     quick = Settings(postgres=PostgresSettings(poll_s=0.05))
