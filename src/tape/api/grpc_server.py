@@ -1,10 +1,9 @@
 """The gRPC door: `tape.v1.Tape` over any operations, with health and reflection.
 
-Closing stops taking calls, sends stream readers away with UNAVAILABLE so that they come back to
+Closing refuses new calls, sends stream readers away with UNAVAILABLE so that they come back to
 whoever serves next, lets every write that was taken be answered, and only then cuts what is left.
 """
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,12 +98,8 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         self._streams.end()
         self._recording.end()
-        stopping = asyncio.create_task(self._server.stop(DRAIN_S))
-        await self._open.drained(DRAIN_S)
-        # Only watchers of health and reflection can be left; stopping again cuts them off.
-        if not (await asyncio.wait((stopping,), timeout=LINGER_S))[0]:
-            await self._server.stop(None)
-        await stopping
+        await self._open.drain(DRAIN_S)
+        await self._server.stop(LINGER_S)  # only watchers of health and reflection can be left
 
     def _add_tape(self, calls: Calls) -> None:
         streams, methods = self._streams, SERVICE.methods_by_name

@@ -15,10 +15,12 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tape.api.auth import Role, Tokens
-from tape.errors import InvalidArgument, PermissionDenied, TapeError, Unauthenticated
+from tape.errors import Closed, InvalidArgument, PermissionDenied, TapeError, Unauthenticated
 from tape.wire.errors import to_status
 
 log = logging.getLogger("tape.grpc")
+QUIET_S = 0.03
+QUIET_TURNS = 10
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Send = Callable[[Any], Awaitable[None]]
@@ -33,16 +35,32 @@ class OpenCalls:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._refusing = False
+        self._refused = 0
 
     def enter(self) -> None:
+        if self._refusing:
+            self._refused += 1
+            raise Closed("the server is shutting down")
         task = asyncio.current_task()
-        if task is not None and task not in self._tasks:
+        if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def drained(self, patience_s: float) -> None:
+    async def drain(self, patience_s: float) -> None:
+        """Refuse whoever still comes, until all are answered and, for a moment, nobody comes.
+
+        Calls that gRPC has taken and not handed over yet would be cut off by its own stop, and
+        their callers could not know that nothing was done.
+        """
+        self._refusing = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=patience_s)
+        for _ in range(QUIET_TURNS):
+            before = self._refused
+            await asyncio.sleep(QUIET_S)
+            if self._refused == before:
+                break
 
 
 class Handlers:
@@ -53,8 +71,8 @@ class Handlers:
 
     def unary(self, method: MethodDescriptor, answer: Unary) -> Any:
         async def handle(request: Any, context: Context) -> Message:
-            self._calls.enter()
             try:
+                self._calls.enter()
                 return await answer(_readable(request))
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
@@ -63,8 +81,8 @@ class Handlers:
 
     def stream_out(self, method: MethodDescriptor, answer: StreamOut) -> Any:
         async def handle(request: Any, context: Context) -> None:
-            self._calls.enter()
             try:
+                self._calls.enter()
                 await answer(_readable(request), context.write)
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
@@ -78,8 +96,8 @@ class Handlers:
                 request = await context.read()
                 return None if request is grpc.aio.EOF else _readable(request)
 
-            self._calls.enter()
             try:
+                self._calls.enter()
                 await answer(receive, context.write)
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)

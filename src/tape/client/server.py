@@ -1,6 +1,7 @@
 """The connection to a server: one call, one stream, and what to make of either failing."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -25,9 +26,14 @@ _NEVER_DONE = (
     "Received RST_STREAM with error code 7",
 )
 
+# gRPC's threads are not there in a forked child; it would abort the process there.
+_PID = os.getpid()
+
 
 class Server:
     def __init__(self, address: Address, token: str, limits: Limits) -> None:
+        if os.getpid() != _PID:
+            raise Closed("gRPC does not survive a fork: start the child with spawn instead")
         if not (token.isascii() and token.isprintable()):
             raise InvalidArgument("is not printable ASCII", field="token")
         self._channel = address.channel((*CLIENT_OPTIONS, *message_bytes(limits)))

@@ -33,6 +33,8 @@ CLIENT_OPTIONS: Options = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Else a new client shares the connection, and its waits, of an older one to the same server.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
