@@ -36,8 +36,8 @@ def generate(into: Path) -> None:
                 f"--proto_path={files('grpc_tools') / '_proto'}",
                 f"--python_out={into}",
                 f"--grpc_python_out={into}",
-                f"--mypy_out={into}",
-                f"--mypy_grpc_out={into}",
+                f"--mypy_out=quiet:{into}",
+                f"--mypy_grpc_out=quiet:{into}",
                 str(copy),
             ]
         )
