@@ -35,6 +35,7 @@ async def test_a_journal_without_the_lock_is_caught(
         await expect_no_skips(stores[:3], stores[3], rounds=40)
 
 
-async def test_the_same_journal_with_the_lock_passes(open_store: OpenStore) -> None:
+@pytest.mark.parametrize("rounds", [40, pytest.param(5000, marks=pytest.mark.long)])
+async def test_the_same_journal_with_the_lock_passes(open_store: OpenStore, rounds: int) -> None:
     stores = [await open_store() for _ in range(4)]
-    await expect_no_skips(stores[:3], stores[3], rounds=40)
+    await expect_no_skips(stores[:3], stores[3], rounds=rounds)

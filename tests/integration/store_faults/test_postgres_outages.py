@@ -37,14 +37,15 @@ async def buses(
         await bus.close()
 
 
+@pytest.mark.parametrize("times", [2, pytest.param(40, marks=pytest.mark.long)])
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_a_server_that_goes_and_comes_back(
-    own_server: PostgresServer, buses: list[Bus], how: str
+    own_server: PostgresServer, buses: list[Bus], how: str, times: int
 ) -> None:
     """Cleanly or by kill -9: all that was acknowledged is there once, followers go on."""
     end = own_server.stop if how == "stop" else own_server.kill
     async with load(buses, writers=16) as told:
-        for _ in range(2):
+        for _ in range(times):
             await told.more(100)
             await asyncio.to_thread(end)
             await asyncio.to_thread(own_server.start)
@@ -52,14 +53,15 @@ async def test_a_server_that_goes_and_comes_back(
     assert not told.unknown
 
 
+@pytest.mark.parametrize("rounds", [40, pytest.param(1000, marks=pytest.mark.long)])
 async def test_sessions_ended_at_random_moments(
-    own_server: PostgresServer, buses: list[Bus]
+    own_server: PostgresServer, buses: list[Bus], rounds: int
 ) -> None:
     """No key protects two writes of three: only looking up what was cut off keeps them single."""
     chance = random.Random(7)
     with psycopg.connect(own_server.url(), autocommit=True) as admin:
         async with load(buses, writers=16) as told:
-            for _ in range(40):
+            for _ in range(rounds):
                 await told.more(chance.randrange(1, 40))
                 admin.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
