@@ -83,7 +83,7 @@ class Handlers:
         async def handle(request: Any, context: Context) -> None:
             try:
                 self._calls.enter()
-                await answer(_readable(request), context.write)
+                await answer(_readable(request), _sending(context))
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
 
@@ -98,7 +98,7 @@ class Handlers:
 
             try:
                 self._calls.enter()
-                await answer(receive, context.write)
+                await answer(receive, _sending(context))
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
 
@@ -127,6 +127,10 @@ class RoleCheck(grpc.aio.ServerInterceptor):
         return await continuation(handler_call_details)
 
 
+class _CallerGone(Exception):
+    """There is nobody to write to, which is nobody's fault."""
+
+
 class _Unreadable:
     """Stands for a request that is no message, so that it is refused and not our fault."""
 
@@ -146,6 +150,16 @@ def _codecs(method: MethodDescriptor) -> tuple[Callable[[bytes], Any], Callable[
     return read, GetMessageClass(method.output_type).SerializeToString
 
 
+def _sending(context: Context) -> Send:
+    async def send(message: Message) -> None:
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError:
+            raise _CallerGone from None
+
+    return send
+
+
 def _readable(request: Any) -> Any:
     if request is _UNREADABLE:
         raise InvalidArgument("the request is not a message of this method, or its text not UTF-8")
@@ -162,7 +176,7 @@ def _refusing(error: TapeError) -> Any:
 
 async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
     if not isinstance(error, TapeError):
-        if not context.done():  # a write to a caller who has gone is nobody's fault
+        if not isinstance(error, _CallerGone):
             log.error("%s failed", method, exc_info=error)
         error = TapeError("the server failed; its log says why")
     await context.abort_with_status(to_status(error))
