@@ -41,6 +41,7 @@ class Writer:
         self._queued_bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Condition()
+        self._waiting = 0  # callers for whom there was no room: who comes later waits behind them
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="tape-writer")
 
@@ -48,7 +49,7 @@ class Writer:
         """The move's reply once it is durable, or its refusal."""
         if self._closing:
             raise Closed
-        if self._is_full:
+        if self._is_full or self._waiting:
             await self._wait_for_room()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(move, done))
@@ -72,6 +73,7 @@ class Writer:
         )
 
     async def _wait_for_room(self) -> None:
+        self._waiting += 1
         try:
             async with asyncio.timeout(self._settings.queue_wait_s), self._room:
                 await self._room.wait_for(lambda: not self._is_full or self._closing)
@@ -80,6 +82,8 @@ class Writer:
                 f"{len(self._queue)} moves with {self._queued_bytes} bytes are waiting to be "
                 "written: slow down and retry"
             ) from None
+        finally:
+            self._waiting -= 1
         if self._closing:
             raise Closed
 

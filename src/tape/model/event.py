@@ -109,21 +109,20 @@ class RecordEvents:
             raise TooLarge(f"{len(events)} events, the limit is {limits.request_events}")
         self._drafts: list[Draft] = []
         self._tokens: dict[str, int] = {}
-        self.weight = ENVELOPE_BYTES * len(events)
-        for index, (event, event_id) in enumerate(zip(events, event_ids, strict=False)):
+        for event, event_id in zip(events, event_ids, strict=False):
             try:
                 draft = draft_event(event, event_id, limits)
                 if event.run_id:
                     self._note_token(event)
             except InvalidArgument as fault:
-                fault.args = (f"events[{index}].{fault}",)
+                fault.args = (f"events[{len(self._drafts)}].{fault}",)
                 raise
-            payload = draft.payload_json
-            self.weight += len(payload) if payload.isascii() else len(payload.encode())
             self._drafts.append(draft)
         self._keyed = [draft.idempotency_key for draft in self._drafts if draft.idempotency_key]
-        if self.weight > limits.request_bytes + ENVELOPE_BYTES * len(events):
-            raise TooLarge(f"the request is over {limits.request_bytes} bytes")
+        size = sum(_size(draft.payload_json) for draft in self._drafts)
+        if size > limits.request_bytes:
+            raise TooLarge(f"the request has {size} bytes, the limit is {limits.request_bytes}")
+        self.weight = size + ENVELOPE_BYTES * len(events)
 
     def _note_token(self, event: NewEvent) -> None:
         if self._tokens.setdefault(event.run_id, event.fencing_token) != event.fencing_token:
@@ -164,6 +163,10 @@ class RecordEvents:
             return [_recorded(result, place.global_seq, entries, seen) for result in results]
 
         return Decision(reply, entries, changes)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _numbered(draft: Draft, run_id: str, runs: dict[str, Run]) -> Draft:

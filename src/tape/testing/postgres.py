@@ -23,6 +23,13 @@ _SETTINGS = (
 )
 
 
+PORTS_TRIED = 5
+
+
+class PostgresEnded(RuntimeError):
+    """Postgres ended while it was starting."""
+
+
 class PostgresServer:
     """Start with `with PostgresServer() as server:`; `server.url("name")` is a new database."""
 
@@ -32,6 +39,7 @@ class PostgresServer:
         self._folder = Path(tempfile.mkdtemp(prefix="tape-postgres-"))
         self._folder.chmod(0o755)
         self._binaries = self._reachable_binaries()
+        self._log = self._folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
@@ -41,6 +49,13 @@ class PostgresServer:
         if self._user:
             shutil.chown(data, self._user)
         self._run("initdb", "-D", str(data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "-N")
+        for _ in range(PORTS_TRIED - 1):
+            try:
+                self.start()
+            except PostgresEnded:  # somebody else may have taken the port in the meantime
+                self.port = free_port()
+            else:
+                return self
         self.start()
         return self
 
@@ -51,14 +66,15 @@ class PostgresServer:
     def start(self) -> None:
         """Start, or start again after a stop, on the same data and port."""
         options = [part for setting in self._settings for part in ("-c", setting)]
-        self._process = subprocess.Popen(
-            [
-                str(self._binaries / "postgres"), "-D", str(self._folder / "data"),
-                "-h", "127.0.0.1", "-p", str(self.port), "-c", "unix_socket_directories=", *options,
-            ],
-            user=self._user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-            start_new_session=True,
-        )  # fmt: skip
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(self._binaries / "postgres"), "-D", str(self._folder / "data"),
+                    "-h", "127.0.0.1", "-p", str(self.port),
+                    "-c", "unix_socket_directories=", *options,
+                ],
+                user=self._user, stdout=log, stderr=log, cwd="/", start_new_session=True,
+            )  # fmt: skip
         self._await_ready()
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -81,6 +97,10 @@ class PostgresServer:
     def create_database(self, name: str) -> str:
         self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name)
         return self.url(name)
+
+    def _last_words(self) -> str:
+        said = self._log.read_text().strip().splitlines()
+        return said[-1] if said else "it said nothing"
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -108,7 +128,7 @@ class PostgresServer:
             if time.monotonic() > give_up:
                 raise RuntimeError("Postgres did not start within 60 s")
             if self._process is None or self._process.poll() is not None:
-                raise RuntimeError("Postgres ended while starting")
+                raise PostgresEnded(f"Postgres ended while starting: {self._last_words()}")
             time.sleep(0.05)
 
 

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tape.testing.postgres import free_port
-
 
 class ServerProcess:
     """Use with `with`; `url` is where it listens, also after a restart."""
@@ -15,7 +13,7 @@ class ServerProcess:
     def __init__(self, store: str, *options: str, env: dict[str, str] | None = None) -> None:
         self._command = [sys.executable, "-m", "tape.cli", "serve", "--store", store, *options]
         self._env = {**os.environ, **(env or {})}
-        self._port = free_port()
+        self._address = "127.0.0.1:0"
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "ServerProcess":
@@ -29,7 +27,7 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        return f"tape://127.0.0.1:{self._port}"
+        return f"tape://{self._address}"
 
     @property
     def pid(self) -> int:
@@ -37,14 +35,18 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start and wait for the line that says it is ready."""
-        address = f"127.0.0.1:{self._port}"
         process = subprocess.Popen(
-            [*self._command, "--grpc", address], stdout=subprocess.PIPE, text=True, env=self._env
+            [*self._command, "--grpc", self._address],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._env,
         )
         self._process = process
         line = process.stdout.readline().strip() if process.stdout else ""
-        if line != f"grpc {address}":
+        name, _, address = line.partition(" ")
+        if name != "grpc":
             raise RuntimeError(f"tape serve said {line!r} instead of being ready")
+        self._address = address
 
     def stop(self) -> int:
         """Ask it to end; its exit code."""
