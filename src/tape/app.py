@@ -6,48 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from tape.api.auth import Tokens
 from tape.bus import Bus, Operations
 from tape.client import AsyncTapeClient, Connecting, TapeClient
 from tape.config import DEFAULT_STORE, DEFAULT_URL, Settings
-from tape.errors import InvalidArgument, StoreMismatch
-from tape.ports.store import Store
-from tape.stores.sqlite.store import SqliteStore
+from tape.errors import InvalidArgument
+from tape.stores.by_url import STORE_URLS, open_store
 
 DEFAULT_GRPC = DEFAULT_URL.removeprefix("tape://")
-STORE_URLS = "sqlite:PATH or postgres://USER@HOST/DATABASE"
 CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a server"
-
-
-async def open_store(url: str, settings: Settings, *, migrating: bool = True) -> Store:
-    """The store a URL names, brought up to date unless told otherwise."""
-    scheme, _, rest = url.partition(":")
-    match scheme:
-        case "sqlite":
-            return await SqliteStore.open(sqlite_path(rest), settings.sqlite, migrating=migrating)
-        case "postgres" | "postgresql":
-            try:
-                from tape.stores.postgres.store import PostgresStore
-            except ModuleNotFoundError as error:
-                if error.name != "asyncpg":
-                    raise
-                raise StoreMismatch(
-                    "Postgres needs its driver: pip install 'tape-bus[postgres]'"
-                ) from None
-            if not urlsplit(url).path.strip("/"):
-                raise InvalidArgument("names no database", field="store")
-            return await PostgresStore.open(url, settings.postgres, migrating=migrating)
-    raise InvalidArgument(f"{scheme!r} is not a store; use {STORE_URLS}", field="store")
-
-
-def sqlite_path(rest: str) -> Path:
-    """`sqlite:tape.db`, `sqlite:/abs/tape.db` and `sqlite:///abs/tape.db` name a file."""
-    path = unquote(rest.removeprefix("//").partition("?")[0])
-    if path in ("", "/", ":memory:"):
-        raise InvalidArgument("names no file; a journal lives on disk", field="store")
-    return Path(path)
 
 
 async def open_bus(url: str, settings: Settings | None = None, *, migrating: bool = True) -> Bus:

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tape.app import open_store as open_by_url
 from tape.config import Settings, SqliteSettings
 from tape.ports.store import Store
+from tape.stores.by_url import open_store as open_by_url
 from tape.testing.conformance import OpenStore
 
 QUICK = Settings(sqlite=SqliteSettings(poll_s=0.02))

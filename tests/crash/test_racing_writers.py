@@ -19,8 +19,9 @@ import orjson
 import psycopg
 import pytest
 
-from tape.app import open_bus, sqlite_path
+from tape.app import open_bus
 from tape.model.entry import Entry
+from tape.stores.by_url import sqlite_path
 from tape.testing.server import ServerProcess
 from tests.crash.racing import END, PATTERNS, POISON, Outcome, check, follow_to_end, reach, write
 
@@ -206,7 +207,7 @@ def _read_back(entry: Entry) -> Entry:
 
 
 def _run_sqlite(url: str, statement: str) -> list[tuple[Any, ...]]:
-    db = sqlite3.connect(sqlite_path(url.partition(":")[2]))
+    db = sqlite3.connect(sqlite_path(url))
     try:
         with db:
             return db.execute(statement).fetchall()

@@ -5,9 +5,9 @@ import asyncio
 import click
 
 from tape.cli.output import print_json, print_table, say
-from tape.cli.store import Step, display, inspect, upgrade
 from tape.cli.target import Target, target_options
 from tape.config import Settings
+from tape.stores.by_url import Step, display, inspect_store, upgrade_store
 
 
 @click.command()
@@ -27,8 +27,8 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
     A server and an embedded client apply the safe steps themselves when they start.
     """
     url, settings = target.store_url, Settings()
-    names = [] if status else asyncio.run(upgrade(url, settings, with_post=post))
-    steps = asyncio.run(inspect(url, settings)).steps
+    names = [] if status else asyncio.run(upgrade_store(url, settings, with_post=post))
+    steps = asyncio.run(inspect_store(url, settings)).steps
     if as_json:
         for step in steps:
             print_json(step._asdict())

@@ -6,8 +6,8 @@ import grpc
 import pytest
 
 from tape import __version__
-from tape.app import open_store
 from tape.config import Settings
+from tape.stores.by_url import open_store
 from tape.testing.conformance.playing import a_run, save_run
 from tape.wire.v1 import tape_pb2 as pb
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tape
-from tape.app import open_store
 from tape.config import Settings, WriterSettings
+from tape.stores.by_url import open_store
 from tape.testing.conformance.playing import a_run, save_run
 
 IMPATIENT = Settings(writer=WriterSettings(retry_for_s=0.3))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tape.app import open_store
 from tape.bus import Bus, FollowQuery
 from tape.config import Settings
 from tape.errors import Closed, InvalidArgument, StoreFailed, StoreUnavailable
@@ -16,6 +15,7 @@ from tape.journal.follow import Page
 from tape.model.event import NewEvent
 from tape.model.value import Author, ValueChange
 from tape.ports.store import EntryRange, ReadEntries
+from tape.stores.by_url import open_store
 from tape.testing.conformance.playing import a_run, save_run
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tape.app import open_store
 from tape.config import Settings
 from tape.errors import StoreMismatch
+from tape.stores.by_url import open_store
 from tape.stores.migrations import Applied, Migration, load_migrations, pending, refuse_strays
 from tape.stores.sqlite.connection import APPLICATION_ID
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tape.app import open_bus, open_store, sqlite_path
+from tape.app import open_bus
 from tape.config import PostgresSettings, Settings, SqliteSettings
 from tape.errors import InvalidArgument, StoreMismatch, StoreUnavailable
+from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.postgres import migrate
 from tape.stores.sqlite.store import SqliteStore
 from tape.testing.postgres import PostgresServer
@@ -72,7 +73,7 @@ async def test_a_missing_folder_is_refused_and_not_made(tmp_path: Path) -> None:
     ],
 )
 def test_urls_of_files(url: str, path: str) -> None:
-    assert sqlite_path(url.removeprefix("sqlite:")) == Path(path)
+    assert sqlite_path(url) == Path(path)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import asyncio
 import psycopg
 import pytest
 
-from tape.app import open_store
 from tape.bus import Bus
 from tape.config import PostgresSettings, Settings
 from tape.errors import StoreUnavailable, VersionMismatch
 from tape.model.event import NewEvent
 from tape.model.value import Author, WriteValue
+from tape.stores.by_url import open_store
 from tape.testing.conformance.playing import IDS, LIMITS, play, read_all, record
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tape.app import open_store
 from tape.config import PostgresSettings, Settings
+from tape.stores.by_url import open_store
 from tape.stores.postgres.connection import connect_reader
 from tape.stores.statements import load_statements
 

@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from tape.app import open_store
 from tape.config import Settings
 from tape.model.entry import Draft, Entry
 from tape.model.move import KNOWN
+from tape.stores.by_url import open_store
 from tape.stores.rows import PLACED_COLUMNS, TABLES
 
 BOOKKEEPING = "tape_migrations"

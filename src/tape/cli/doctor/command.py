@@ -11,10 +11,10 @@ from tape.cli.doctor.finding import Finding, Verdict, fail, ok
 from tape.cli.doctor.installation import check_installation
 from tape.cli.doctor.store import check_store
 from tape.cli.output import console, print_json
-from tape.cli.store import display
 from tape.cli.target import Target, target_options
 from tape.config import Settings
 from tape.errors import TapeError
+from tape.stores.by_url import display
 
 SERVER_S = 10
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from tape.cli.doctor.finding import Finding, fail, ok, warn
-from tape.cli.store import Inspection, display, inspect
 from tape.config import MIB, Settings
 from tape.errors import InvalidArgument, StoreUnavailable, TapeError
+from tape.stores.by_url import Inspection, display, inspect_store
 
 # What each setting should be, for the stores that have it, and what happens otherwise.
 DURABLE = (
@@ -21,7 +21,7 @@ ROOM = (100 * MIB, 1024 * MIB)
 
 async def check_store(url: str, settings: Settings) -> list[Finding]:
     try:
-        seen = await inspect(url, settings)
+        seen = await inspect_store(url, settings)
     except InvalidArgument:
         raise
     except StoreUnavailable as error:

@@ -2,9 +2,10 @@
 
 import asyncpg
 
+from tape.config import PostgresSettings
 from tape.errors import StoreMismatch
 from tape.stores.migrations import Applied, load_migrations, pending, refuse_outdated, refuse_strays
-from tape.stores.postgres.connection import OLDEST_SERVER
+from tape.stores.postgres.connection import OLDEST_SERVER, connect_reader, translated
 
 # Any number that is not the journal's: a starting server must not wait behind a busy writer.
 _LOCK = "SELECT pg_advisory_xact_lock(7879, 0)"
@@ -51,3 +52,13 @@ async def applied_migrations(connection: asyncpg.Connection) -> list[Applied]:
             return [Applied(*row) for row in rows]
     refuse_strays(tables)
     return []
+
+
+async def upgrade(url: str, settings: PostgresSettings, *, with_post: bool) -> list[str]:
+    """Bring the database up to date over a session of its own."""
+    with translated(url):
+        connection = await connect_reader(url, settings)
+        try:
+            return await migrate(connection, with_post=with_post)
+        finally:
+            await connection.close()

@@ -1,10 +1,13 @@
 """Applying migrations to a SQLite file; safe when several processes start at once."""
 
+import contextlib
 import sqlite3
 import time
+from pathlib import Path
 
+from tape.config import SqliteSettings
 from tape.stores.migrations import Applied, load_migrations, pending, refuse_outdated, refuse_strays
-from tape.stores.sqlite.connection import APPLICATION_ID, refuse_foreign
+from tape.stores.sqlite.connection import APPLICATION_ID, connect, refuse_foreign, translated
 
 _RECORD = """CREATE TABLE tape_migrations (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
@@ -55,3 +58,9 @@ def _apply(connection: sqlite3.Connection, *, with_post: bool) -> list[str]:
             (migration.number, migration.name, migration.checksum, time.time_ns() // 1_000_000),
         )
     return [migration.name for migration in todo]
+
+
+def upgrade(path: Path, settings: SqliteSettings, *, with_post: bool) -> list[str]:
+    """Bring the file up to date with nothing else open on it by us."""
+    with translated(path), contextlib.closing(connect(path, settings.busy_s)) as connection:
+        return migrate(connection, with_post=with_post)

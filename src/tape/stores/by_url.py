@@ -1,0 +1,104 @@
+"""What a store's URL names: open it, look at it, bring it up to date.
+
+The one place that tells the dialects apart. Postgres needs a driver that the light install does not
+bring, so its modules are imported when a URL asks for them.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from tape.config import Settings
+from tape.errors import InvalidArgument, StoreMismatch
+from tape.ports.store import Store
+from tape.stores.migrations import Applied, load_migrations, pending
+from tape.stores.sqlite.inspect import inspect as inspect_sqlite
+from tape.stores.sqlite.migrate import upgrade as upgrade_sqlite
+from tape.stores.sqlite.store import SqliteStore
+
+STORE_URLS = "sqlite:PATH or postgres://USER@HOST/DATABASE"
+
+
+class Step(NamedTuple):
+    """One migration that this version of Tape knows."""
+
+    number: int
+    phase: str
+    name: str
+    applied: bool
+
+
+class Inspection(NamedTuple):
+    facts: Mapping[str, str | int]
+    steps: list[Step]
+
+
+async def open_store(url: str, settings: Settings, *, migrating: bool = True) -> Store:
+    """The store a URL names, brought up to date unless told otherwise."""
+    if _dialect(url) == "sqlite":
+        return await SqliteStore.open(sqlite_path(url), settings.sqlite, migrating=migrating)
+    from tape.stores.postgres.store import PostgresStore
+
+    return await PostgresStore.open(url, settings.postgres, migrating=migrating)
+
+
+async def inspect_store(url: str, settings: Settings) -> Inspection:
+    """What the store says of itself; nothing is changed or made."""
+    dialect = _dialect(url)
+    if dialect == "sqlite":
+        facts, applied = await inspect_sqlite(sqlite_path(url), settings.sqlite)
+    else:
+        from tape.stores.postgres.inspect import inspect as inspect_postgres
+
+        facts, applied = await inspect_postgres(url, settings.postgres)
+    return Inspection(facts, _steps(dialect, applied))
+
+
+async def upgrade_store(url: str, settings: Settings, *, with_post: bool) -> list[str]:
+    """Bring the store up to date; the names of what was applied."""
+    if _dialect(url) == "sqlite":
+        path = sqlite_path(url)
+        return await asyncio.to_thread(upgrade_sqlite, path, settings.sqlite, with_post=with_post)
+    from tape.stores.postgres.migrate import upgrade as upgrade_postgres
+
+    return await upgrade_postgres(url, settings.postgres, with_post=with_post)
+
+
+def sqlite_path(url: str) -> Path:
+    """`sqlite:tape.db`, `sqlite:/abs/tape.db` and `sqlite:///abs/tape.db` name a file."""
+    rest = url.removeprefix("sqlite:")
+    path = unquote(rest.removeprefix("//").partition("?")[0])
+    if path in ("", "/", ":memory:"):
+        raise InvalidArgument("names no file; a journal lives on disk", field="store")
+    return Path(path)
+
+
+def display(url: str) -> str:
+    """The URL without user and password, for messages."""
+    parts = urlsplit(url)
+    if parts.hostname is None:
+        return url
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+
+def _dialect(url: str) -> Literal["sqlite", "postgres"]:
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        return "sqlite"
+    if scheme not in ("postgres", "postgresql"):
+        raise InvalidArgument(f"{scheme!r} is not a store; use {STORE_URLS}", field="store")
+    if find_spec("asyncpg") is None:
+        raise StoreMismatch("Postgres needs its driver: pip install 'tape-bus[postgres]'")
+    if not urlsplit(url).path.strip("/"):
+        raise InvalidArgument("names no database", field="store")
+    return "postgres"
+
+
+def _steps(dialect: str, applied: list[Applied]) -> list[Step]:
+    known = load_migrations(f"tape.stores.{dialect}")
+    todo = {migration.number for migration in pending(known, applied, with_post=True)}
+    return [Step(m.number, m.phase, m.name, m.number not in todo) for m in known]
