@@ -120,7 +120,7 @@ class Bus:
         _check_position(query.until, "to_global_seq")
         _check_position(query.from_ts_ms, "from_ts_ms")
         what = Follow(
-            pattern=parse_pattern(query.pattern),
+            pattern=parse_pattern(query.pattern, limits=self._limits),
             predicate=check(
                 query.predicate, limits=PredicateLimits(length=self._limits.predicate_bytes)
             ),

@@ -10,6 +10,7 @@ from tape.model.json_text import check_json
 from tape.model.move import KNOWN, Change, Decision, Known, Need, Place, State, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, Run, fenced_run
+from tape.model.subject import check_length
 from tape.model.subjects import event_recorded
 
 _KIND = Kind.EVENT.value
@@ -63,7 +64,7 @@ def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     return Draft(
         event_id,
         _KIND,
-        event_recorded(event_type, entity_type, entity_id),
+        check_length(event_recorded(event_type, entity_type, entity_id), limits),
         check_json(payload_json, limits, field="payload_json"),
         run_id or None,
         None,

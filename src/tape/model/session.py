@@ -14,6 +14,7 @@ from tape.model.json_text import check_json, utf8_length
 from tape.model.move import Decision, Need, State, Table, delete, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, fenced_run
+from tape.model.subject import check_length
 from tape.model.subjects import session as session_subject
 from tape.model.subjects import session_event_appended
 
@@ -26,6 +27,7 @@ class SessionKey(NamedTuple):
     def checked(self, limits: Limits) -> "SessionKey":
         for field, text in self._asdict().items():
             check_name(text, limits, field=field, required=True)
+        check_length(session_subject("created", *self), limits)
         return self
 
 

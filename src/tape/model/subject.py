@@ -8,13 +8,14 @@ exactly one segment and a final `**` for zero or more.
 
 import re
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 
 ROOT = "/tape/"
 EVERYTHING = "/**"
-MAX_SUBJECT_BYTES = 2048
+DEFAULT_LIMITS = Limits()
 
 _PLAIN = re.compile(r"[A-Za-z0-9.~-][A-Za-z0-9._~-]*|_[A-Za-z0-9._~-]+").fullmatch
 _WORD = re.compile(r"[a-z][a-z0-9_]*").fullmatch
@@ -34,21 +35,24 @@ def encode_segment(text: str) -> str:
 def build_subject(kind: str, verb: str, *dimensions: str) -> str:
     if not _WORD(kind) or not _WORD(verb):
         raise InvalidArgument(f"kind and verb are lower-case words, not {kind!r}/{verb!r}")
-    return check_length("/".join((ROOT + kind, verb, *map(encode_segment, dimensions))))
+    return "/".join((ROOT + kind, verb, *map(encode_segment, dimensions)))
 
 
-def check_length(subject: str) -> str:
-    if len(subject) > MAX_SUBJECT_BYTES:
+def check_length(subject: str, limits: Limits) -> str:
+    """Names within their limit can still add up to too much, or grow by their encoding."""
+    if len(subject) > limits.subject_bytes:
         raise TooLarge(
-            f"the subject has {len(subject)} bytes, the limit is {MAX_SUBJECT_BYTES}",
+            f"the subject has {len(subject)} bytes, the limit is {limits.subject_bytes}",
             field="subject",
         )
     return subject
 
 
-def parse_subject(text: str, *, field: str = "subject") -> tuple[str, ...]:
+def parse_subject(
+    text: str, *, field: str = "subject", limits: Limits = DEFAULT_LIMITS
+) -> tuple[str, ...]:
     """The segments after `/tape`, or a refusal that says where the fault is."""
-    _require_root(text, field)
+    _require_root(text, field, limits)
     segments = text[len(ROOT) :].split("/")
     at = len(ROOT)
     for index, segment in enumerate(segments):
@@ -80,10 +84,12 @@ class Pattern(NamedTuple):
         return self.expression.fullmatch(subject) is not None
 
 
-def parse_pattern(text: str, *, field: str = "subject_pattern") -> Pattern:
+def parse_pattern(
+    text: str, *, field: str = "subject_pattern", limits: Limits = DEFAULT_LIMITS
+) -> Pattern:
     if text == EVERYTHING:
         return _compile(text, (), deep=True)
-    _require_root(text, field)
+    _require_root(text, field, limits)
     segments = text[len(ROOT) :].split("/")
     at = len(ROOT)
     for index, segment in enumerate(segments):
@@ -108,9 +114,9 @@ def _compile(text: str, segments: tuple[str, ...], *, deep: bool) -> Pattern:
     return Pattern(text, segments, deep, prefix, re.compile(source + tail))
 
 
-def _require_root(text: str, field: str) -> None:
-    if len(text) > MAX_SUBJECT_BYTES:
-        raise TooLarge(f"more than {MAX_SUBJECT_BYTES} bytes", field=field)
+def _require_root(text: str, field: str, limits: Limits) -> None:
+    if len(text) > limits.subject_bytes:
+        raise TooLarge(f"more than {limits.subject_bytes} bytes", field=field)
     if not text.startswith(ROOT):
         fault = next((i for i, c in enumerate(ROOT) if text[i : i + 1] != c), 0)
         raise InvalidArgument(f"must start with {ROOT!r}", field=field, position=fault)
@@ -131,6 +137,20 @@ def _check_segment(segment: str, index: int, at: int, field: str) -> None:
         start = fault.start() if fault else 0
         character = segment[start]
         raise InvalidArgument(_advice(character), field=field, position=at + start)
+    if "%" in segment and (spelling := _spelling(segment)) != segment:
+        raise InvalidArgument(
+            f"{segment!r} is written {spelling!r}" if spelling else f"{segment!r} is not UTF-8",
+            field=field,
+            position=at,
+        )
+
+
+def _spelling(segment: str) -> str:
+    """The one way in which a dimension is ever written: any other could match nothing."""
+    try:
+        return encode_segment(unquote(segment, errors="strict"))
+    except UnicodeDecodeError:
+        return ""
 
 
 def _advice(character: str) -> str:

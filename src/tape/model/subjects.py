@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from tape.model.subject import build_subject, check_length, encode_segment
+from tape.model.subject import build_subject, encode_segment
 
 
 def run_status(status: str, app: str, user: str, session: str, run_id: str) -> str:
@@ -55,7 +55,7 @@ def _event_prefix(event_type: str, entity_type: str) -> str:
 
 def event_recorded(event_type: str, entity_type: str, entity_id: str) -> str:
     """The hot one: types are few and repeat, so only the id is encoded each time."""
-    return check_length(_event_prefix(event_type, entity_type) + encode_segment(entity_id))
+    return _event_prefix(event_type, entity_type) + encode_segment(entity_id)
 
 
 def task_dead_lettered(reaction_id: str, task_id: str) -> str:

@@ -12,6 +12,7 @@ from tape.model.json_text import check_json
 from tape.model.move import Change, Decision, Need, State, Table, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, Run, fenced_run
+from tape.model.subject import check_length
 from tape.model.subjects import value_changed, value_deleted
 
 ANY_VERSION = -1
@@ -68,6 +69,7 @@ class _ChangeValue:
     ) -> None:
         self._namespace = check_name(namespace, limits, field="namespace", required=True)
         self._key = check_name(key, limits, field="key", required=True)
+        check_length(value_changed(namespace, key), limits)
         check_name(author.writer, limits, field="writer")
         check_name(author.run_id, limits, field="run_id")
         self._author = author

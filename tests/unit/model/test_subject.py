@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model import subjects
 from tape.model.subject import (
-    MAX_SUBJECT_BYTES,
     build_subject,
+    check_length,
     encode_segment,
     parse_pattern,
     parse_subject,
@@ -196,15 +197,26 @@ def test_kind_and_verb_are_words(kind: str, verb: str) -> None:
 
 
 def test_two_kibibytes_are_the_limit() -> None:
-    room = MAX_SUBJECT_BYTES - len("/tape/value/changed/")
+    limits = Limits()
+    room = limits.subject_bytes - len("/tape/value/changed/")
     longest = build_subject("value", "changed", "x" * room)
-    assert len(longest) == 2048
+    assert len(check_length(longest, limits)) == 2048
     parse_subject(longest)
     parse_pattern(longest)
     with pytest.raises(TooLarge, match="2049"):
-        build_subject("value", "changed", "x" * (room + 1))
-    with pytest.raises(TooLarge):
-        build_subject("value", "changed", "é" * (room // 6 + 1))
+        check_length(longest + "x", limits)
     for parse in (parse_subject, parse_pattern):
         with pytest.raises(TooLarge):
             parse(longest + "x")
+        with pytest.raises(TooLarge, match="100"):
+            parse(longest, limits=Limits(subject_bytes=100))
+
+
+@pytest.mark.parametrize(
+    ("segment", "advice"),
+    [("%61", "is written 'a'"), ("a%2Db", "is written 'a-b'"), ("%FF", "is not UTF-8")],
+)
+def test_a_spelling_that_could_match_nothing_is_refused(segment: str, advice: str) -> None:
+    with pytest.raises(InvalidArgument, match=advice) as refused:
+        parse_pattern(f"/tape/value/changed/{segment}/*")
+    assert refused.value.position == len("/tape/value/changed/")

@@ -110,3 +110,17 @@ async def test_wake_ups_go_on_after_a_poll_has_failed(postgres_url: str) -> None
     assert await asyncio.wait_for(waiting, 10) == 2
     await here.close()
     await there.close()
+
+
+async def test_a_notification_by_somebody_else_moves_no_cursor(postgres_url: str) -> None:
+    """Whoever may connect may notify: a false number must not let a follower step over entries."""
+    store = await open_store(postgres_url, Settings())
+    with psycopg.connect(postgres_url, autocommit=True) as somebody:
+        somebody.execute(
+            "SELECT pg_notify('tape_journal_' || 'tape_journal'::regclass::oid, '1000000')"
+        )
+    other = await open_store(postgres_url, Settings())
+    await record(other, NewEvent("a"))
+    assert await store.await_beyond(0) == 1
+    await store.close()
+    await other.close()

@@ -1,8 +1,9 @@
 """The journal in Postgres. `turn` writes, a small pool reads, one session listens.
 
-A wake-up carries the head it announces, on a channel named after this journal's own table, so two
-journals in one database never move each other's cursors. Listening may fail at any time; a slow
-poll beside it means a lost notification costs a second, never an entry.
+A wake-up is only a hint: whoever may connect may notify, so the head is read from the journal and
+never from the notification. Its channel is named after this journal's own table, so two journals in
+one database do not wake each other. Listening may fail at any time; a slow poll beside it means a
+lost notification costs a second, never an entry.
 """
 
 import asyncio
@@ -44,6 +45,7 @@ class PostgresStore:
         self._idle: list[asyncpg.Connection] = []
         self._readers = asyncio.Semaphore(settings.readers)
         self._listen: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
 
     @classmethod
     async def open(
@@ -193,8 +195,11 @@ class PostgresStore:
             try:
                 async with self._listening() as connection:
                     while True:
+                        self._woken.clear()
                         self._head.advance(await connection.fetchval(SQL["read_head"]))
-                        await asyncio.sleep(self._settings.poll_s)
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(self._settings.poll_s):
+                                await self._woken.wait()
             except TapeError as error:
                 log.warning("not listening for now: %s", error)
                 await asyncio.sleep(self._settings.poll_s)
@@ -210,5 +215,5 @@ class PostgresStore:
             finally:
                 connection.terminate()
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        self._head.advance(int(str(payload)))
+    def _heard(self, _connection: object, _pid: int, _channel: str, _payload: object) -> None:
+        self._woken.set()

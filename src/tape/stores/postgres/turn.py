@@ -97,6 +97,8 @@ class Turns:
 
     async def _find(self, entries: list[Draft], head: int, cause: StoreUnavailable) -> Place:
         """Where a batch is whose commit was cut off; StoreUnavailable if it was not written."""
+        if not entries:
+            raise OutcomeUnknown(f"{cause}; a change that makes no entry cannot be looked for")
         lost = self._backend
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.resolve_s
@@ -154,7 +156,7 @@ async def _considered(
     elif state.entries:
         columns = zip(*state.entries, strict=True)
         await connection.fetch(SQL["append_entries"], state.now_ms, *columns)
-    if state.entries:
+    if state.entries or state.saves or state.deletions:
         sending()
     await connection.execute("COMMIT")
     return Place(head + 1, state.now_ms)
