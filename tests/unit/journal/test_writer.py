@@ -272,7 +272,7 @@ async def test_who_waits_for_room_gets_it_in_order_and_the_bound_holds(
     store.gate.set()
     late = submit(writer, Move("late"))
     assert await gathered([first, *rest, *late]) == list(range(1, 23)), "somebody overtook"
-    assert writer._queued_bytes == 0
+    assert writer._queue.bytes == 0
     await writer.close()
 
 
@@ -337,7 +337,7 @@ async def test_who_gives_up_in_the_queue_writes_nothing(
     store.gate.set()
     assert await gathered([first, a, c]) == [1, 2, 3]
     assert store.journal == ["first", "a", "c"]
-    assert writer._queued_bytes == 0
+    assert writer._queue.bytes == 0
 
 
 async def test_who_gives_up_during_the_commit_breaks_nobodys(
