@@ -113,7 +113,8 @@ class Bus:
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         if not events:
             return []
-        return await self._writer.submit(RecordEvents(events, self._ids, self._limits))
+        move = RecordEvents(events, self._ids.take(len(events)), self._limits)
+        return await self._writer.submit(move)
 
     def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
         _check_position(query.after, "from_global_seq")

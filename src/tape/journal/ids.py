@@ -7,11 +7,11 @@ once a millisecond and the low 20 bits count.
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
-_COUNTER_BITS = 20
+_LARGEST_RUN = 1 << 19  # the counter has 20 bits and starts anywhere in its lower half
 
 
 def _encode(number: int, width: int) -> str:
@@ -19,7 +19,7 @@ def _encode(number: int, width: int) -> str:
 
 
 class UlidFactory:
-    """An endless iterator of ids. Not thread-safe: one per event loop."""
+    """Ids, one or many at a time. Not thread-safe: one per event loop."""
 
     __slots__ = ("_count", "_millisecond", "_now_ms", "_prefix")
 
@@ -29,16 +29,23 @@ class UlidFactory:
         self._count = 0
         self._prefix = ""
 
-    def __iter__(self) -> Iterator[str]:
-        return self
-
     def __next__(self) -> str:
+        return self.take(1)[0]
+
+    def take(self, count: int) -> list[str]:
+        """The next `count` ids."""
+        if count > _LARGEST_RUN:
+            return self.take(_LARGEST_RUN) + self.take(count - _LARGEST_RUN)
         now = self._now_ms()
-        count = self._count + 1
-        if now > self._millisecond or count >> _COUNTER_BITS:
+        first = self._count + 1
+        if now > self._millisecond or first + count > 2 * _LARGEST_RUN:
             # A clock that stands still or steps back must not repeat or reverse ids.
             self._millisecond = max(now, self._millisecond + 1)
             self._prefix = _encode(self._millisecond, 10) + _encode(secrets.randbits(60), 12)
-            count = secrets.randbits(_COUNTER_BITS - 1)
-        self._count = count
-        return self._prefix + _PAIRS[count >> 10] + _PAIRS[count & 1023]
+            first = secrets.randbelow(_LARGEST_RUN)
+        self._count = first + count - 1
+        prefix = self._prefix
+        return [
+            prefix + _PAIRS[number >> 10] + _PAIRS[number & 1023]
+            for number in range(first, first + count)
+        ]

@@ -61,10 +61,13 @@ def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
         raise InvalidArgument("must be in 0..2^63-1", field="occurred_at_ms")
     if trace_id or span_id or parent_span_id:
         check_trace(trace_id, span_id, parent_span_id)
+    subject = event_recorded(event_type, entity_type, entity_id)
+    if len(subject) > limits.subject_bytes:
+        check_length(subject, limits)
     return Draft(
         event_id,
         _KIND,
-        check_length(event_recorded(event_type, entity_type, entity_id), limits),
+        subject,
         check_json(payload_json, limits, field="payload_json"),
         run_id or None,
         None,

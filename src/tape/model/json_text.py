@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -18,14 +18,19 @@ def check_json(text: str, limits: Limits, *, field: str) -> str:
     """`text` if it is one JSON value within the limits; an empty text counts as null."""
     if not text:
         return "null"
-    _check_size(len(text) if text.isascii() else utf8_length(text, field), limits, field)
+    size = len(text) if text.isascii() else utf8_length(text, field)
+    if size > limits.payload_bytes:
+        _too_large(size, limits, field)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise InvalidArgument(
             f"not valid JSON: {error.msg}", field=field, position=error.pos
         ) from None
-    if text.count("[") + text.count("{") > limits.json_depth:
+    # A text is no deeper than it has brackets; a flat object, the usual one, has none but its own.
+    if ("[" in text or text.find("{", 1) > 0) and (
+        text.count("[") + text.count("{") > limits.json_depth
+    ):
         _check_depth(value, limits, field)
     return text
 
@@ -36,7 +41,8 @@ def to_json(value: Any, limits: Limits, *, field: str) -> str:
         encoded = orjson.dumps(value)
     except TypeError as error:
         raise InvalidArgument(f"cannot be written as JSON: {error}", field=field) from None
-    _check_size(len(encoded), limits, field)
+    if len(encoded) > limits.payload_bytes:
+        _too_large(len(encoded), limits, field)
     if b"null" in encoded:
         _refuse_non_finite(value, field)
     if encoded.count(b"[") + encoded.count(b"{") > limits.json_depth:
@@ -53,9 +59,8 @@ def utf8_length(text: str, field: str) -> int:
         ) from None
 
 
-def _check_size(size: int, limits: Limits, field: str) -> None:
-    if size > limits.payload_bytes:
-        raise TooLarge(f"{size} bytes, the limit is {limits.payload_bytes}", field=field)
+def _too_large(size: int, limits: Limits, field: str) -> NoReturn:
+    raise TooLarge(f"{size} bytes, the limit is {limits.payload_bytes}", field=field)
 
 
 def _check_depth(value: Any, limits: Limits, field: str) -> None:

@@ -1,7 +1,5 @@
 """Entry ids: valid ULIDs, unique, and increasing whatever the clock does."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ def milliseconds(ulid: str) -> int:
 
 
 def take(factory: UlidFactory, count: int) -> list[str]:
-    return list(itertools.islice(factory, count))
+    return [next(factory) for _ in range(count)]
 
 
 def test_an_id_is_a_ulid_of_its_time() -> None:
@@ -56,3 +54,18 @@ def test_ids_of_several_makers_differ() -> None:
     makers = [UlidFactory(lambda: 5) for _ in range(20)]
     ids = [one for maker in makers for one in take(maker, 100)]
     assert len(set(ids)) == len(ids)
+
+
+@given(st.lists(st.integers(0, 5), max_size=20))
+def test_ids_taken_together_are_like_ids_taken_one_by_one(counts: list[int]) -> None:
+    factory = UlidFactory(lambda: 5)
+    factory._count = (1 << 20) - 20
+    ids = [one for count in counts for one in factory.take(count)]
+    assert len(ids) == sum(counts)
+    assert ids == sorted(set(ids))
+
+
+def test_more_than_a_millisecond_holds() -> None:
+    ids = UlidFactory(lambda: 5).take((1 << 20) + 5)
+    assert len(set(ids)) == len(ids)
+    assert ids == sorted(ids)

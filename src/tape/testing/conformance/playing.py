@@ -41,7 +41,7 @@ async def play(store: Store, move: Move[T]) -> T:
 
 
 def recording(*events: NewEvent) -> RecordEvents:
-    return RecordEvents(events, IDS, LIMITS)
+    return RecordEvents(events, IDS.take(len(events)), LIMITS)
 
 
 async def record(store: Store, *events: NewEvent) -> list[Recorded]:
