@@ -40,8 +40,8 @@ generate: $(READY) ## regenerate the stubs from wire/tape.proto
 	$(BIN)/python scripts/generate_wire.py
 
 bench: $(READY) ## every benchmark beside its peer, as a table and JSON lines in build/bench.jsonl
-	@mkdir -p build
-	$(BIN)/tape bench all --out build/bench.jsonl
+	@rm -f build/bench.jsonl
+	@$(BIN)/tape bench all --out build/bench.jsonl; met=$$?; cat build/bench.jsonl; exit $$met
 
 lock: $(READY) ## resolve the dependencies again
 	$(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-emit-find-links \

@@ -38,8 +38,8 @@ def compare(
     judged, unit_of_bar = (mine, f" {unit}") if absolute else (ratio, " x")
     bar, met = "", True
     if at_least is not None:
-        bar, met = f">= {at_least:,g}{unit_of_bar}", judged >= at_least
+        bar, met = f">= {at_least:,.10g}{unit_of_bar}", judged >= at_least
     elif at_most is not None:
-        bar, met = f"<= {at_most:,g}{unit_of_bar}", judged <= at_most
+        bar, met = f"<= {at_most:,.10g}{unit_of_bar}", judged <= at_most
     spread = (max(ours) - min(ours)) / mine
     return Result(bench, unit, mine, against, other, ratio, n, spread, bar, met)

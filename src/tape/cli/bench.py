@@ -5,15 +5,27 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import orjson
 from rich.table import Table
 
-from tape.cli.output import console, print_json
+from tape.cli.output import console, notes, print_json
 from tape.errors import NotFound
 
+TABLE_WIDTH = 170
+COLUMNS: dict[str, Literal["left", "right"]] = {
+    "bench": "left",
+    "ours": "right",
+    "unit": "left",
+    "theirs": "right",
+    "against": "left",
+    "ratio": "right",
+    "bar": "left",
+    "spread": "right",
+    "n": "right",
+}
 FIELDS = ("bench", "unit", "ours", "against", "theirs", "ratio", "n", "spread")
 
 
@@ -37,6 +49,8 @@ def bench(ctx: click.Context, area: str, as_json: bool, out: Path | None) -> Non
     if area not in ("all", *package.AREAS):
         raise click.UsageError(f"{area!r} is no area; there are {', '.join(package.AREAS)}, all")
     results = []
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
     written = out.open("wb") if out else None
     try:
         for result in package.run(area):
@@ -44,6 +58,10 @@ def bench(ctx: click.Context, area: str, as_json: bool, out: Path | None) -> Non
             results.append(record)
             if as_json:
                 print_json(record)
+            else:
+                notes().print(
+                    f"{record['bench']}: {_figure(record['ratio'])} x {record['against']}"
+                )
             if written:
                 written.write(orjson.dumps(record) + b"\n")
                 written.flush()
@@ -51,7 +69,9 @@ def bench(ctx: click.Context, area: str, as_json: bool, out: Path | None) -> Non
         if written:
             written.close()
     if not as_json:
-        console().print(_table(results))
+        wide = console()
+        wide.width = max(wide.width, TABLE_WIDTH)
+        wide.print(_table(results))
     if any(record.get("met") is False for record in results):
         ctx.exit(1)
 
@@ -79,14 +99,11 @@ def _package() -> Any:
 
 def _table(results: list[dict[str, Any]]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("bench", "unit", "against"):
-        table.add_column(name)
-    for name in ("ours", "theirs", "ratio", "n", "spread", "bar"):
-        table.add_column(name, justify="right")
+    for name, justify in COLUMNS.items():
+        table.add_column(name, justify=justify, no_wrap=True)
     for record in results:
-        texts = [str(record[name]) for name in ("bench", "unit", "against")]
-        figures = [_figure(record[name]) for name in ("ours", "theirs", "ratio", "n", "spread")]
-        table.add_row(*texts, *figures, _bar(record))
+        cells = {name: _figure(record.get(name, "")) for name in COLUMNS}
+        table.add_row(*(cells | {"bar": _bar(record)}).values())
     return table
 
 
