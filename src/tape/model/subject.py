@@ -25,7 +25,7 @@ _FAULT = re.compile(r"[^A-Za-z0-9._~%-]|%(?![0-9A-F]{2})").search
 
 def encode_segment(text: str) -> str:
     """The one spelling of a dimension, whatever characters it holds."""
-    if _PLAIN(text):
+    if (text.isalnum() and text.isascii()) or _PLAIN(text):
         return text
     if not text:
         return "_"
