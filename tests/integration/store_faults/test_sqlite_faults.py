@@ -15,7 +15,7 @@ import pytest
 from tape.app import open_bus
 from tape.bus import Bus
 from tape.config import Settings, SqliteSettings, WriterSettings
-from tape.errors import StoreFull, StoreUnavailable, TapeError
+from tape.errors import StoreFailed, StoreFull, StoreUnavailable, TapeError
 from tape.model.event import NewEvent
 from tape.stores.by_url import open_store
 from tape.stores.sqlite.store import SqliteStore
@@ -147,9 +147,15 @@ async def test_a_disk_that_became_read_only(small_disk: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every file")
 async def test_a_file_that_may_not_be_written(bus: Bus, sqlite_url: str, tmp_path: Path) -> None:
+    """Whoever may only read can follow; a write is refused by name and changes nothing."""
+    await bus.record_events([NewEvent("before")])
     (tmp_path / "tape.db").chmod(0o444)
-    with pytest.raises(TapeError, match=r"tape\.db"):
-        await open_bus(sqlite_url, QUICK)
+    reader = await open_bus(sqlite_url, QUICK)
+    assert [entry.event_type for entry in await everything(reader)] == ["before"]
+    with pytest.raises(StoreFailed, match=r"tape\.db: attempt to write a readonly database"):
+        await reader.record_events([NewEvent("refused")])
+    assert [entry.event_type for entry in await everything(reader)] == ["before"]
+    await reader.close()
 
 
 @contextlib.asynccontextmanager
