@@ -99,9 +99,14 @@ def _complaint(expression: str, field: str, report: str) -> InvalidArgument:
         return InvalidArgument(reason, field=field, position=0)
     lines = expression.split("\n")[: int(found[1]) - 1]
     position = sum(len(line) + 1 for line in lines) + int(found[2]) - 1
-    return InvalidArgument(
-        found[3].removesuffix(" (in container '')"), field=field, position=position
-    )
+    return InvalidArgument(_plainly(found[3]), field=field, position=position)
+
+
+def _plainly(complaint: str) -> str:
+    """Without what only the parser's author could use: token lists and the name of the end."""
+    words = complaint.removesuffix(" (in container '')").partition(" expecting {")[0]
+    words = words.replace("mismatched input '<EOF>'", "the expression ends too early")
+    return words.replace("'<EOF>'", "the end")
 
 
 def _refuse_bad_regex(tree: Node) -> None:

@@ -115,3 +115,16 @@ def test_brackets_in_text_do_not_nest(expression: str) -> None:
 )
 def test_what_nests_within_the_limits_runs(expression: str) -> None:
     assert check(expression).evaluate({"payload": {"a": 3}, "seq": 1}) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("payload.x >", "Syntax error: the expression ends too early"),
+        ("size(payload", "Syntax error: missing ')' at the end"),
+    ],
+)
+def test_an_expression_that_ends_too_early_is_told_so(expression: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        check(expression)
+    assert str(refused.value) == f"predicate_cel at position {len(expression)}: {reason}"
