@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks import peers
-from benchmarks.follow import light_load, read_through
+from benchmarks.follow import BEATS, light_load, read_through
 from benchmarks.result import Result, compare
 from benchmarks.workload import REPETITIONS, batches, on_loop, postgres, record_all
 from tape.app import open_operations
@@ -74,7 +74,7 @@ def _latency(url: str) -> Result:
         acks.append(acknowledged)
     return compare(
         "append to follower p50 through gRPC, Postgres", "ms", ours, "the append's own ack", acks,
-        n=REPETITIONS, at_most=8.0, absolute=True,
+        n=BEATS, at_most=8.0, absolute=True,
     )  # fmt: skip
 
 
