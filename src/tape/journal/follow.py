@@ -13,7 +13,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import orjson
 
-from tape.errors import PredicateError, StoreUnavailable
+from tape.errors import InvalidArgument, PredicateError, StoreUnavailable
 from tape.model.entry import Entry, Kind
 from tape.model.subject import Pattern
 from tape.model.subjects import value_changed, value_deleted
@@ -79,6 +79,7 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
 async def follow(store: Store, what: Follow) -> AsyncGenerator[Page, None]:
     """Pages up to `until`, or for ever; waits where there is nothing new. Ends when closed."""
     cursor = what.after
+    await _refuse_beyond_the_end(store, cursor)
     while not what.until or cursor < what.until:
         head = await store.await_beyond(cursor)
         upto = min(head, cursor + WINDOW, what.until or head)
@@ -122,6 +123,18 @@ async def watch_value(
         if not found:
             cursor = max(cursor, head)
             await store.await_beyond(head)
+
+
+async def _refuse_beyond_the_end(store: Store, cursor: int) -> None:
+    """A cursor from another journal, or from before a backup was restored, would skip entries."""
+    if cursor > store.head:
+        last = await _patiently(store.read_last_given)
+        if cursor > last:
+            raise InvalidArgument(
+                f"{cursor} is beyond the end of this journal, {last}: the cursor belongs to "
+                "another one, or this one was restored from a backup",
+                field="from_global_seq",
+            )
 
 
 def _filtered(found: list[Entry], what: Follow, cursor: int) -> Page:

@@ -72,6 +72,9 @@ class Store(Protocol):
     async def await_beyond(self, global_seq: int) -> int:
         """Wait until `head` is greater; the head. Hears of other processes' commits too."""
 
+    async def read_last_given(self) -> int:
+        """The highest `global_seq` ever given out, committed or not: no cursor is beyond it."""
+
     async def read_entries(self, query: ReadEntries) -> EntryRange: ...
 
     async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]: ...

@@ -203,3 +203,14 @@ async def test_followers_of_a_closed_bus_are_told(sqlite_url: str) -> None:
     await bus.close()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Closed] * 3
+
+
+async def test_a_cursor_beyond_the_end_is_refused(bus: Bus) -> None:
+    """It comes from another journal or from before a restore; waiting there would skip entries."""
+    await bus.record_events([NewEvent("a"), NewEvent("b")])
+    with pytest.raises(InvalidArgument, match="3 is beyond the end of this journal, 2"):
+        await next_of(bus.follow(FollowQuery(after=3)))
+    following = asyncio.create_task(next_of(bus.follow(FollowQuery(after=2))))
+    await asyncio.sleep(0)
+    await bus.record_events([NewEvent("c")])
+    assert [entry.event_type for entry in (await following).entries] == ["c"]

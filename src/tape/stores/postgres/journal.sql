@@ -28,6 +28,10 @@ WHERE idempotency_key = ANY ($1);
 -- The newest committed entry.
 SELECT coalesce(max(global_seq), 0) FROM tape_journal;
 
+-- name: read_last_given
+-- The last number given out, whatever became of it.
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tape_global_seq;
+
 -- name: read_tail
 -- The oldest kept entry.
 SELECT coalesce(min(global_seq), 0) FROM tape_journal;

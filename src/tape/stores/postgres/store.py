@@ -69,6 +69,10 @@ class PostgresStore:
         self._head.advance(last)
         return place
 
+    async def read_last_given(self) -> int:
+        (last,) = await self._rows(int, "read_last_given")
+        return last
+
     async def read_entries(self, query: ReadEntries) -> EntryRange:
         statement, extra = SQL["read_entries"], tuple[object, ...]()
         condition = query.predicate.sql_prefilter("postgres") if query.predicate else None

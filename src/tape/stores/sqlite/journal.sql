@@ -22,6 +22,10 @@ WHERE idempotency_key IN (SELECT value ->> 0 FROM json_each(?));
 -- The newest committed entry.
 SELECT coalesce(max(global_seq), 0) FROM tape_journal;
 
+-- name: read_last_given
+-- The last number given out, whatever became of it.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tape_journal'), 0);
+
 -- name: read_tail
 -- The oldest kept entry.
 SELECT coalesce(min(global_seq), 0) FROM tape_journal;

@@ -76,6 +76,10 @@ class SqliteStore:
         self._head.advance(last)
         return place
 
+    async def read_last_given(self) -> int:
+        (last,) = await self._rows(int, "read_last_given")
+        return last
+
     async def read_entries(self, query: ReadEntries) -> EntryRange:
         return await self._in(self._reading, lambda db: _read_entries(db, query))
 

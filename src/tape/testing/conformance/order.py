@@ -83,6 +83,14 @@ class OrderContract:
         await asyncio.wait_for(reading, SOON_S)
         assert all(size % 20 == 0 for size in sizes)
 
+    async def test_the_last_number_given_is_known_before_and_after(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        assert await store.read_last_given() == 0
+        await record(store, NewEvent("a"), NewEvent("b"))
+        assert await (await open_store()).read_last_given() == 2
+
     async def test_the_writer_knows_its_head_at_once(self, open_store: OpenStore) -> None:
         store = await open_store()
         await record(store, NewEvent("a"), NewEvent("b"))
