@@ -13,10 +13,7 @@ from tape.predicates import check
 
 OLDEST_PYTHON = (3, 11)
 PACKAGES = ("cel-expr-python", "click", "google-re2", "grpcio", "orjson", "protobuf", "rich")
-EXTRAS = (
-    ("postgres", "asyncpg", "the Postgres store"),
-    ("otel", "opentelemetry", "trace context"),
-)
+EXTRAS = (("postgres", "asyncpg", "the Postgres store"),)
 
 
 def check_installation() -> Iterator[Finding]:
