@@ -8,7 +8,9 @@ itself cuts it off; continued, it loses nothing it acknowledged and writes nothi
 import asyncio
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
+import orjson
 import psycopg
 import pytest
 
@@ -19,7 +21,7 @@ from tape.model.event import NewEvent
 from tape.testing.server import ServerProcess
 from tests.crash.racing import reach
 
-SECONDS_AT_MOST = PostgresSettings().idle_in_transaction_s + 2.0
+IDLE_S = PostgresSettings().idle_in_transaction_s + 2.0
 IDLE = [pytest.param(3.0, id="short"), pytest.param(60.0, id="minute", marks=pytest.mark.long)]
 
 # An insert of type `slow` waits until the test lets go of its own lock.
@@ -77,17 +79,37 @@ async def _delays_while(bus_url: str, seconds: float) -> list[float]:
     return waits
 
 
-@pytest.mark.parametrize("key", ["", "once"], ids=["one statement", "whole transaction"])
-async def test_a_server_stopped_in_mid_batch(postgres_url: str, admin: Admin, key: str) -> None:
+class Stopped(NamedTuple):
+    """A batch in whose middle the server is stopped, and how long others may wait for it."""
+
+    batch: list[NewEvent]
+    seconds_at_most: float
+
+
+BATCHES = [
+    pytest.param(Stopped([NewEvent("slow")] * 2, IDLE_S), id="one statement"),
+    pytest.param(
+        Stopped([NewEvent("slow", idempotency_key="once"), NewEvent("slow")], IDLE_S),
+        id="whole transaction",
+    ),
+    pytest.param(
+        Stopped([NewEvent("slow", orjson.dumps("x" * 50_000).decode())] * 300, IDLE_S),
+        id="copy",
+    ),
+]
+
+
+@pytest.mark.parametrize("stopped", BATCHES)
+async def test_a_server_stopped_in_mid_batch(
+    postgres_url: str, admin: Admin, stopped: Stopped
+) -> None:
     await (await open_bus(postgres_url)).close()
     admin.execute(SLOW_INSERT)
     with ServerProcess(postgres_url) as one, ServerProcess(postgres_url) as two:
         first, second = await reach(one.url), await reach(two.url)
         acknowledged = (await first.record_events([NewEvent("early")]))[0]
         admin.execute("SELECT pg_advisory_lock(4711)")
-        pending = asyncio.create_task(
-            first.record_events([NewEvent("slow", idempotency_key=key), NewEvent("slow")])
-        )
+        pending = asyncio.create_task(first.record_events(stopped.batch))
         await _until(admin, "wait_event_type = 'Lock' AND application_name = 'tape writer'")
         one.pause()
         admin.execute("SELECT pg_advisory_unlock(4711)")
@@ -98,10 +120,11 @@ async def test_a_server_stopped_in_mid_batch(postgres_url: str, admin: Admin, ke
         recorded = await pending
         await first.close()
         await second.close()
-    assert held_up < SECONDS_AT_MOST
+    assert held_up < stopped.seconds_at_most
     rows = admin.execute("SELECT event_type, event_id FROM tape_journal ORDER BY global_seq")
     found = rows.fetchall()
-    assert sorted(str(kind) for kind, _ in found) == ["early", "other", "slow", "slow"]
+    slow = ["slow"] * len(stopped.batch)
+    assert sorted(str(kind) for kind, _ in found) == ["early", "other", *slow]
     told = {acknowledged.event_id, *(place.event_id for place in recorded)}
     assert told <= {event_id for _, event_id in found}
 

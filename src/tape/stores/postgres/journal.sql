@@ -10,9 +10,18 @@ FROM tape_append(
 -- Wait for the turn to write; the last number given out and the store's clock.
 SELECT head, now_ms FROM tape_take_turn();
 
--- name: announce
--- Close a turn whose entries were copied in.
-SELECT tape_announce($1);
+-- name: make_incoming
+-- Where a session puts a large batch before its turn; in the order of model.entry.Draft.
+CREATE TEMPORARY TABLE tape_incoming (
+  n BIGINT, event_id TEXT, kind TEXT, subject TEXT, payload_json TEXT, run_id TEXT, seq BIGINT,
+  schema_version SMALLINT, trace_id TEXT, span_id TEXT, parent_span_id TEXT, event_type TEXT,
+  entity_type TEXT, entity_id TEXT, caused_by TEXT, source TEXT, occurred_at_ms BIGINT,
+  idempotency_key TEXT
+) ON COMMIT DELETE ROWS;
+
+-- name: append_incoming
+-- Append what was put there as the next entries.
+SELECT first_global_seq, recorded_ms FROM tape_append_incoming();
 
 -- name: find_committed
 -- Whether a batch whose commit was cut off is there, by the id of its first entry.

@@ -1,8 +1,9 @@
 """The writer's side of Postgres: one turn at a time, over one session of its own.
 
 A small batch that needs no rows is one statement in one round trip (tape_append takes the lock,
-draws, writes, notifies and commits). Any other is BEGIN, take the turn, one load per table, decide,
-one write per table, COMMIT; from COPY_FROM entries on, COPY is the faster way to write them.
+draws, writes, notifies and commits). A large one is copied into a temporary table before its turn,
+and appended from there. Any other is BEGIN, take the turn, one load per table, decide, one write per
+table, COMMIT.
 
 If the connection breaks after a commit may have been sent, nobody knows yet whether it happened.
 Then a new session first ends the old one, so that nothing of it can happen later; takes the turn,
@@ -21,11 +22,12 @@ from tape.model.entry import Draft
 from tape.model.move import Place, State, Table
 from tape.ports.store import Decide
 from tape.stores.postgres.connection import Backend, connect_writer, end_backend, translated
-from tape.stores.rows import PLACED_COLUMNS, changed_rows, numbered_rows
+from tape.stores.rows import changed_rows
 from tape.stores.statements import load_statements
 
 SQL = load_statements("tape.stores.postgres")
-COPY_FROM = 100
+COPY_FROM = 200
+INCOMING = "tape_incoming"
 Keys = dict[Table[Any, Any], list[tuple[Any, ...]]]
 
 
@@ -35,6 +37,7 @@ class Turns:
         self._settings = settings
         self._connection: asyncpg.Connection | None = None
         self._backend = Backend(0, "")
+        self._copying = False
         self._one_at_a_time = asyncio.Lock()
 
     async def commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, int]:
@@ -56,7 +59,7 @@ class Turns:
                 if keys:
                     place = await _considered(connection, keys, decide, state, sending)
                 else:
-                    place = await _blind(connection, decide, state, sending)
+                    place = await self._blind(connection, decide, state, sending)
         except StoreUnavailable as error:
             self._drop()
             if not sent:
@@ -70,6 +73,23 @@ class Turns:
             raise
         return place, place.global_seq + len(state.entries) - 1
 
+    async def _blind(
+        self,
+        connection: asyncpg.Connection,
+        decide: Decide,
+        state: State,
+        sending: Callable[[], None],
+    ) -> Place:
+        decide(state)
+        if not state.entries:
+            return Place(1, 0)
+        if self._copying and len(state.entries) >= COPY_FROM:
+            return await _copied(connection, state.entries, sending)
+        sending()
+        columns = zip(*state.entries, strict=True)
+        (row,) = await connection.fetch(SQL["append_entries"], None, *columns)
+        return Place(*row)
+
     async def close(self) -> None:
         if self._connection is not None:
             await self._connection.close(timeout=self._settings.connect_s)
@@ -78,6 +98,7 @@ class Turns:
         if self._connection is None or self._connection.is_closed():
             with translated(self._url):
                 self._connection, self._backend = await connect_writer(self._url, self._settings)
+                self._copying = await _make_incoming(self._connection)
         return self._connection
 
     def _drop(self) -> None:
@@ -120,16 +141,24 @@ class Turns:
         )
 
 
-async def _blind(
-    connection: asyncpg.Connection, decide: Decide, state: State, sending: Callable[[], None]
+async def _make_incoming(connection: asyncpg.Connection) -> bool:
+    """Without the right to make temporary tables a large batch goes the way of a small one."""
+    try:
+        await connection.execute(SQL["make_incoming"])
+    except asyncpg.InsufficientPrivilegeError:
+        return False
+    return True
+
+
+async def _copied(
+    connection: asyncpg.Connection, entries: list[Draft], sending: Callable[[], None]
 ) -> Place:
-    decide(state)
-    if not state.entries:
-        return Place(1, 0)
-    if len(state.entries) >= COPY_FROM:
-        return await _considered(connection, {}, lambda _state: None, state, sending)
+    await connection.execute("BEGIN")
+    rows = [(number, *draft) for number, draft in enumerate(entries, 1)]
+    await connection.copy_records_to_table(INCOMING, records=rows, columns=("n", *Draft._fields))
+    (row,) = await connection.fetch(SQL["append_incoming"])
     sending()
-    (row,) = await connection.fetch(SQL["append_entries"], None, *zip(*state.entries, strict=True))
+    await connection.execute("COMMIT")
     return Place(*row)
 
 
@@ -149,11 +178,7 @@ async def _considered(
     decide(state)
     for verb, table, rows in changed_rows(state):
         await connection.execute(SQL[f"{verb}_{table.name}"], *zip(*rows, strict=True))
-    if len(state.entries) >= COPY_FROM:
-        rows = numbered_rows(state.entries, head + 1, state.now_ms)
-        await connection.copy_records_to_table("tape_journal", records=rows, columns=PLACED_COLUMNS)
-        await connection.execute(SQL["announce"], head + len(rows))
-    elif state.entries:
+    if state.entries:
         columns = zip(*state.entries, strict=True)
         await connection.fetch(SQL["append_entries"], state.now_ms, *columns)
     if state.entries or state.saves or state.deletions:

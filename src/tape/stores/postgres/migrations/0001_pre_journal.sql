@@ -149,3 +149,28 @@ BEGIN
     idempotency_key, n);
   PERFORM tape_announce(turn.head + cardinality(p_event_id));
 END $$;
+-- statement
+-- Append what the session has copied into its tape_incoming, and announce it. No time-out of Postgres
+-- ends a session that waits for the rest of a COPY, so nobody may copy while it holds the turn.
+CREATE FUNCTION tape_append_incoming(OUT first_global_seq BIGINT, OUT recorded_ms BIGINT)
+LANGUAGE plpgsql AS $$
+DECLARE
+  turn RECORD;
+  written BIGINT;
+BEGIN
+  SELECT * INTO turn FROM tape_take_turn();
+  first_global_seq := turn.head + 1;
+  recorded_ms := turn.now_ms;
+  INSERT INTO tape_journal (
+    global_seq, run_id, seq, kind, subject, payload_json, schema_version, trace_id, span_id,
+    parent_span_id, ts_ms, event_id, event_type, entity_type, entity_id, caused_by, source,
+    occurred_at_ms, idempotency_key)
+  SELECT
+    turn.head + d.n, d.run_id, d.seq, d.kind, d.subject, d.payload_json, d.schema_version,
+    d.trace_id, d.span_id, d.parent_span_id, recorded_ms, d.event_id, d.event_type,
+    d.entity_type, d.entity_id, d.caused_by, d.source,
+    coalesce(nullif(d.occurred_at_ms, 0), recorded_ms), d.idempotency_key
+  FROM tape_incoming AS d;
+  GET DIAGNOSTICS written = ROW_COUNT;
+  PERFORM tape_announce(turn.head + written);
+END $$;
