@@ -2,8 +2,8 @@
 
 A small batch that needs no rows is one statement in one round trip (tape_append takes the lock,
 draws, writes, notifies and commits). A large one is copied into a temporary table before its turn,
-and appended from there. Any other is BEGIN, take the turn, one load per table, decide, one write per
-table, COMMIT.
+and appended from there. Any other is BEGIN, take the turn, one load per table, decide, one write
+per table, COMMIT.
 
 If the connection breaks after a commit may have been sent, nobody knows yet whether it happened.
 Then a new session first ends the old one, so that nothing of it can happen later; takes the turn,
