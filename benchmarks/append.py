@@ -18,6 +18,8 @@ from benchmarks.workload import (
 
 BATCH = 1_000
 EVENTS = 100_000
+SHORT = 50_000
+SQLITE_TURNS = 15
 SINGLES = 32_000
 
 
@@ -38,15 +40,15 @@ async def _ours(url: str, *, size: int, events: int, in_flight: int) -> float:
 
 
 def _sqlite_batches(path: Path) -> Result:
+    """In many short turns: ours syncs the disk once per batch, the other side once in all, so the
+    noise of a shared disk falls on one side only."""
     ours, theirs = [], []
-    first = 1_000_000_000
-    for _ in range(REPETITIONS):
-        ours.append(on_loop(_ours(f"sqlite:{path}", size=BATCH, events=EVENTS, in_flight=1)))
-        theirs.append(peers.executemany(path, peers.journal_rows(EVENTS, first)))
-        first += 1_000_000
+    for turn in range(SQLITE_TURNS):
+        ours.append(on_loop(_ours(f"sqlite:{path}", size=BATCH, events=SHORT, in_flight=1)))
+        theirs.append(peers.executemany(path, peers.journal_rows(SHORT, (turn + 1) * 10**9)))
     return compare(
         "append batches of 1000, SQLite", "events/s", ours, "executemany, one transaction", theirs,
-        n=EVENTS, at_least=0.6,
+        n=SHORT, at_least=0.6,
     )  # fmt: skip
 
 
