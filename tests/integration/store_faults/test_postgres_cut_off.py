@@ -14,7 +14,7 @@ from tape.config import PostgresSettings, Settings, WriterSettings
 from tape.errors import OutcomeUnknown, StoreUnavailable
 from tape.model.event import NewEvent, Recorded
 from tape.stores.postgres.store import PostgresStore
-from tape.stores.postgres.turn import Turns
+from tape.stores.postgres.turn import COPY_FROM, Turns
 from tape.testing.postgres import PostgresServer
 from tests.integration.store_faults.load import everything
 from tests.integration.store_faults.proxy import Cut, Proxy, line_to
@@ -30,7 +30,7 @@ PLAIN = [NewEvent("a", f'"{MARK}"')]
 WAYS = [
     pytest.param(PLAIN, MARK.encode(), id="blind"),
     pytest.param([PLAIN[0]._replace(idempotency_key="k")], b"COMMIT", id="looking"),
-    pytest.param([NewEvent("a", f'"{n}"') for n in range(150)], b"COMMIT", id="copied"),
+    pytest.param([NewEvent("a", f'"{n}"') for n in range(COPY_FROM)], b"COMMIT", id="copied"),
 ]
 
 
