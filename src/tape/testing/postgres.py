@@ -24,6 +24,7 @@ _SETTINGS = (
 
 
 PORTS_TRIED = 5
+RESTART_S = 20.0
 
 
 class PostgresEnded(RuntimeError):
@@ -51,12 +52,12 @@ class PostgresServer:
         self._run("initdb", "-D", str(data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "-N")
         for _ in range(PORTS_TRIED - 1):
             try:
-                self.start()
+                self._start_once()
             except PostgresEnded:  # somebody else may have taken the port in the meantime
                 self.port = free_port()
             else:
                 return self
-        self.start()
+        self._start_once()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -64,7 +65,20 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start, or start again after a stop, on the same data and port."""
+        """Start again after a stop, on the same data and port.
+
+        After a kill the sessions that are left see to it that it does not start beside them.
+        """
+        give_up = time.monotonic() + RESTART_S
+        while True:
+            try:
+                return self._start_once()
+            except PostgresEnded:
+                if time.monotonic() > give_up:
+                    raise
+            time.sleep(0.05)
+
+    def _start_once(self) -> None:
         options = [part for setting in self._settings for part in ("-c", setting)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

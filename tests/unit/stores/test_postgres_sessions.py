@@ -11,6 +11,7 @@ from tape.errors import StoreUnavailable, VersionMismatch
 from tape.model.event import NewEvent
 from tape.model.value import Author, WriteValue
 from tape.stores.by_url import open_store
+from tape.stores.postgres.turn import COPY_FROM
 from tape.testing.conformance.playing import IDS, LIMITS, play, read_all, record
 
 
@@ -82,7 +83,11 @@ async def test_a_commit_elsewhere_is_heard_of_and_not_only_polled_for(postgres_u
     here, there = await open_store(postgres_url, slow), await open_store(postgres_url, slow)
     await record(here, NewEvent("first"))
     await there.await_beyond(0)  # it listens before it looks, so now it listens
-    for events in ([NewEvent("a")], [NewEvent("a", idempotency_key="k")], [NewEvent("a")] * 150):
+    for events in (
+        [NewEvent("a")],
+        [NewEvent("a", idempotency_key="k")],
+        [NewEvent("a")] * COPY_FROM,
+    ):
         head = here.head
         waiting = asyncio.create_task(there.await_beyond(head))
         await record(here, *events)
