@@ -15,7 +15,8 @@ from tape.journal.follow import Page
 from tape.model.event import NewEvent
 from tape.model.value import Author, ValueChange
 from tape.ports.store import EntryRange, ReadEntries
-from tape.stores.by_url import open_store
+from tape.stores.by_url import open_store, sqlite_path
+from tape.stores.sqlite.store import SqliteStore
 from tape.testing.conformance.playing import a_run, save_run
 
 
@@ -192,14 +193,16 @@ async def test_a_read_that_fails_for_good_ends_the_follower(
 
 
 async def test_followers_of_a_closed_bus_are_told(sqlite_url: str) -> None:
-    bus = Bus(await open_store(sqlite_url, Settings()), Settings())
+    store = await SqliteStore.open(sqlite_path(sqlite_url), Settings().sqlite)
+    bus = Bus(store, Settings())
     waiting = [
         asyncio.create_task(next_of(bus.follow(FollowQuery()))),
         asyncio.create_task(next_of(bus.follow_run("r", 0))),
         asyncio.create_task(next_of(bus.watch_value("n", "k", 0))),
     ]
-    await bus.record_events([])
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(10):
+        while len(store._head._waiters) < len(waiting):
+            await asyncio.to_thread(lambda: None)
     await bus.close()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Closed] * 3

@@ -4,7 +4,6 @@ The writer's session carries time-outs that the database itself enforces, so a p
 while it holds the turn is cut off within seconds and the others go on.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -131,12 +130,6 @@ async def end_backend(connection: asyncpg.Connection, backend: Backend, wait_s: 
         int(wait_s * 1000),
     )
     return gone is not False
-
-
-async def abandon(connection: asyncpg.Connection) -> None:
-    """Drop a connection without waiting for the other side."""
-    connection.terminate()
-    await asyncio.sleep(0)
 
 
 @contextlib.contextmanager
