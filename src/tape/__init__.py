@@ -5,9 +5,13 @@ from tape.app import connect, connect_async
 from tape.client import AsyncTapeClient, TapeClient, event
 from tape.config import DEFAULT_URL, VERSION, Settings
 from tape.errors import (
+    BrokerError,
+    BrokerRefused,
+    BrokerUnavailable,
     Closed,
     InvalidArgument,
     NotFound,
+    NotHeld,
     OutcomeUnknown,
     Overloaded,
     PermissionDenied,
@@ -32,12 +36,16 @@ __version__ = VERSION
 __all__ = [
     "DEFAULT_URL",
     "AsyncTapeClient",
+    "BrokerError",
+    "BrokerRefused",
+    "BrokerUnavailable",
     "Closed",
     "Deleted",
     "Entry",
     "InvalidArgument",
     "NewEvent",
     "NotFound",
+    "NotHeld",
     "OutcomeUnknown",
     "Overloaded",
     "Page",

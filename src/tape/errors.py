@@ -59,6 +59,12 @@ class StaleLease(TapeError):
     reason = "STALE_LEASE"
 
 
+class NotHeld(TapeError):
+    """This owner does not hold the task: its lease ran out and another has claimed it."""
+
+    reason = "TASK_NOT_HELD"
+
+
 class Overloaded(TapeError):
     """The write queue is full: slow down and retry."""
 
@@ -115,6 +121,24 @@ class Unsafe(TapeError):
     """That set-up would expose the journal; it needs a token and TLS."""
 
     reason = "UNSAFE"
+
+
+class BrokerError(TapeError):
+    """A broker did not take the message."""
+
+    reason = "BROKER_FAILED"
+
+
+class BrokerUnavailable(BrokerError):
+    """The broker cannot be reached or did not acknowledge in time: try again."""
+
+    reason = "BROKER_UNAVAILABLE"
+
+
+class BrokerRefused(BrokerError):
+    """The broker will not take this message as it is."""
+
+    reason = "BROKER_REFUSED"
 
 
 class Closed(TapeError):

@@ -7,7 +7,8 @@ import tape
 from tape import errors
 
 NAMES = """
-DEFAULT_URL AsyncTapeClient Closed Deleted Entry InvalidArgument NewEvent NotFound OutcomeUnknown
+DEFAULT_URL AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Closed Deleted Entry
+InvalidArgument NewEvent NotFound NotHeld OutcomeUnknown
 Overloaded Page PermissionDenied Recorded Settings StaleLease StoreFailed StoreFull StoreMismatch
 StoreUnavailable TapeClient TapeError TooLarge Unauthenticated Unsafe Value ValueChange
 VersionMismatch connect connect_async errors event

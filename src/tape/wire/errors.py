@@ -35,6 +35,7 @@ CODES: dict[type[errors.TapeError], grpc.StatusCode] = {
     errors.NotFound: _Code.NOT_FOUND,
     errors.VersionMismatch: _Code.ABORTED,
     errors.StaleLease: _Code.FAILED_PRECONDITION,
+    errors.NotHeld: _Code.FAILED_PRECONDITION,
     errors.Overloaded: _Code.RESOURCE_EXHAUSTED,
     errors.Unauthenticated: _Code.UNAUTHENTICATED,
     errors.PermissionDenied: _Code.PERMISSION_DENIED,
@@ -43,6 +44,8 @@ CODES: dict[type[errors.TapeError], grpc.StatusCode] = {
     errors.StoreMismatch: _Code.FAILED_PRECONDITION,
     errors.StoreFailed: _Code.FAILED_PRECONDITION,
     errors.Unsafe: _Code.FAILED_PRECONDITION,
+    errors.BrokerError: _Code.FAILED_PRECONDITION,
+    errors.BrokerUnavailable: _Code.UNAVAILABLE,
     errors.Closed: _Code.UNAVAILABLE,
 }
 

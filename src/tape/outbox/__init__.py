@@ -1,0 +1,1 @@
+"""What leaves Tape: the relay of the journal to sinks."""

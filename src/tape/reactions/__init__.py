@@ -1,0 +1,1 @@
+"""The reactive half of the bus: declared reactions, the matcher, the dispatcher."""
