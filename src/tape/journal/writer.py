@@ -20,6 +20,7 @@ from tape.journal.batch import Verdict, decide_all, needs_of, settle
 from tape.journal.queue import MoveQueue, Waiting
 from tape.model.move import Move, Place, State
 from tape.ports.store import Store
+from tape.telemetry.written import WRITTEN
 
 T = TypeVar("T")
 
@@ -83,11 +84,15 @@ class Writer:
 
     async def _commit(self, moves: list[Move[Any]]) -> tuple[list[Verdict], Place]:
         verdicts: list[Verdict] = []
+        entries = 0
 
         def decide(state: State) -> None:
+            nonlocal entries
             verdicts.extend(decide_all(moves, state))
+            entries = len(state.entries)
 
         place = await self._store.commit(needs_of(moves), decide)
+        WRITTEN.add(entries)
         return verdicts, place
 
 

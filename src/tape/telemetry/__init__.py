@@ -1,0 +1,1 @@
+"""What Tape tells about itself while it runs: metrics and traces."""
