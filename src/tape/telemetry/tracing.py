@@ -1,0 +1,113 @@
+"""W3C traces on entries, by way of OpenTelemetry.
+
+A write is a span of its own, a child of the writer's current span, and the entry carries its ids.
+What a reaction does with that entry is a child of that span, however much later and wherever it
+happens. So a trace goes from the producer through the journal into the handler, and on through
+whatever the handler writes.
+
+The ids alone are on the entry, not the sampling flag: a handler's span counts its parent as
+sampled. Without an SDK nothing is created, and an entry carries the ids of the current span.
+"""
+
+import contextvars
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from tape.config import VERSION
+from tape.model.entry import NO_TRACE, Trace
+
+log = logging.getLogger(__name__)
+
+TRACER = trace.get_tracer("tape", VERSION)
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+_UNTRACED: AbstractContextManager[Trace] = nullcontext(NO_TRACE)
+_SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+
+
+def recording(name: str) -> AbstractContextManager[Trace]:
+    """Around a write: a child of the current span, and the ids for the entry."""
+    current = trace.get_current_span()
+    if current is trace.INVALID_SPAN:
+        return _UNTRACED
+    context = current.get_span_context()
+    return _producing(name, context) if context.is_valid else _UNTRACED
+
+
+@contextmanager
+def _producing(name: str, parent: trace.SpanContext) -> Iterator[Trace]:
+    child = TRACER.start_span(name, kind=trace.SpanKind.PRODUCER)
+    trace_id = trace.format_trace_id(parent.trace_id)
+    parent_id = trace.format_span_id(parent.span_id)
+    own = child.get_span_context().span_id
+    if own == parent.span_id:  # no SDK
+        yield Trace(trace_id, parent_id)
+        return
+    with trace.use_span(child, end_on_exit=True):
+        yield Trace(trace_id, trace.format_span_id(own), parent_id)
+
+
+@contextmanager
+def handling(
+    name: str,
+    trace_id: str,
+    parent_span_id: str,
+    attributes: Mapping[str, str | int | float | bool] | None = None,
+) -> Iterator[contextvars.Context]:
+    """Around a handler: a child of the span that is named, current in the body.
+
+    An exception that leaves the body is recorded on the span and makes it an error. A function that
+    runs in a thread has the span current by way of the yielded context: `context.run(function)`.
+    `asyncio.to_thread` does that by itself.
+    """
+    span = TRACER.start_span(
+        name, _remote(trace_id, parent_span_id), trace.SpanKind.CONSUMER, dict(attributes or {})
+    )
+    with trace.use_span(span, end_on_exit=True):
+        yield contextvars.copy_context()
+
+
+def _remote(trace_id: str, span_id: str) -> Context:
+    """A context in which that span is current; without one, the start of a new trace."""
+    if not (trace_id and span_id):
+        return Context()
+    parent = trace.SpanContext(int(trace_id, 16), int(span_id, 16), True, _SAMPLED)
+    return trace.set_span_in_context(trace.NonRecordingSpan(parent), Context())
+
+
+def export_spans(service_name: str) -> Callable[[], None]:
+    """Send this process's spans where the OTEL_* variables say; what to call at the end.
+
+    Without an endpoint, or where the program has set OpenTelemetry up itself, it does nothing.
+    """
+    endpoint = next(filter(os.environ.get, ENDPOINTS), None)
+    if endpoint is None or not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return _nothing
+    protocol = next(filter(None, map(os.environ.get, PROTOCOLS)), "grpc")
+    if protocol != "grpc":
+        log.warning("no spans are sent: OTLP goes over grpc here, not over %s", protocol)
+        return _nothing
+    try:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as missing:
+        log.warning("%s is set, but no spans are sent: %s; the extra `otel` brings it",
+                    endpoint, missing)  # fmt: skip
+        return _nothing
+    own = Resource.create({"service.name": service_name, "service.version": VERSION})
+    provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    return provider.shutdown
+
+
+def _nothing() -> None:
+    pass
