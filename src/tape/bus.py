@@ -4,17 +4,24 @@
 over gRPC. A refused operation raises the same error either way.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from tape.config import Limits, Settings
-from tape.errors import InvalidArgument
+from tape.errors import InvalidArgument, TapeError
 from tape.journal.follow import Follow, Page, follow, follow_run, watch_value
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded, RecordEvents, check_trace
 from tape.model.names import check_name
+from tape.model.reaction import (
+    DeregisterReaction,
+    NewReaction,
+    Reaction,
+    ReactionState,
+    RegisterReaction,
+)
 from tape.model.session import (
     Appended,
     AppendEvent,
@@ -26,12 +33,19 @@ from tape.model.session import (
     SessionWithEvents,
 )
 from tape.model.subject import EVERYTHING, parse_pattern
+from tape.model.task import Task, TaskStatus
 from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, WriteValue
 from tape.ports.store import JournalInfo, Store
-from tape.predicates import PredicateLimits, check
+from tape.ports.tasks import Claim
+from tape.predicates import Predicate, PredicateLimits, check
+from tape.reactions.tasks import TaskOutcome, Tasks
 
 DEFAULT_PAGE = 1_000
 MAX_SESSION_EVENTS = 10_000
+
+
+CheckTarget = Callable[[str], None]
+"""Refuses a publish target that no broker would know."""
 
 
 class FollowQuery(NamedTuple):
@@ -92,6 +106,39 @@ class Operations(Protocol):
         trace: Trace = NO_TRACE,
     ) -> Appended: ...
 
+    async def register_reaction(self, new: NewReaction) -> Reaction:
+        """Add a reaction, or change the settings of one that is there; never its cursors."""
+
+    async def deregister_reaction(self, reaction_id: str) -> bool:
+        """Stop it; False if there was none. Its tasks stay, unclaimed."""
+
+    async def list_reactions(self, subject_pattern: str = "") -> list[ReactionState]:
+        """All, those with this pattern, or those that this subject would wake."""
+
+    async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
+        """Take tasks on lease; where there are none, wait so long for some."""
+
+    async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
+        """Prolong leases; the ids of those the owner still holds."""
+
+    async def settle_tasks(
+        self, owner: str, outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskStatus | TapeError]:
+        """What became of tasks the owner claimed; for each in order its status now, or why not."""
+
+    async def get_task(self, task_id: str) -> Task | None: ...
+
+    async def list_tasks(
+        self, reaction_id: str, status: int = 0, limit: int = 0, after_task_id: str = ""
+    ) -> list[Task]:
+        """By reaction (empty is all), shard and source. Status 0 is any."""
+
+    async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        """Queue dead letters again; without ids all of the reaction's. How many there were."""
+
+    async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        """Give dead letters up for good; they stay on record as failed."""
+
     async def info(self) -> JournalInfo: ...
 
     async def close(self) -> None: ...
@@ -100,11 +147,15 @@ class Operations(Protocol):
 class Bus:
     """Tape in this process. Create it on the event loop it will be used on."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, *, check_target: CheckTarget | None = None
+    ) -> None:
         self._store = store
         self._limits: Limits = settings.limits
         self._writer = Writer(store, settings.writer)
         self._ids = UlidFactory()
+        self._check_target = check_target
+        self._tasks = Tasks(store, self._writer, self._ids, self._limits)
 
     @property
     def limits(self) -> Limits:
@@ -122,9 +173,7 @@ class Bus:
         _check_position(query.from_ts_ms, "from_ts_ms")
         what = Follow(
             pattern=parse_pattern(query.pattern, limits=self._limits),
-            predicate=check(
-                query.predicate, limits=PredicateLimits(length=self._limits.predicate_bytes)
-            ),
+            predicate=self._checked(query.predicate),
             after=query.after,
             max_entries=self._page(query.max_batch),
             max_bytes=self._limits.page_bytes,
@@ -217,6 +266,50 @@ class Bus:
         )
         return await self._writer.submit(move)
 
+    async def register_reaction(self, new: NewReaction) -> Reaction:
+        move = RegisterReaction(new, self._limits)
+        self._checked(new.predicate_cel)
+        if new.publish_target and self._check_target is not None:
+            self._check_target(new.publish_target)
+        return await self._writer.submit(move)
+
+    async def deregister_reaction(self, reaction_id: str) -> bool:
+        return await self._writer.submit(DeregisterReaction(reaction_id, self._limits))
+
+    async def list_reactions(self, subject_pattern: str = "") -> list[ReactionState]:
+        found = await self._store.list_reactions()
+        return [
+            state
+            for state in found
+            if subject_pattern in ("", state.reaction.subject_pattern)
+            or parse_pattern(state.reaction.subject_pattern).matches(subject_pattern)
+        ]
+
+    async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
+        return await self._tasks.claim(claim, wait_ms)
+
+    async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
+        return await self._tasks.extend(owner, lease_ms, task_ids)
+
+    async def settle_tasks(
+        self, owner: str, outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskStatus | TapeError]:
+        return await self._tasks.settle(owner, outcomes)
+
+    async def get_task(self, task_id: str) -> Task | None:
+        return await self._tasks.get(task_id)
+
+    async def list_tasks(
+        self, reaction_id: str, status: int = 0, limit: int = 0, after_task_id: str = ""
+    ) -> list[Task]:
+        return await self._tasks.list_tasks(reaction_id, status, limit, after_task_id)
+
+    async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        return await self._tasks.replay(reaction_id, task_ids)
+
+    async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        return await self._tasks.drop(reaction_id, task_ids)
+
     async def info(self) -> JournalInfo:
         return await self._store.info()
 
@@ -224,6 +317,9 @@ class Bus:
         """Write what is queued, then let the store go."""
         await self._writer.close()
         await self._store.close()
+
+    def _checked(self, predicate: str) -> Predicate:
+        return check(predicate, limits=PredicateLimits(length=self._limits.predicate_bytes))
 
     def _page(self, wanted: int) -> int:
         return min(wanted, self._limits.page_entries) if wanted > 0 else DEFAULT_PAGE

@@ -24,6 +24,8 @@ class Limits:
     request_bytes: int = 16 * MIB
     page_entries: int = 10_000
     page_bytes: int = 8 * MIB
+    shards: int = 1_024
+    claim_tasks: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,9 @@ def event_recorded(event_type: str, entity_type: str, entity_id: str) -> str:
     return _event_prefix(event_type, entity_type) + encode_segment(entity_id)
 
 
-def task_dead_lettered(reaction_id: str, task_id: str) -> str:
-    return build_subject("task", "dead_lettered", reaction_id, task_id)
+def task_subject(verb: str, reaction_id: str, task_id: str) -> str:
+    """`verb` is dead_lettered, failed, replayed or dropped."""
+    return build_subject("task", verb, reaction_id, task_id)
 
 
 def drainer_halted(drainer: str) -> str:

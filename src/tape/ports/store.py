@@ -2,9 +2,9 @@
 
 The contract is executable: `tape.testing.conformance` runs over every store. In words:
 
-* `commit` is the only write. It runs alone: across all processes on one database, no other commit
-  happens between its load and its end. Whoever can see an entry can see every committed entry
-  with a lower `global_seq`, so a cursor is one integer.
+* `commit` is the only write to the journal. It runs alone: across all processes on one database,
+  no other commit happens between its load and its end. Whoever can see an entry can see every
+  committed entry with a lower `global_seq`, so a cursor is one integer.
 * When `commit` returns, what it wrote is durable. When it raises, nothing of it was written; a
   commit whose outcome a broken connection hid is looked up before it answers.
 * Driver errors never leave a store: they arrive as StoreUnavailable (try again), StoreFull,
@@ -18,7 +18,9 @@ from tape.model.entry import Entry
 from tape.model.move import Need, Place, State
 from tape.model.session import SessionKey, SessionWithEvents
 from tape.model.value import Value
+from tape.ports.matching import MatchingStore
 from tape.ports.predicate import Predicate
+from tape.ports.tasks import TaskStore
 
 Decide = Callable[[State], None]
 """Fills `state.entries` and `state.changes`; pure, and called at most once per `commit`."""
@@ -58,7 +60,7 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(Protocol):
+class Store(MatchingStore, TaskStore, Protocol):
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""

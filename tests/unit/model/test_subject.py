@@ -91,7 +91,7 @@ CANONICAL = [
     (subjects.session_event_appended("a", "u", "s"), "/tape/event/appended/a/u/s"),
     (subjects.session("created", "a", "u", "s"), "/tape/session/created/a/u/s"),
     (subjects.event_recorded("order.paid", "", "7"), "/tape/event/recorded/order.paid/_/7"),
-    (subjects.task_dead_lettered("rx", "t"), "/tape/task/dead_lettered/rx/t"),
+    (subjects.task_subject("dead_lettered", "rx", "t"), "/tape/task/dead_lettered/rx/t"),
     (subjects.drainer_halted("d"), "/tape/drainer/halted/d"),
     (subjects.drainer_resumed("d"), "/tape/drainer/resumed/d"),
     (subjects.subscription("circuit_opened", "n"), "/tape/subscription/circuit_opened/n"),

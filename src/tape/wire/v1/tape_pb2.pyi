@@ -9,6 +9,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,73 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _HandlerKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HandlerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HandlerKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HANDLER_KIND_UNSPECIFIED: _HandlerKind.ValueType  # 0
+    HANDLER_KIND_AGENT: _HandlerKind.ValueType  # 1
+    HANDLER_KIND_TASK: _HandlerKind.ValueType  # 2
+    HANDLER_KIND_PUBLISH: _HandlerKind.ValueType  # 3
+
+class HandlerKind(_HandlerKind, metaclass=_HandlerKindEnumTypeWrapper): ...
+
+HANDLER_KIND_UNSPECIFIED: HandlerKind.ValueType  # 0
+HANDLER_KIND_AGENT: HandlerKind.ValueType  # 1
+HANDLER_KIND_TASK: HandlerKind.ValueType  # 2
+HANDLER_KIND_PUBLISH: HandlerKind.ValueType  # 3
+Global___HandlerKind: _TypeAlias = HandlerKind  # noqa: Y015
+
+class _TaskStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TASK_STATUS_UNSPECIFIED: _TaskStatus.ValueType  # 0
+    TASK_STATUS_PENDING: _TaskStatus.ValueType  # 1
+    TASK_STATUS_CLAIMED: _TaskStatus.ValueType  # 2
+    TASK_STATUS_DONE: _TaskStatus.ValueType  # 3
+    TASK_STATUS_FAILED: _TaskStatus.ValueType  # 4
+    TASK_STATUS_DLQ: _TaskStatus.ValueType  # 5
+
+class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper): ...
+
+TASK_STATUS_UNSPECIFIED: TaskStatus.ValueType  # 0
+TASK_STATUS_PENDING: TaskStatus.ValueType  # 1
+TASK_STATUS_CLAIMED: TaskStatus.ValueType  # 2
+TASK_STATUS_DONE: TaskStatus.ValueType  # 3
+TASK_STATUS_FAILED: TaskStatus.ValueType  # 4
+TASK_STATUS_DLQ: TaskStatus.ValueType  # 5
+Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
+
+class _Verdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
+    VERDICT_DONE: _Verdict.ValueType  # 1
+    VERDICT_FAILED: _Verdict.ValueType  # 2
+    VERDICT_REFUSED: _Verdict.ValueType  # 3
+    """no retry will mend it"""
+    VERDICT_GIVEN_BACK: _Verdict.ValueType  # 4
+    """the attempt does not count"""
+
+class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper): ...
+
+VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
+VERDICT_DONE: Verdict.ValueType  # 1
+VERDICT_FAILED: Verdict.ValueType  # 2
+VERDICT_REFUSED: Verdict.ValueType  # 3
+"""no retry will mend it"""
+VERDICT_GIVEN_BACK: Verdict.ValueType  # 4
+"""the attempt does not count"""
+Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 @_typing.final
 class NewEvent(_message.Message):
@@ -1101,3 +1169,804 @@ class GetJournalInfoResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetJournalInfoResponse: _TypeAlias = GetJournalInfoResponse  # noqa: Y015
+
+@_typing.final
+class Reaction(_message.Message):
+    """A setting that is absent has its default. An explicit 0 is 0: no retry, no dead letters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SUBJECT_PATTERN_FIELD_NUMBER: _builtins.int
+    PREDICATE_CEL_FIELD_NUMBER: _builtins.int
+    HANDLER_KIND_FIELD_NUMBER: _builtins.int
+    AGENT_APP_FIELD_NUMBER: _builtins.int
+    PUBLISH_TARGET_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    RATE_LIMIT_PER_S_FIELD_NUMBER: _builtins.int
+    DEBOUNCE_MS_FIELD_NUMBER: _builtins.int
+    RETRY_MAX_FIELD_NUMBER: _builtins.int
+    RETRY_BACKOFF_MS_FIELD_NUMBER: _builtins.int
+    DLQ_AFTER_N_FIELD_NUMBER: _builtins.int
+    NUM_SHARDS_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    BOOTSTRAP_FROM_HEAD_FIELD_NUMBER: _builtins.int
+    FROM_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    name: _builtins.str
+    subject_pattern: _builtins.str
+    predicate_cel: _builtins.str
+    """empty => always true"""
+    handler_kind: Global___HandlerKind.ValueType
+    agent_app: _builtins.str
+    publish_target: _builtins.str
+    max_concurrency: _builtins.int
+    """absent => 1"""
+    rate_limit_per_s: _builtins.int
+    """0 => unbounded"""
+    debounce_ms: _builtins.int
+    retry_max: _builtins.int
+    """absent => 5"""
+    retry_backoff_ms: _builtins.int
+    """absent => 1000"""
+    dlq_after_n: _builtins.int
+    """absent => 5, 0 => failed instead of dead-lettered"""
+    num_shards: _builtins.int
+    """absent => 1"""
+    created_at_ms: _builtins.int
+    deleted: _builtins.bool
+    bootstrap_from_head: _builtins.bool
+    """what happens anyway where from_global_seq is absent"""
+    from_global_seq: _builtins.int
+    """entries with a greater one; 0 => from the earliest kept"""
+    engine: _builtins.str
+    """who matches: "server" (also if empty) or "spark" """
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        subject_pattern: _builtins.str = ...,
+        predicate_cel: _builtins.str = ...,
+        handler_kind: Global___HandlerKind.ValueType = ...,
+        agent_app: _builtins.str = ...,
+        publish_target: _builtins.str = ...,
+        max_concurrency: _builtins.int | None = ...,
+        rate_limit_per_s: _builtins.int | None = ...,
+        debounce_ms: _builtins.int | None = ...,
+        retry_max: _builtins.int | None = ...,
+        retry_backoff_ms: _builtins.int | None = ...,
+        dlq_after_n: _builtins.int | None = ...,
+        num_shards: _builtins.int | None = ...,
+        created_at_ms: _builtins.int = ...,
+        deleted: _builtins.bool = ...,
+        bootstrap_from_head: _builtins.bool = ...,
+        from_global_seq: _builtins.int | None = ...,
+        engine: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_debounce_ms", b"_debounce_ms", "_dlq_after_n", b"_dlq_after_n", "_from_global_seq", b"_from_global_seq", "_max_concurrency", b"_max_concurrency", "_num_shards", b"_num_shards", "_rate_limit_per_s", b"_rate_limit_per_s", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_max", b"_retry_max", "debounce_ms", b"debounce_ms", "dlq_after_n", b"dlq_after_n", "from_global_seq", b"from_global_seq", "max_concurrency", b"max_concurrency", "num_shards", b"num_shards", "rate_limit_per_s", b"rate_limit_per_s", "retry_backoff_ms", b"retry_backoff_ms", "retry_max", b"retry_max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_debounce_ms", b"_debounce_ms", "_dlq_after_n", b"_dlq_after_n", "_from_global_seq", b"_from_global_seq", "_max_concurrency", b"_max_concurrency", "_num_shards", b"_num_shards", "_rate_limit_per_s", b"_rate_limit_per_s", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_max", b"_retry_max", "agent_app", b"agent_app", "bootstrap_from_head", b"bootstrap_from_head", "created_at_ms", b"created_at_ms", "debounce_ms", b"debounce_ms", "deleted", b"deleted", "dlq_after_n", b"dlq_after_n", "engine", b"engine", "from_global_seq", b"from_global_seq", "handler_kind", b"handler_kind", "max_concurrency", b"max_concurrency", "name", b"name", "num_shards", b"num_shards", "predicate_cel", b"predicate_cel", "publish_target", b"publish_target", "rate_limit_per_s", b"rate_limit_per_s", "reaction_id", b"reaction_id", "retry_backoff_ms", b"retry_backoff_ms", "retry_max", b"retry_max", "subject_pattern", b"subject_pattern"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__debounce_ms: _TypeAlias = _typing.Literal["debounce_ms"]  # noqa: Y015
+    _WhichOneofArgType__debounce_ms: _TypeAlias = _typing.Literal["_debounce_ms", b"_debounce_ms"]  # noqa: Y015
+    _WhichOneofReturnType__dlq_after_n: _TypeAlias = _typing.Literal["dlq_after_n"]  # noqa: Y015
+    _WhichOneofArgType__dlq_after_n: _TypeAlias = _typing.Literal["_dlq_after_n", b"_dlq_after_n"]  # noqa: Y015
+    _WhichOneofReturnType__from_global_seq: _TypeAlias = _typing.Literal["from_global_seq"]  # noqa: Y015
+    _WhichOneofArgType__from_global_seq: _TypeAlias = _typing.Literal["_from_global_seq", b"_from_global_seq"]  # noqa: Y015
+    _WhichOneofReturnType__max_concurrency: _TypeAlias = _typing.Literal["max_concurrency"]  # noqa: Y015
+    _WhichOneofArgType__max_concurrency: _TypeAlias = _typing.Literal["_max_concurrency", b"_max_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__num_shards: _TypeAlias = _typing.Literal["num_shards"]  # noqa: Y015
+    _WhichOneofArgType__num_shards: _TypeAlias = _typing.Literal["_num_shards", b"_num_shards"]  # noqa: Y015
+    _WhichOneofReturnType__rate_limit_per_s: _TypeAlias = _typing.Literal["rate_limit_per_s"]  # noqa: Y015
+    _WhichOneofArgType__rate_limit_per_s: _TypeAlias = _typing.Literal["_rate_limit_per_s", b"_rate_limit_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__retry_backoff_ms: _TypeAlias = _typing.Literal["retry_backoff_ms"]  # noqa: Y015
+    _WhichOneofArgType__retry_backoff_ms: _TypeAlias = _typing.Literal["_retry_backoff_ms", b"_retry_backoff_ms"]  # noqa: Y015
+    _WhichOneofReturnType__retry_max: _TypeAlias = _typing.Literal["retry_max"]  # noqa: Y015
+    _WhichOneofArgType__retry_max: _TypeAlias = _typing.Literal["_retry_max", b"_retry_max"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__debounce_ms) -> _WhichOneofReturnType__debounce_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dlq_after_n) -> _WhichOneofReturnType__dlq_after_n | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__from_global_seq) -> _WhichOneofReturnType__from_global_seq | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_concurrency) -> _WhichOneofReturnType__max_concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_shards) -> _WhichOneofReturnType__num_shards | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rate_limit_per_s) -> _WhichOneofReturnType__rate_limit_per_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_backoff_ms) -> _WhichOneofReturnType__retry_backoff_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_max) -> _WhichOneofReturnType__retry_max | None: ...
+
+Global___Reaction: _TypeAlias = Reaction  # noqa: Y015
+
+@_typing.final
+class DeregisterReactionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reaction_id", b"reaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeregisterReactionRequest: _TypeAlias = DeregisterReactionRequest  # noqa: Y015
+
+@_typing.final
+class DeregisterReactionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEREGISTERED_FIELD_NUMBER: _builtins.int
+    deregistered: _builtins.bool
+    def __init__(
+        self,
+        *,
+        deregistered: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deregistered", b"deregistered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeregisterReactionResponse: _TypeAlias = DeregisterReactionResponse  # noqa: Y015
+
+@_typing.final
+class ListReactionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_PATTERN_FIELD_NUMBER: _builtins.int
+    subject_pattern: _builtins.str
+    """this very pattern, or a subject that would wake them"""
+    def __init__(
+        self,
+        *,
+        subject_pattern: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subject_pattern", b"subject_pattern"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReactionsRequest: _TypeAlias = ListReactionsRequest  # noqa: Y015
+
+@_typing.final
+class ListReactionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTIONS_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reaction]: ...
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReactionProgress]:
+        """of each of them, in the same order"""
+
+    def __init__(
+        self,
+        *,
+        reactions: _abc.Iterable[Global___Reaction] | None = ...,
+        progress: _abc.Iterable[Global___ReactionProgress] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "reactions", b"reactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReactionsResponse: _TypeAlias = ListReactionsResponse  # noqa: Y015
+
+@_typing.final
+class ReactionProgress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    FOLLOWING_FIELD_NUMBER: _builtins.int
+    LAST_PROCESSED_AT_MS_FIELD_NUMBER: _builtins.int
+    MATCHED_FIELD_NUMBER: _builtins.int
+    COALESCED_FIELD_NUMBER: _builtins.int
+    PREDICATE_ERRORS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    CLAIMED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    position: _builtins.int
+    """how far the journal has been considered for it"""
+    following: _builtins.bool
+    """false while it catches up from the past"""
+    last_processed_at_ms: _builtins.int
+    matched: _builtins.int
+    coalesced: _builtins.int
+    """superseded by a later entry within debounce_ms"""
+    predicate_errors: _builtins.int
+    last_error: _builtins.str
+    pending: _builtins.int
+    claimed: _builtins.int
+    dead_letters: _builtins.int
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+        position: _builtins.int = ...,
+        following: _builtins.bool = ...,
+        last_processed_at_ms: _builtins.int = ...,
+        matched: _builtins.int = ...,
+        coalesced: _builtins.int = ...,
+        predicate_errors: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        pending: _builtins.int = ...,
+        claimed: _builtins.int = ...,
+        dead_letters: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed", b"claimed", "coalesced", b"coalesced", "dead_letters", b"dead_letters", "following", b"following", "last_error", b"last_error", "last_processed_at_ms", b"last_processed_at_ms", "matched", b"matched", "pending", b"pending", "position", b"position", "predicate_errors", b"predicate_errors", "reaction_id", b"reaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReactionProgress: _TypeAlias = ReactionProgress  # noqa: Y015
+
+@_typing.final
+class Task(_message.Message):
+    """A task with the entry that made it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    SOURCE_RUN_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NEXT_ATTEMPT_AT_MS_FIELD_NUMBER: _builtins.int
+    LEASE_OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    CLAIMED_AT_MS_FIELD_NUMBER: _builtins.int
+    COMPLETED_AT_MS_FIELD_NUMBER: _builtins.int
+    SOURCE_SEQ_FIELD_NUMBER: _builtins.int
+    SOURCE_KIND_FIELD_NUMBER: _builtins.int
+    SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    SOURCE_PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_TS_MS_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    EVENT_TYPE_FIELD_NUMBER: _builtins.int
+    ENTITY_TYPE_FIELD_NUMBER: _builtins.int
+    ENTITY_ID_FIELD_NUMBER: _builtins.int
+    CAUSED_BY_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    OCCURRED_AT_MS_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    reaction_id: _builtins.str
+    shard: _builtins.int
+    source_run_id: _builtins.str
+    source_global_seq: _builtins.int
+    subject: _builtins.str
+    payload_json: _builtins.str
+    status: Global___TaskStatus.ValueType
+    attempts: _builtins.int
+    next_attempt_at_ms: _builtins.int
+    lease_owner: _builtins.str
+    lease_expires_at_ms: _builtins.int
+    last_error: _builtins.str
+    created_at_ms: _builtins.int
+    trace_id: _builtins.str
+    parent_span_id: _builtins.str
+    """the span of the entry"""
+    claimed_at_ms: _builtins.int
+    completed_at_ms: _builtins.int
+    source_seq: _builtins.int
+    """The rest of the entry."""
+    source_kind: _builtins.str
+    schema_version: _builtins.int
+    source_parent_span_id: _builtins.str
+    source_ts_ms: _builtins.int
+    event_id: _builtins.str
+    event_type: _builtins.str
+    entity_type: _builtins.str
+    entity_id: _builtins.str
+    caused_by: _builtins.str
+    source: _builtins.str
+    occurred_at_ms: _builtins.int
+    idempotency_key: _builtins.str
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        reaction_id: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        source_run_id: _builtins.str = ...,
+        source_global_seq: _builtins.int = ...,
+        subject: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+        status: Global___TaskStatus.ValueType = ...,
+        attempts: _builtins.int = ...,
+        next_attempt_at_ms: _builtins.int = ...,
+        lease_owner: _builtins.str = ...,
+        lease_expires_at_ms: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        created_at_ms: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        claimed_at_ms: _builtins.int = ...,
+        completed_at_ms: _builtins.int = ...,
+        source_seq: _builtins.int = ...,
+        source_kind: _builtins.str = ...,
+        schema_version: _builtins.int = ...,
+        source_parent_span_id: _builtins.str = ...,
+        source_ts_ms: _builtins.int = ...,
+        event_id: _builtins.str = ...,
+        event_type: _builtins.str = ...,
+        entity_type: _builtins.str = ...,
+        entity_id: _builtins.str = ...,
+        caused_by: _builtins.str = ...,
+        source: _builtins.str = ...,
+        occurred_at_ms: _builtins.int = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caused_by", b"caused_by", "claimed_at_ms", b"claimed_at_ms", "completed_at_ms", b"completed_at_ms", "created_at_ms", b"created_at_ms", "entity_id", b"entity_id", "entity_type", b"entity_type", "event_id", b"event_id", "event_type", b"event_type", "idempotency_key", b"idempotency_key", "last_error", b"last_error", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "next_attempt_at_ms", b"next_attempt_at_ms", "occurred_at_ms", b"occurred_at_ms", "parent_span_id", b"parent_span_id", "payload_json", b"payload_json", "reaction_id", b"reaction_id", "schema_version", b"schema_version", "shard", b"shard", "source", b"source", "source_global_seq", b"source_global_seq", "source_kind", b"source_kind", "source_parent_span_id", b"source_parent_span_id", "source_run_id", b"source_run_id", "source_seq", b"source_seq", "source_ts_ms", b"source_ts_ms", "status", b"status", "subject", b"subject", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class Want(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    MAX_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    shard: _builtins.int
+    """< 0 => any"""
+    max: _builtins.int
+    """<= 0 => 16"""
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max", b"max", "reaction_id", b"reaction_id", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Want: _TypeAlias = Want  # noqa: Y015
+
+@_typing.final
+class ClaimTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    MAX_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    WANTS_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    shard: _builtins.int
+    """< 0 => any"""
+    owner: _builtins.str
+    lease_ms: _builtins.int
+    """<= 0 => 60000"""
+    max: _builtins.int
+    """<= 0 => 16"""
+    now_ms: _builtins.int
+    """not used: the store's clock decides"""
+    wait_ms: _builtins.int
+    """where there are none, wait so long for some"""
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """instead of claiming, extend the leases of these"""
+
+    @_builtins.property
+    def wants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Want]:
+        """instead of reaction_id, shard and max: several reactions at once"""
+
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        owner: _builtins.str = ...,
+        lease_ms: _builtins.int = ...,
+        max: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+        wants: _abc.Iterable[Global___Want] | None = ...,
+        wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_ms", b"lease_ms", "max", b"max", "now_ms", b"now_ms", "owner", b"owner", "reaction_id", b"reaction_id", "shard", b"shard", "task_ids", b"task_ids", "wait_ms", b"wait_ms", "wants", b"wants"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimTasksRequest: _TypeAlias = ClaimTasksRequest  # noqa: Y015
+
+@_typing.final
+class ClaimTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    EXTENDED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Task]: ...
+    @_builtins.property
+    def extended(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of task_ids, those that the owner still holds"""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___Task] | None = ...,
+        extended: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extended", b"extended", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimTasksResponse: _TypeAlias = ClaimTasksResponse  # noqa: Y015
+
+@_typing.final
+class CompleteTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    owner: _builtins.str
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteTaskRequest: _TypeAlias = CompleteTaskRequest  # noqa: Y015
+
+@_typing.final
+class CompleteTaskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task(self) -> Global___Task: ...
+    def __init__(
+        self,
+        *,
+        task: Global___Task | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteTaskResponse: _TypeAlias = CompleteTaskResponse  # noqa: Y015
+
+@_typing.final
+class NackTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    PERMANENT_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    owner: _builtins.str
+    error: _builtins.str
+    permanent: _builtins.bool
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        error: _builtins.str = ...,
+        permanent: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "owner", b"owner", "permanent", b"permanent", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NackTaskRequest: _TypeAlias = NackTaskRequest  # noqa: Y015
+
+@_typing.final
+class NackTaskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task(self) -> Global___Task: ...
+    def __init__(
+        self,
+        *,
+        task: Global___Task | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NackTaskResponse: _TypeAlias = NackTaskResponse  # noqa: Y015
+
+@_typing.final
+class TaskOutcome(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    verdict: Global___Verdict.ValueType
+    error: _builtins.str
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        verdict: Global___Verdict.ValueType = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "task_id", b"task_id", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskOutcome: _TypeAlias = TaskOutcome  # noqa: Y015
+
+@_typing.final
+class SettleTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskOutcome]: ...
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        outcomes: _abc.Iterable[Global___TaskOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleTasksRequest: _TypeAlias = SettleTasksRequest  # noqa: Y015
+
+@_typing.final
+class SettledTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    status: Global___TaskStatus.ValueType
+    """unspecified if it was not this owner's to settle"""
+    reason: _builtins.str
+    """then why, as in google.rpc.ErrorInfo"""
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        status: Global___TaskStatus.ValueType = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettledTask: _TypeAlias = SettledTask  # noqa: Y015
+
+@_typing.final
+class SettleTasksResponse(_message.Message):
+    """One for each outcome, in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettledTask]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___SettledTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleTasksResponse: _TypeAlias = SettleTasksResponse  # noqa: Y015
+
+@_typing.final
+class ListTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_TASK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    """empty => of all reactions"""
+    status: Global___TaskStatus.ValueType
+    """unspecified => any"""
+    limit: _builtins.int
+    after_task_id: _builtins.str
+    task_id: _builtins.str
+    """only this one"""
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+        status: Global___TaskStatus.ValueType = ...,
+        limit: _builtins.int = ...,
+        after_task_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_task_id", b"after_task_id", "limit", b"limit", "reaction_id", b"reaction_id", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
+
+@_typing.final
+class ListTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Task]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___Task] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTasksResponse: _TypeAlias = ListTasksResponse  # noqa: Y015
+
+@_typing.final
+class ReplayDeadLettersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """none => all of the reaction's"""
+
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reaction_id", b"reaction_id", "task_ids", b"task_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayDeadLettersRequest: _TypeAlias = ReplayDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class ReplayDeadLettersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayDeadLettersResponse: _TypeAlias = ReplayDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class DropDeadLettersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_ID_FIELD_NUMBER: _builtins.int
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    reaction_id: _builtins.str
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """none => all of the reaction's"""
+
+    def __init__(
+        self,
+        *,
+        reaction_id: _builtins.str = ...,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reaction_id", b"reaction_id", "task_ids", b"task_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropDeadLettersRequest: _TypeAlias = DropDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class DropDeadLettersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropDeadLettersResponse: _TypeAlias = DropDeadLettersResponse  # noqa: Y015

@@ -114,6 +114,56 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AppendEventRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AppendEventResponse.FromString,
                 _registered_method=True)
+        self.RegisterReaction = channel.unary_unary(
+                '/tape.v1.Tape/RegisterReaction',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.Reaction.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.Reaction.FromString,
+                _registered_method=True)
+        self.DeregisterReaction = channel.unary_unary(
+                '/tape.v1.Tape/DeregisterReaction',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeregisterReactionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeregisterReactionResponse.FromString,
+                _registered_method=True)
+        self.ListReactions = channel.unary_unary(
+                '/tape.v1.Tape/ListReactions',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListReactionsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListReactionsResponse.FromString,
+                _registered_method=True)
+        self.ClaimTasks = channel.unary_unary(
+                '/tape.v1.Tape/ClaimTasks',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksResponse.FromString,
+                _registered_method=True)
+        self.CompleteTask = channel.unary_unary(
+                '/tape.v1.Tape/CompleteTask',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CompleteTaskRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CompleteTaskResponse.FromString,
+                _registered_method=True)
+        self.NackTask = channel.unary_unary(
+                '/tape.v1.Tape/NackTask',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.NackTaskRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.NackTaskResponse.FromString,
+                _registered_method=True)
+        self.SettleTasks = channel.unary_unary(
+                '/tape.v1.Tape/SettleTasks',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleTasksRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleTasksResponse.FromString,
+                _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/tape.v1.Tape/ListTasks',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTasksResponse.FromString,
+                _registered_method=True)
+        self.ReplayDeadLetters = channel.unary_unary(
+                '/tape.v1.Tape/ReplayDeadLetters',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReplayDeadLettersRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReplayDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.DropDeadLetters = channel.unary_unary(
+                '/tape.v1.Tape/DropDeadLetters',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DropDeadLettersRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DropDeadLettersResponse.FromString,
+                _registered_method=True)
         self.GetJournalInfo = channel.unary_unary(
                 '/tape.v1.Tape/GetJournalInfo',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetJournalInfoRequest.SerializeToString,
@@ -224,6 +274,68 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterReaction(self, request, context):
+        """Registering again changes settings and never cursors.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeregisterReaction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReactions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimTasks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompleteTask(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NackTask(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleTasks(self, request, context):
+        """Many completions and failures at once, for dispatchers that need speed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayDeadLetters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropDeadLetters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetJournalInfo(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -312,6 +424,56 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.AppendEvent,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AppendEventRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AppendEventResponse.SerializeToString,
+            ),
+            'RegisterReaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterReaction,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.Reaction.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.Reaction.SerializeToString,
+            ),
+            'DeregisterReaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeregisterReaction,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeregisterReactionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeregisterReactionResponse.SerializeToString,
+            ),
+            'ListReactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReactions,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListReactionsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListReactionsResponse.SerializeToString,
+            ),
+            'ClaimTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimTasks,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksResponse.SerializeToString,
+            ),
+            'CompleteTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteTask,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CompleteTaskRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CompleteTaskResponse.SerializeToString,
+            ),
+            'NackTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.NackTask,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.NackTaskRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.NackTaskResponse.SerializeToString,
+            ),
+            'SettleTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleTasks,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleTasksRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleTasksResponse.SerializeToString,
+            ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTasksRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTasksResponse.SerializeToString,
+            ),
+            'ReplayDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayDeadLetters,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReplayDeadLettersRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReplayDeadLettersResponse.SerializeToString,
+            ),
+            'DropDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropDeadLetters,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DropDeadLettersRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DropDeadLettersResponse.SerializeToString,
             ),
             'GetJournalInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJournalInfo,
@@ -751,6 +913,276 @@ class Tape:
             '/tape.v1.Tape/AppendEvent',
             tape_dot_wire_dot_v1_dot_tape__pb2.AppendEventRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.AppendEventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterReaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RegisterReaction',
+            tape_dot_wire_dot_v1_dot_tape__pb2.Reaction.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.Reaction.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeregisterReaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/DeregisterReaction',
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeregisterReactionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeregisterReactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListReactions',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListReactionsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListReactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ClaimTasks',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/CompleteTask',
+            tape_dot_wire_dot_v1_dot_tape__pb2.CompleteTaskRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.CompleteTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NackTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/NackTask',
+            tape_dot_wire_dot_v1_dot_tape__pb2.NackTaskRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.NackTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/SettleTasks',
+            tape_dot_wire_dot_v1_dot_tape__pb2.SettleTasksRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.SettleTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListTasks',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListTasksRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ReplayDeadLetters',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReplayDeadLettersRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReplayDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/DropDeadLetters',
+            tape_dot_wire_dot_v1_dot_tape__pb2.DropDeadLettersRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DropDeadLettersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,18 @@ class TapeStub:
     ListSessions: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListSessionsRequest, _tape_pb2.ListSessionsResponse]
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeleteSessionRequest, _tape_pb2.DeleteSessionResponse]
     AppendEvent: _grpc.UnaryUnaryMultiCallable[_tape_pb2.AppendEventRequest, _tape_pb2.AppendEventResponse]
+    RegisterReaction: _grpc.UnaryUnaryMultiCallable[_tape_pb2.Reaction, _tape_pb2.Reaction]
+    """Registering again changes settings and never cursors."""
+    DeregisterReaction: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeregisterReactionRequest, _tape_pb2.DeregisterReactionResponse]
+    ListReactions: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListReactionsRequest, _tape_pb2.ListReactionsResponse]
+    ClaimTasks: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ClaimTasksRequest, _tape_pb2.ClaimTasksResponse]
+    CompleteTask: _grpc.UnaryUnaryMultiCallable[_tape_pb2.CompleteTaskRequest, _tape_pb2.CompleteTaskResponse]
+    NackTask: _grpc.UnaryUnaryMultiCallable[_tape_pb2.NackTaskRequest, _tape_pb2.NackTaskResponse]
+    SettleTasks: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SettleTasksRequest, _tape_pb2.SettleTasksResponse]
+    """Many completions and failures at once, for dispatchers that need speed."""
+    ListTasks: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListTasksRequest, _tape_pb2.ListTasksResponse]
+    ReplayDeadLetters: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReplayDeadLettersRequest, _tape_pb2.ReplayDeadLettersResponse]
+    DropDeadLetters: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DropDeadLettersRequest, _tape_pb2.DropDeadLettersResponse]
     GetJournalInfo: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetJournalInfoRequest, _tape_pb2.GetJournalInfoResponse]
 
 @_typing.type_check_only
@@ -80,6 +92,18 @@ class TapeAsyncStub(TapeStub):
     ListSessions: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListSessionsRequest, _tape_pb2.ListSessionsResponse]  # type: ignore[assignment]
     DeleteSession: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeleteSessionRequest, _tape_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     AppendEvent: _aio.UnaryUnaryMultiCallable[_tape_pb2.AppendEventRequest, _tape_pb2.AppendEventResponse]  # type: ignore[assignment]
+    RegisterReaction: _aio.UnaryUnaryMultiCallable[_tape_pb2.Reaction, _tape_pb2.Reaction]  # type: ignore[assignment]
+    """Registering again changes settings and never cursors."""
+    DeregisterReaction: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeregisterReactionRequest, _tape_pb2.DeregisterReactionResponse]  # type: ignore[assignment]
+    ListReactions: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListReactionsRequest, _tape_pb2.ListReactionsResponse]  # type: ignore[assignment]
+    ClaimTasks: _aio.UnaryUnaryMultiCallable[_tape_pb2.ClaimTasksRequest, _tape_pb2.ClaimTasksResponse]  # type: ignore[assignment]
+    CompleteTask: _aio.UnaryUnaryMultiCallable[_tape_pb2.CompleteTaskRequest, _tape_pb2.CompleteTaskResponse]  # type: ignore[assignment]
+    NackTask: _aio.UnaryUnaryMultiCallable[_tape_pb2.NackTaskRequest, _tape_pb2.NackTaskResponse]  # type: ignore[assignment]
+    SettleTasks: _aio.UnaryUnaryMultiCallable[_tape_pb2.SettleTasksRequest, _tape_pb2.SettleTasksResponse]  # type: ignore[assignment]
+    """Many completions and failures at once, for dispatchers that need speed."""
+    ListTasks: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListTasksRequest, _tape_pb2.ListTasksResponse]  # type: ignore[assignment]
+    ReplayDeadLetters: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReplayDeadLettersRequest, _tape_pb2.ReplayDeadLettersResponse]  # type: ignore[assignment]
+    DropDeadLetters: _aio.UnaryUnaryMultiCallable[_tape_pb2.DropDeadLettersRequest, _tape_pb2.DropDeadLettersResponse]  # type: ignore[assignment]
     GetJournalInfo: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetJournalInfoRequest, _tape_pb2.GetJournalInfoResponse]  # type: ignore[assignment]
 
 class TapeServicer(metaclass=_abc_1.ABCMeta):
@@ -199,6 +223,78 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         request: _tape_pb2.AppendEventRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.AppendEventResponse, _abc.Awaitable[_tape_pb2.AppendEventResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RegisterReaction(
+        self,
+        request: _tape_pb2.Reaction,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.Reaction, _abc.Awaitable[_tape_pb2.Reaction]]:
+        """Registering again changes settings and never cursors."""
+
+    @_abc_1.abstractmethod
+    def DeregisterReaction(
+        self,
+        request: _tape_pb2.DeregisterReactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DeregisterReactionResponse, _abc.Awaitable[_tape_pb2.DeregisterReactionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListReactions(
+        self,
+        request: _tape_pb2.ListReactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListReactionsResponse, _abc.Awaitable[_tape_pb2.ListReactionsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ClaimTasks(
+        self,
+        request: _tape_pb2.ClaimTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ClaimTasksResponse, _abc.Awaitable[_tape_pb2.ClaimTasksResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CompleteTask(
+        self,
+        request: _tape_pb2.CompleteTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.CompleteTaskResponse, _abc.Awaitable[_tape_pb2.CompleteTaskResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def NackTask(
+        self,
+        request: _tape_pb2.NackTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.NackTaskResponse, _abc.Awaitable[_tape_pb2.NackTaskResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SettleTasks(
+        self,
+        request: _tape_pb2.SettleTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.SettleTasksResponse, _abc.Awaitable[_tape_pb2.SettleTasksResponse]]:
+        """Many completions and failures at once, for dispatchers that need speed."""
+
+    @_abc_1.abstractmethod
+    def ListTasks(
+        self,
+        request: _tape_pb2.ListTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListTasksResponse, _abc.Awaitable[_tape_pb2.ListTasksResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReplayDeadLetters(
+        self,
+        request: _tape_pb2.ReplayDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ReplayDeadLettersResponse, _abc.Awaitable[_tape_pb2.ReplayDeadLettersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DropDeadLetters(
+        self,
+        request: _tape_pb2.DropDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DropDeadLettersResponse, _abc.Awaitable[_tape_pb2.DropDeadLettersResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetJournalInfo(

@@ -1,0 +1,387 @@
+"""A task: the cheap unit of work a reaction makes of one entry.
+
+    pending ──claim──▶ claimed ──done──▶ DONE
+       ▲                  │
+       │◀── retry, lease ran out, given back
+       │                  └──attempts used up, or refused for good──▶ DLQ, or FAILED
+       └──────────── replay ◀───────────────────────────────────────── DLQ ──drop──▶ FAILED
+
+Pending and claimed tasks are rows of the *queue*; ended ones are rows of their own table, so that a
+queue is as quick with millions of done tasks as with none. A task is named by its reaction, shard
+and source entry, and there is at most one by that name, queued or ended.
+
+Claims, extensions and completions are sets of rows that make no entry: they are the store's
+(`ports.tasks`). What may end in the journal is a move, here.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import orjson
+
+from tape.config import Limits
+from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError
+from tape.model.entry import Draft, Entry, Kind
+from tape.model.move import Change, Decision, Need, State, Table, delete, save
+from tape.model.names import check_name
+from tape.model.reaction import LIMITS, REACTIONS, Reaction
+from tape.model.subjects import task_subject
+
+ERROR_CHARACTERS = 2_000
+BACKOFF_MOST_MS = 86_400_000
+ANY_SHARD = -1
+
+
+class TaskStatus(IntEnum):
+    PENDING = 1
+    CLAIMED = 2
+    DONE = 3
+    FAILED = 4
+    DLQ = 5
+
+
+class TaskKey(NamedTuple):
+    reaction_id: str
+    shard: int
+    source_global_seq: int
+
+    @property
+    def task_id(self) -> str:
+        return f"{self.reaction_id}/{self.shard}/{self.source_global_seq}"
+
+
+def parse_task_id(task_id: str) -> TaskKey:
+    reaction_id, *numbers = task_id.rsplit("/", 2)
+    if (
+        not reaction_id
+        or "\0" in reaction_id
+        or len(numbers) != 2
+        or not all(n.isascii() and n.isdecimal() and len(n) < 19 for n in numbers)
+    ):
+        raise InvalidArgument(
+            f"{task_id!r} is not REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ", field="task_id"
+        )
+    shard, seq = map(int, numbers)
+    if shard >= 2**31:
+        raise InvalidArgument(f"{shard} is no shard", field="task_id")
+    return TaskKey(reaction_id, shard, seq)
+
+
+class QueuedTask(NamedTuple):
+    """A row of the queue. `next_attempt_at_ms` is 0 for one that never had to wait.
+
+    `lease_owner` is the last one who claimed it, so a holder whose lease ran out and whom nobody
+    replaced can still say that it is done.
+    """
+
+    reaction_id: str
+    shard: int
+    source_global_seq: int
+    status: int
+    attempts: int
+    next_attempt_at_ms: int
+    lease_owner: str
+    lease_expires_at_ms: int
+    claimed_at_ms: int
+    last_error: str
+    debounce_key: str
+    debounce_until_ms: int
+    created_at_ms: int
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(*self[:3])
+
+
+class EndedTask(NamedTuple):
+    reaction_id: str
+    shard: int
+    source_global_seq: int
+    status: int
+    attempts: int
+    lease_owner: str
+    last_error: str
+    created_at_ms: int
+    completed_at_ms: int
+
+
+class Source(NamedTuple):
+    """What an entry about a task says of the entry that made the task."""
+
+    global_seq: int
+    subject: str
+    trace_id: str
+    span_id: str
+
+
+QUEUE = Table("task_queue", QueuedTask, lambda row: row.key)
+ENDED = Table("task_ended", EndedTask, lambda row: TaskKey(*row[:3]))
+SOURCES = Table("sources", Source, lambda row: row.global_seq)
+
+
+class Task(NamedTuple):
+    """A task as its dispatcher and an operator see it, with the entry that made it."""
+
+    reaction_id: str
+    shard: int
+    source_global_seq: int
+    status: int
+    attempts: int
+    next_attempt_at_ms: int
+    lease_owner: str
+    lease_expires_at_ms: int
+    claimed_at_ms: int
+    last_error: str
+    created_at_ms: int
+    completed_at_ms: int
+    entry: Entry
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(*self[:3])
+
+    @property
+    def task_id(self) -> str:
+        return self.key.task_id
+
+
+class Failure(NamedTuple):
+    """Why a holder could not do a task. `given_back`: not its fault, so it does not count."""
+
+    key: TaskKey
+    error: str
+    permanent: bool = False
+    given_back: bool = False
+
+
+def backoff_ms(reaction: Reaction, attempts: int) -> int:
+    """Doubling, from the reaction's own start."""
+    return min(reaction.retry_backoff_ms << min(attempts - 1, 40), BACKOFF_MOST_MS)
+
+
+def is_used_up(reaction: Reaction, attempts: int) -> bool:
+    return attempts > reaction.retry_max or 0 < reaction.dlq_after_n <= attempts
+
+
+class _TaskMove:
+    """What moves on queued tasks share: rows, the count of those in hand, entries."""
+
+    __slots__ = ("_event_ids", "_keys", "weight")
+
+    def __init__(self, keys: Sequence[TaskKey], event_ids: Sequence[str]) -> None:
+        self._keys = keys
+        self._event_ids = event_ids
+        self.weight = 512 * len(keys)
+
+    def needs(self) -> Iterable[Need]:
+        for key in self._keys:
+            yield Need(QUEUE, key)
+            yield Need(ENDED, key)
+            yield Need(SOURCES, key.source_global_seq)
+            yield Need(REACTIONS, key.reaction_id)
+            yield Need(LIMITS, key.reaction_id)
+
+
+class _Outcome:
+    """Collects the rows and entries of one decision."""
+
+    def __init__(self, state: State, event_ids: Sequence[str]) -> None:
+        self.state = state
+        self.entries: list[Draft] = []
+        self.changes: list[Change] = []
+        self._event_ids = iter(event_ids)
+        self._freed: dict[str, int] = {}
+
+    def free(self, task: QueuedTask) -> None:
+        if task.status == TaskStatus.CLAIMED:
+            self._freed[task.reaction_id] = self._freed.get(task.reaction_id, 0) + 1
+
+    def end(self, task: QueuedTask, status: TaskStatus, error: str) -> None:
+        self.free(task)
+        self.changes += [
+            delete(QUEUE, task.key),
+            save(
+                ENDED,
+                EndedTask(
+                    *task.key,
+                    status,
+                    task.attempts,
+                    task.lease_owner,
+                    error,
+                    task.created_at_ms,
+                    self.state.now_ms,
+                ),
+            ),
+        ]
+        verb = "dead_lettered" if status is TaskStatus.DLQ else "failed"
+        self.note(task.key, verb, attempts=task.attempts, error=error)
+
+    def note(self, key: TaskKey, verb: str, **facts: object) -> None:
+        source = self.state.get(SOURCES, key.source_global_seq)
+        payload = {
+            "task_id": key.task_id,
+            **key._asdict(),
+            "subject": source.subject if source else "",
+            **facts,
+        }
+        self.entries.append(
+            Draft(
+                next(self._event_ids),
+                Kind.TASK.value,
+                task_subject(verb, key.reaction_id, key.task_id),
+                orjson.dumps(payload).decode(),
+                trace_id=source.trace_id if source else "",
+                parent_span_id=source.span_id if source else "",
+            )
+        )
+
+    def all_changes(self) -> list[Change]:
+        for reaction_id, count in self._freed.items():
+            limit = self.state.get(LIMITS, reaction_id)
+            if limit is not None:
+                left = max(0, limit.in_flight - count)
+                self.changes.append(save(LIMITS, limit._replace(in_flight=left)))
+        return self.changes
+
+
+class FailTasks(_TaskMove):
+    """What a holder could not do: retried later, given back at once, dead-lettered or given up.
+
+    For each in order its status afterwards, or why it is not this owner's to fail.
+    """
+
+    __slots__ = ("_failures", "_owner")
+
+    def __init__(
+        self, owner: str, failures: Sequence[Failure], event_ids: Sequence[str], limits: Limits
+    ) -> None:
+        super().__init__([failure.key for failure in failures], event_ids)
+        self._owner = check_name(owner, limits, field="owner", required=True)
+        self._failures = [f._replace(error=_clipped(f.error)) for f in failures]
+
+    def decide(self, state: State) -> Decision[list[TaskStatus | TapeError]]:
+        outcome = _Outcome(state, self._event_ids)
+        results: list[TaskStatus | TapeError] = []
+        settled: dict[TaskKey, TaskStatus | TapeError] = {}
+        for failure in self._failures:
+            if failure.key not in settled:
+                settled[failure.key] = self._one(outcome, failure)
+            results.append(settled[failure.key])
+        return Decision(lambda _place: results, outcome.entries, outcome.all_changes())
+
+    def _one(self, outcome: _Outcome, failure: Failure) -> TaskStatus | TapeError:
+        state, key = outcome.state, failure.key
+        task = state.get(QUEUE, key)
+        if task is None:
+            ended = state.get(ENDED, key)
+            return TaskStatus(ended.status) if ended else _unknown(key)
+        if task.lease_owner != self._owner:
+            return _not_held(task, self._owner)
+        if task.status == TaskStatus.PENDING:
+            return TaskStatus.PENDING  # said before, or the lease ran out meanwhile
+        return _after_failure(outcome, task, failure)
+
+
+class ExpireTasks(_TaskMove):
+    """Tasks whose holder has not been heard of for the length of its lease.
+
+    The attempt counts, so a task that takes its dispatcher down every time ends as a dead letter.
+    """
+
+    __slots__ = ()
+
+    def decide(self, state: State) -> Decision[int]:
+        outcome = _Outcome(state, self._event_ids)
+        expired = 0
+        for key in dict.fromkeys(self._keys):
+            task = state.get(QUEUE, key)
+            if (
+                task is None
+                or task.status != TaskStatus.CLAIMED
+                or task.lease_expires_at_ms > state.now_ms
+            ):
+                continue
+            expired += 1
+            error = f"the lease of {task.lease_owner} ran out"
+            _after_failure(outcome, task, Failure(key, error), wait=False)
+        return Decision(lambda _place: expired, outcome.entries, outcome.all_changes())
+
+
+class ReplayDeadLetters(_TaskMove):
+    """Dead letters back to the queue, their attempts forgotten."""
+
+    __slots__ = ()
+
+    def decide(self, state: State) -> Decision[int]:
+        outcome = _Outcome(state, self._event_ids)
+        replayed = 0
+        for key, ended in _dead_letters(state, self._keys):
+            replayed += 1
+            task = QueuedTask(
+                *key, TaskStatus.PENDING, 0, state.now_ms, "", 0, 0, ended.last_error, "", 0,
+                ended.created_at_ms,
+            )  # fmt: skip
+            outcome.changes += [delete(ENDED, key), save(QUEUE, task)]
+            outcome.note(key, "replayed", attempts=ended.attempts)
+        return Decision(lambda _place: replayed, outcome.entries, outcome.changes)
+
+
+class DropDeadLetters(_TaskMove):
+    """Dead letters given up for good; they stay on record as failed."""
+
+    __slots__ = ()
+
+    def decide(self, state: State) -> Decision[int]:
+        outcome = _Outcome(state, self._event_ids)
+        dropped = 0
+        for key, ended in _dead_letters(state, self._keys):
+            dropped += 1
+            outcome.changes.append(
+                save(ENDED, ended._replace(status=TaskStatus.FAILED, completed_at_ms=state.now_ms))
+            )
+            outcome.note(key, "dropped", attempts=ended.attempts, error=ended.last_error)
+        return Decision(lambda _place: dropped, outcome.entries, outcome.changes)
+
+
+def _after_failure(
+    outcome: _Outcome, task: QueuedTask, failure: Failure, *, wait: bool = True
+) -> TaskStatus:
+    now = outcome.state.now_ms
+    reaction = outcome.state.get(REACTIONS, task.reaction_id)
+    if failure.given_back or reaction is None:
+        again = task._replace(
+            status=TaskStatus.PENDING, next_attempt_at_ms=now, attempts=max(0, task.attempts - 1)
+        )
+    elif failure.permanent or is_used_up(reaction, task.attempts):
+        status = TaskStatus.DLQ if reaction.dlq_after_n else TaskStatus.FAILED
+        outcome.end(task, status, failure.error)
+        return status
+    else:
+        pause = backoff_ms(reaction, task.attempts) if wait else 0
+        again = task._replace(
+            status=TaskStatus.PENDING, next_attempt_at_ms=now + pause, last_error=failure.error
+        )
+    outcome.free(task)
+    outcome.changes.append(save(QUEUE, again))
+    return TaskStatus.PENDING
+
+
+def _dead_letters(state: State, keys: Iterable[TaskKey]) -> Iterable[tuple[TaskKey, EndedTask]]:
+    for key in dict.fromkeys(keys):
+        ended = state.get(ENDED, key)
+        if ended is not None and ended.status == TaskStatus.DLQ:
+            yield key, ended
+
+
+def _unknown(key: TaskKey) -> TapeError:
+    return NotFound(f"no task has the id {key.task_id!r}")
+
+
+def _not_held(task: QueuedTask, owner: str) -> TapeError:
+    return NotHeld(f"task {task.key.task_id!r} was last claimed by another than {owner!r}")
+
+
+def _clipped(error: str) -> str:
+    """Bounded, and free of what a database cannot hold."""
+    return error.replace("\0", "\\0").encode(errors="replace").decode()[:ERROR_CHARACTERS]

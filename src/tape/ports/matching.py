@@ -1,0 +1,88 @@
+"""What the matcher needs of the store. Part of the store (`ports.store`).
+
+One matcher works at a time, by a lease with a fencing token. Each step is one transaction that
+holds only if the token, the matcher's position and the book of reactions are what the step was made
+for; so work and cursors move together, once, and for every reaction there is. A step makes no entry
+and needs no turn to write. One that a crash of the database undoes is made again from the journal.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from tape.model.reaction import Reaction, ReactionCursor, ReactionState
+
+
+class MatcherLease(NamedTuple):
+    """The right to match, from `position` on, until it is not renewed for `ttl_ms`."""
+
+    owner: str
+    fencing_token: int
+    position: int
+
+
+class Reactions(NamedTuple):
+    """Every reaction that is not deregistered, with its cursors, at one version of the book."""
+
+    version: int
+    reactions: list[Reaction]
+    cursors: list[ReactionCursor]
+
+
+class NewTask(NamedTuple):
+    """A task to queue. With `debounce_ms` it waits that long, and takes the place of one of the
+    same reaction and subject that still waits and whose window `source_ts_ms` falls into."""
+
+    reaction_id: str
+    shard: int
+    source_global_seq: int
+    source_ts_ms: int
+    subject: str
+    debounce_ms: int
+
+
+class CursorStep(NamedTuple):
+    """One shard considered up to `last_global_seq`; the counts are what this step adds."""
+
+    reaction_id: str
+    shard: int
+    last_global_seq: int
+    following: int
+    matched: int
+    coalesced: int
+    predicate_errors: int
+    last_error: str
+    last_error_global_seq: int
+
+
+class Step(NamedTuple):
+    """From `lease.position` to `position` (the same, if only a late reaction catches up)."""
+
+    lease: MatcherLease
+    ttl_ms: int
+    version: int
+    position: int
+    cursors: Sequence[CursorStep]
+    tasks: Sequence[NewTask]
+
+
+StepResult = Literal["made", "lost", "outdated"]
+"""`lost`: the lease is another's, or the position was not what it said. `outdated`: the book has
+turned since; read the reactions again. Nothing was written in either case."""
+
+
+class MatchingStore(Protocol):
+    async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
+        """The lease if it is free, has run out or is the owner's own; a new holder, a new token."""
+
+    async def release_matcher(self, lease: MatcherLease) -> None:
+        """Let another begin at once."""
+
+    async def read_reactions(self) -> Reactions: ...
+
+    async def make_step(self, step: Step) -> StepResult: ...
+
+    async def list_reactions(self) -> list[ReactionState]:
+        """Those not deregistered, by id, with their counts."""
+
+    async def read_position(self) -> int:
+        """How far the matcher has come."""

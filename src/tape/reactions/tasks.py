@@ -1,0 +1,182 @@
+"""The operations on tasks, for every door: claim and wait, settle, dead letters."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from tape.config import Limits
+from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError, TooLarge
+from tape.journal.ids import UlidFactory
+from tape.journal.writer import Writer
+from tape.model.move import Move
+from tape.model.names import check_name
+from tape.model.task import (
+    DropDeadLetters,
+    FailTasks,
+    Failure,
+    ReplayDeadLetters,
+    Task,
+    TaskKey,
+    TaskStatus,
+    parse_task_id,
+)
+from tape.ports.store import Store
+from tape.ports.tasks import Claim
+
+Verdict = Literal["done", "failed", "refused", "given_back"]
+
+DEFAULT_LEASE_MS = 60_000
+DEFAULT_CLAIM = 16
+LEASE_MOST_MS = 86_400_000
+WAIT_MOST_MS = 60_000
+POLL_S = 0.25
+"""How long a claim that waits trusts the bell: another dispatcher's completion does not ring it."""
+
+LETTERS_AT_ONCE = 500
+
+
+class TaskOutcome(NamedTuple):
+    """What became of a task. `refused` is a failure that no retry will mend."""
+
+    task_id: str
+    verdict: Verdict = "done"
+    error: str = ""
+
+
+class Tasks:
+    def __init__(self, store: Store, writer: Writer, ids: UlidFactory, limits: Limits) -> None:
+        self._store = store
+        self._writer = writer
+        self._ids = ids
+        self._limits = limits
+
+    async def claim(self, claim: Claim, wait_ms: int) -> list[Task]:
+        claim = self._checked(claim)
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + min(wait_ms, WAIT_MOST_MS) / 1000
+        reaction_ids = [want.reaction_id for want in claim.wants]
+        while True:
+            heard = self._store.task_bell
+            found = await self._store.claim_tasks(claim)
+            if found or loop.time() >= give_up:
+                return found
+            pause = min(give_up - loop.time(), POLL_S)
+            due_ms = await self._store.read_next_due_ms(reaction_ids)
+            if due_ms is not None:
+                pause = min(pause, max(due_ms, 1) / 1000)
+            await self._store.await_tasks(heard, pause)
+
+    def _checked(self, claim: Claim) -> Claim:
+        check_name(claim.owner, self._limits, field="owner", required=True)
+        most = self._limits.claim_tasks
+        if not 0 < len(claim.wants) <= most:
+            raise InvalidArgument(f"name 1..{most} reactions", field="reaction_id")
+        for want in claim.wants:
+            check_name(want.reaction_id, self._limits, field="reaction_id", required=True)
+        wants = [
+            want._replace(most=min(want.most, most) if want.most > 0 else DEFAULT_CLAIM)
+            for want in claim.wants
+        ]
+        return claim._replace(lease_ms=_lease(claim.lease_ms), wants=wants)
+
+    async def extend(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
+        check_name(owner, self._limits, field="owner", required=True)
+        keys = self._keys(task_ids)
+        held = await self._store.extend_tasks(owner, _lease(lease_ms), keys) if keys else []
+        return [key.task_id for key in held]
+
+    async def settle(
+        self, owner: str, outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskStatus | TapeError]:
+        check_name(owner, self._limits, field="owner", required=True)
+        keys = self._keys([outcome.task_id for outcome in outcomes])
+        done = {k: None for k, o in zip(keys, outcomes, strict=True) if o.verdict == "done"}
+        failures = [
+            Failure(
+                key, outcome.error, outcome.verdict == "refused", outcome.verdict == "given_back"
+            )
+            for key, outcome in zip(keys, outcomes, strict=True)
+            if outcome.verdict != "done"
+        ]
+        results: dict[TaskKey, TaskStatus | TapeError] = {}
+        if done:
+            results |= await self._complete(owner, list(done))
+        if failures:
+            ids = list(self._ids.take(len(failures)))
+            statuses = await self._writer.submit(FailTasks(owner, failures, ids, self._limits))
+            results |= zip((failure.key for failure in failures), statuses, strict=True)
+        return [results[key] for key in keys]
+
+    async def _complete(
+        self, owner: str, keys: Sequence[TaskKey]
+    ) -> dict[TaskKey, TaskStatus | TapeError]:
+        settlement = await self._store.complete_tasks(owner, keys)
+        results: dict[TaskKey, TaskStatus | TapeError]
+        results = dict.fromkeys(settlement.done, TaskStatus.DONE)
+        for key in settlement.others:
+            task = await self._store.get_task(key)
+            if task is None:
+                results[key] = NotFound(f"no task has the id {key.task_id!r}")
+            elif task.status in (TaskStatus.PENDING, TaskStatus.CLAIMED):
+                results[key] = NotHeld(
+                    f"task {key.task_id!r} was last claimed by another than {owner!r}"
+                )
+            else:
+                results[key] = TaskStatus(task.status)
+        return results
+
+    async def get(self, task_id: str) -> Task | None:
+        return await self._store.get_task(parse_task_id(task_id))
+
+    async def list_tasks(
+        self, reaction_id: str, status: int, limit: int, after_task_id: str
+    ) -> list[Task]:
+        check_name(reaction_id, self._limits, field="reaction_id")
+        if status and status not in tuple(TaskStatus):
+            known = ", ".join(f"{each.value} ({each.name.lower()})" for each in TaskStatus)
+            raise InvalidArgument(f"{status} is not one of {known}", field="status")
+        after = parse_task_id(after_task_id) if after_task_id else None
+        wanted = TaskStatus(status) if status else None
+        most = min(limit, self._limits.claim_tasks) if limit > 0 else self._limits.claim_tasks
+        return await self._store.list_tasks(reaction_id, wanted, after, most)
+
+    async def replay(self, reaction_id: str, task_ids: Sequence[str]) -> int:
+        return await self._each_letter(ReplayDeadLetters, reaction_id, task_ids)
+
+    async def drop(self, reaction_id: str, task_ids: Sequence[str]) -> int:
+        return await self._each_letter(DropDeadLetters, reaction_id, task_ids)
+
+    async def _each_letter(
+        self,
+        move: Callable[[Sequence[TaskKey], Sequence[str]], Move[int]],
+        reaction_id: str,
+        task_ids: Sequence[str],
+    ) -> int:
+        check_name(reaction_id, self._limits, field="reaction_id", required=True)
+        keys = self._keys(task_ids)
+        for key in keys:
+            if key.reaction_id != reaction_id:
+                raise InvalidArgument(
+                    f"{key.task_id!r} is not a task of {reaction_id!r}", field="task_ids"
+                )
+        if task_ids:
+            return await self._writer.submit(move(keys, list(self._ids.take(len(keys)))))
+        total, after = 0, None
+        while letters := await self._store.list_tasks(
+            reaction_id, TaskStatus.DLQ, after, LETTERS_AT_ONCE
+        ):
+            keys = [letter.key for letter in letters]
+            after = keys[-1]
+            total += await self._writer.submit(move(keys, list(self._ids.take(len(keys)))))
+        return total
+
+    def _keys(self, task_ids: Sequence[str]) -> list[TaskKey]:
+        if len(task_ids) > self._limits.request_events:
+            raise TooLarge(f"{len(task_ids)} tasks, the limit is {self._limits.request_events}")
+        return [parse_task_id(task_id) for task_id in task_ids]
+
+
+def _lease(lease_ms: int) -> int:
+    if lease_ms > LEASE_MOST_MS:
+        raise InvalidArgument(f"{lease_ms} is more than a day", field="lease_ms")
+    return lease_ms if lease_ms > 0 else DEFAULT_LEASE_MS
