@@ -9,12 +9,13 @@ from tape.bus import FollowQuery, Operations
 from tape.client.build import as_json, event, session_event
 from tape.client.stream import Batches, Stream
 from tape.journal.follow import Page
-from tape.model.entry import Entry
+from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.subject import EVERYTHING
 from tape.model.value import ANY_VERSION, Author, Deleted, Value, ValueChange
 from tape.ports.store import JournalInfo
+from tape.telemetry.tracing import recording
 
 T = TypeVar("T")
 
@@ -64,12 +65,12 @@ class AsyncTapeClient:
             run_id=run_id,
             fencing_token=fencing_token,
         )
-        (recorded,) = await self._operations.record_events([new])
+        (recorded,) = await self._record(f"record {event_type}", [new])
         return recorded
 
     async def record_many(self, events: Iterable[NewEvent]) -> list[Recorded]:
         """Put all of them on the journal or none, in one request. `tape.event` makes one."""
-        return await self._operations.record_events(list(events))
+        return await self._record("record_many", list(events))
 
     def follow(
         self,
@@ -129,7 +130,9 @@ class AsyncTapeClient:
     ) -> Value:
         """Set a value. `if_version` 0 only creates, n replaces version n, -1 does not look."""
         text = as_json(value, field="value")
-        return await self._operations.write_value(namespace, key, text, if_version, Author(writer))
+        with recording(f"set_value {namespace}") as trace:
+            author = Author(writer, trace=trace)
+            return await self._operations.write_value(namespace, key, text, if_version, author)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
         """The value as it is; None where there is none or it was deleted."""
@@ -147,7 +150,9 @@ class AsyncTapeClient:
         return self._stream(start)
 
     async def delete_value(self, namespace: str, key: str, *, writer: str = "") -> Deleted:
-        return await self._operations.delete_value(namespace, key, Author(writer))
+        with recording(f"delete_value {namespace}") as trace:
+            author = Author(writer, trace=trace)
+            return await self._operations.delete_value(namespace, key, author)
 
     async def list_values(self, namespace: str) -> list[Value]:
         """All live values of a namespace, by key."""
@@ -202,7 +207,9 @@ class AsyncTapeClient:
         """
         delta = as_json(state_delta or {}, field="state_delta")
         key = SessionKey(app_name, user_id, session_id)
-        return await self._operations.append_event(key, session_event(event), delta)
+        new = session_event(event)
+        with recording(f"append_event {app_name}") as trace:
+            return await self._operations.append_event(key, new, delta, trace=trace)
 
     async def info(self) -> JournalInfo:
         return await self._operations.info()
@@ -214,6 +221,12 @@ class AsyncTapeClient:
         if not self._closed:
             self._closed = True
             await self._operations.close()
+
+    async def _record(self, name: str, events: list[NewEvent]) -> list[Recorded]:
+        with recording(name) as trace:
+            if trace is not NO_TRACE:
+                events = [_traced(new, trace) for new in events]
+            return await self._operations.record_events(events)
 
     def _stream(self, start: Callable[[], Awaitable[Batches[T]]]) -> Stream[T]:
         stream = Stream(start)
@@ -230,6 +243,13 @@ class AsyncTapeClient:
                 return _nothing()
             query = query._replace(after=after, until=0 if live else head)
         return self._operations.follow(query)
+
+
+def _traced(new: NewEvent, trace: Trace) -> NewEvent:
+    """With that trace, unless its producer gave it one."""
+    if new.trace_id or new.span_id or new.parent_span_id:
+        return new
+    return new._replace(**trace._asdict())
 
 
 async def _nothing() -> AsyncGenerator[Any, None]:

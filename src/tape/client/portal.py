@@ -48,7 +48,10 @@ class Portal:
             return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of `work` on the loop; an interrupt here cancels it there."""
+        """The result of `work` on the loop; an interrupt here cancels it there.
+
+        It runs in a copy of the caller's context: the caller's current span is its own.
+        """
         future = self.submit(work)
         try:
             return future.result()
