@@ -94,12 +94,18 @@ class ReactionCursor(NamedTuple):
     last_error_global_seq: int
 
 
-class ReactionLimit(NamedTuple):
-    """What all dispatchers together have in hand, and when the rate allows the next one."""
+class Tally(NamedTuple):
+    """How many tasks a reaction has, over all dispatchers, and when its rate allows the next.
+
+    `queued` are pending or in hand, `in_flight` those in hand. `shards` is the most it ever had.
+    """
 
     reaction_id: str
+    queued: int
     in_flight: int
+    dead_letters: int
     next_free_us: int
+    shards: int
 
 
 class Book(NamedTuple):
@@ -125,7 +131,7 @@ class ReactionState(NamedTuple):
 
 REACTIONS = Table("reactions", Reaction, lambda row: row.reaction_id)
 CURSORS = Table("reaction_cursors", ReactionCursor, lambda row: (row.reaction_id, row.shard))
-LIMITS = Table("reaction_limits", ReactionLimit, lambda row: row.reaction_id)
+TALLIES = Table("reaction_tallies", Tally, lambda row: row.reaction_id)
 BOOK = Table("reaction_book", Book, lambda row: row.name)
 BOOK_NAME = "reactions"
 
@@ -188,7 +194,7 @@ class RegisterReaction:
         yield Need(BOOK, BOOK_NAME)
         yield Need(REACTIONS, self._new.reaction_id)
         yield Need(CURSORS, (self._new.reaction_id, 0))
-        yield Need(LIMITS, self._new.reaction_id)
+        yield Need(TALLIES, self._new.reaction_id)
 
     def decide(self, state: State) -> Decision[Reaction]:
         new = self._new
@@ -205,8 +211,9 @@ class RegisterReaction:
             changes += self._more_shards(state, before)
         else:
             changes += self._first_cursors(state)
-        if state.get(LIMITS, new.reaction_id) is None:
-            changes.append(save(LIMITS, ReactionLimit(new.reaction_id, 0, 0)))
+        tally = state.get(TALLIES, new.reaction_id) or Tally(new.reaction_id, 0, 0, 0, 0, 0)
+        if tally.shards < new.num_shards:
+            changes.append(save(TALLIES, tally._replace(shards=new.num_shards)))
         changes += [save(REACTIONS, reaction), _turned(state)]
         return Decision(lambda _place: reaction, changes=changes)
 

@@ -25,7 +25,7 @@ from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError
 from tape.model.entry import Draft, Entry, Kind
 from tape.model.move import Change, Decision, Need, State, Table, delete, save
 from tape.model.names import check_name
-from tape.model.reaction import LIMITS, REACTIONS, Reaction
+from tape.model.reaction import REACTIONS, TALLIES, Reaction, Tally
 from tape.model.subjects import task_subject
 
 ERROR_CHARACTERS = 2_000
@@ -180,7 +180,7 @@ class _TaskMove:
             yield Need(ENDED, key)
             yield Need(SOURCES, key.source_global_seq)
             yield Need(REACTIONS, key.reaction_id)
-            yield Need(LIMITS, key.reaction_id)
+            yield Need(TALLIES, key.reaction_id)
 
 
 class _Outcome:
@@ -191,14 +191,19 @@ class _Outcome:
         self.entries: list[Draft] = []
         self.changes: list[Change] = []
         self._event_ids = iter(event_ids)
-        self._freed: dict[str, int] = {}
+        self._tallies: dict[str, Tally] = {}
 
-    def free(self, task: QueuedTask) -> None:
-        if task.status == TaskStatus.CLAIMED:
-            self._freed[task.reaction_id] = self._freed.get(task.reaction_id, 0) + 1
+    def count(self, reaction_id: str, queued: int, in_flight: int, dead_letters: int) -> None:
+        tally = self._tallies.get(reaction_id) or self.state.get(TALLIES, reaction_id)
+        if tally is not None:
+            self._tallies[reaction_id] = tally._replace(
+                queued=tally.queued + queued,
+                in_flight=tally.in_flight + in_flight,
+                dead_letters=tally.dead_letters + dead_letters,
+            )
 
     def end(self, task: QueuedTask, status: TaskStatus, error: str) -> None:
-        self.free(task)
+        self.count(task.reaction_id, -1, -1, int(status is TaskStatus.DLQ))
         self.changes += [
             delete(QUEUE, task.key),
             save(
@@ -237,12 +242,7 @@ class _Outcome:
         )
 
     def all_changes(self) -> list[Change]:
-        for reaction_id, count in self._freed.items():
-            limit = self.state.get(LIMITS, reaction_id)
-            if limit is not None:
-                left = max(0, limit.in_flight - count)
-                self.changes.append(save(LIMITS, limit._replace(in_flight=left)))
-        return self.changes
+        return [*self.changes, *(save(TALLIES, tally) for tally in self._tallies.values())]
 
 
 class FailTasks(_TaskMove):
@@ -322,9 +322,10 @@ class ReplayDeadLetters(_TaskMove):
                 *key, TaskStatus.PENDING, 0, state.now_ms, "", 0, 0, ended.last_error, "", 0,
                 ended.created_at_ms,
             )  # fmt: skip
+            outcome.count(key.reaction_id, 1, 0, -1)
             outcome.changes += [delete(ENDED, key), save(QUEUE, task)]
             outcome.note(key, "replayed", attempts=ended.attempts)
-        return Decision(lambda _place: replayed, outcome.entries, outcome.changes)
+        return Decision(lambda _place: replayed, outcome.entries, outcome.all_changes())
 
 
 class DropDeadLetters(_TaskMove):
@@ -337,11 +338,12 @@ class DropDeadLetters(_TaskMove):
         dropped = 0
         for key, ended in _dead_letters(state, self._keys):
             dropped += 1
+            outcome.count(key.reaction_id, 0, 0, -1)
             outcome.changes.append(
                 save(ENDED, ended._replace(status=TaskStatus.FAILED, completed_at_ms=state.now_ms))
             )
             outcome.note(key, "dropped", attempts=ended.attempts, error=ended.last_error)
-        return Decision(lambda _place: dropped, outcome.entries, outcome.changes)
+        return Decision(lambda _place: dropped, outcome.entries, outcome.all_changes())
 
 
 def _after_failure(
@@ -362,7 +364,7 @@ def _after_failure(
         again = task._replace(
             status=TaskStatus.PENDING, next_attempt_at_ms=now + pause, last_error=failure.error
         )
-    outcome.free(task)
+    outcome.count(task.reaction_id, 0, -1, 0)
     outcome.changes.append(save(QUEUE, again))
     return TaskStatus.PENDING
 

@@ -5,12 +5,28 @@ from typing import Any
 
 from tape.model.entry import Draft
 from tape.model.move import KNOWN, Need, State, Table
+from tape.model.reaction import BOOK, CURSORS, REACTIONS, TALLIES
 from tape.model.run import RUNS
 from tape.model.session import SESSION_EVENTS, SESSIONS
+from tape.model.task import ENDED, QUEUE, SOURCES
 from tape.model.value import VALUES
 
-# The order in which tables are written: a row before the rows that refer to it.
-TABLES: tuple[Table[Any, Any], ...] = (KNOWN, RUNS, VALUES, SESSIONS, SESSION_EVENTS)
+# The order in which tables are read and written. A row comes before the rows that refer to it. The
+# book comes before what the matcher changes and tasks before tallies, as wherever those are locked.
+TABLES: tuple[Table[Any, Any], ...] = (
+    KNOWN,
+    RUNS,
+    VALUES,
+    SESSIONS,
+    SESSION_EVENTS,
+    BOOK,
+    REACTIONS,
+    CURSORS,
+    SOURCES,
+    QUEUE,
+    ENDED,
+    TALLIES,
+)
 
 PLACED_COLUMNS = ("global_seq", "ts_ms", *Draft._fields)
 _OCCURRED = Draft._fields.index("occurred_at_ms")
@@ -21,7 +37,7 @@ def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, 
     keys: dict[Table[Any, Any], dict[tuple[Any, ...], None]] = {}
     for table, key in needs:
         keys.setdefault(table, {})[as_tuple(key)] = None
-    return {table: list(wanted) for table, wanted in keys.items()}
+    return {table: list(keys[table]) for table in TABLES if table in keys}
 
 
 def changed_rows(state: State) -> Iterator[tuple[str, Table[Any, Any], list[tuple[Any, ...]]]]:

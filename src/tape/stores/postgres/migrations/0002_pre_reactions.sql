@@ -1,0 +1,334 @@
+-- Reactions, the matcher and the queue of tasks.
+--
+-- Tasks that are pending or claimed are rows of tape_task_queue. Ended ones are rows of
+-- tape_task_ended, so the queue's indexes hold only what is alive. The view tape_tasks shows both as
+-- one, with the entry that made each task.
+--
+-- A claim finds tasks that never had to wait by their place in the primary key, from where the
+-- claimer left off (p_after): what a foreign transaction keeps from being cleaned up lies behind.
+-- Tasks that wait for a time are found by that time.
+--
+-- Locks are taken in one order: the matcher's row, the book, tasks, tallies. A claim takes the tally
+-- first, and never waits for a task.
+
+CREATE TABLE tape_reactions (
+  reaction_id       TEXT COLLATE "C" PRIMARY KEY,
+  name              TEXT NOT NULL,
+  subject_pattern   TEXT COLLATE "C" NOT NULL,
+  predicate_cel     TEXT NOT NULL DEFAULT '',
+  handler_kind      SMALLINT NOT NULL,
+  agent_app         TEXT NOT NULL DEFAULT '',
+  publish_target    TEXT NOT NULL DEFAULT '',
+  max_concurrency   INTEGER NOT NULL DEFAULT 1,
+  rate_limit_per_s  INTEGER NOT NULL DEFAULT 0,
+  debounce_ms       INTEGER NOT NULL DEFAULT 0,
+  retry_max         INTEGER NOT NULL DEFAULT 5,
+  retry_backoff_ms  INTEGER NOT NULL DEFAULT 1000,
+  dlq_after_n       INTEGER NOT NULL DEFAULT 5,
+  num_shards        INTEGER NOT NULL DEFAULT 1,
+  engine            TEXT NOT NULL DEFAULT 'server',
+  created_at_ms     BIGINT NOT NULL,
+  deleted           INTEGER NOT NULL DEFAULT 0
+);
+-- statement
+CREATE TABLE tape_reaction_cursors (
+  reaction_id            TEXT COLLATE "C" NOT NULL,
+  shard                  INTEGER NOT NULL,
+  last_global_seq        BIGINT NOT NULL DEFAULT 0,
+  last_processed_at_ms   BIGINT NOT NULL DEFAULT 0,
+  following              INTEGER NOT NULL,
+  matched                BIGINT NOT NULL DEFAULT 0,
+  coalesced              BIGINT NOT NULL DEFAULT 0,
+  predicate_errors       BIGINT NOT NULL DEFAULT 0,
+  last_error             TEXT NOT NULL DEFAULT '',
+  last_error_global_seq  BIGINT NOT NULL DEFAULT 0,
+  PRIMARY KEY (reaction_id, shard)
+) WITH (fillfactor = 50);
+-- statement
+CREATE TABLE tape_reaction_tallies (
+  reaction_id   TEXT COLLATE "C" PRIMARY KEY,
+  queued        BIGINT NOT NULL DEFAULT 0,
+  in_flight     BIGINT NOT NULL DEFAULT 0,
+  dead_letters  BIGINT NOT NULL DEFAULT 0,
+  next_free_us  BIGINT NOT NULL DEFAULT 0,
+  shards        INTEGER NOT NULL DEFAULT 0
+) WITH (fillfactor = 20);
+-- statement
+CREATE TABLE tape_reaction_book (
+  name     TEXT COLLATE "C" PRIMARY KEY,
+  version  BIGINT NOT NULL
+);
+-- statement
+INSERT INTO tape_reaction_book (name, version) VALUES ('reactions', 0);
+-- statement
+CREATE TABLE tape_matcher (
+  name           TEXT COLLATE "C" PRIMARY KEY,
+  owner          TEXT NOT NULL,
+  fencing_token  BIGINT NOT NULL,
+  expires_at_ms  BIGINT NOT NULL,
+  position       BIGINT NOT NULL
+) WITH (fillfactor = 20);
+-- statement
+-- Reactions that are older than the matcher there are none: it begins at the end of the journal.
+INSERT INTO tape_matcher (name, owner, fencing_token, expires_at_ms, position)
+SELECT 'matcher', '', 0, 0, coalesce(max(global_seq), 0) FROM tape_journal;
+-- statement
+CREATE TABLE tape_task_queue (
+  reaction_id          TEXT COLLATE "C" NOT NULL,
+  shard                INTEGER NOT NULL,
+  source_global_seq    BIGINT NOT NULL,
+  status               SMALLINT NOT NULL,
+  attempts             INTEGER NOT NULL DEFAULT 0,
+  next_attempt_at_ms   BIGINT NOT NULL DEFAULT 0,
+  lease_owner          TEXT NOT NULL DEFAULT '',
+  lease_expires_at_ms  BIGINT NOT NULL DEFAULT 0,
+  claimed_at_ms        BIGINT NOT NULL DEFAULT 0,
+  last_error           TEXT NOT NULL DEFAULT '',
+  debounce_key         TEXT COLLATE "C" NOT NULL DEFAULT '',
+  debounce_until_ms    BIGINT NOT NULL DEFAULT 0,
+  created_at_ms        BIGINT NOT NULL,
+  PRIMARY KEY (reaction_id, shard, source_global_seq)
+);
+-- statement
+CREATE INDEX tape_task_queue_due ON tape_task_queue (reaction_id, next_attempt_at_ms)
+  WHERE next_attempt_at_ms > 0;
+-- statement
+CREATE INDEX tape_task_queue_lease ON tape_task_queue (lease_expires_at_ms) WHERE status = 2;
+-- statement
+CREATE INDEX tape_task_queue_debounce ON tape_task_queue (reaction_id, debounce_key)
+  WHERE debounce_key <> '';
+-- statement
+CREATE TABLE tape_task_ended (
+  reaction_id        TEXT COLLATE "C" NOT NULL,
+  shard              INTEGER NOT NULL,
+  source_global_seq  BIGINT NOT NULL,
+  status             SMALLINT NOT NULL,
+  attempts           INTEGER NOT NULL,
+  lease_owner        TEXT NOT NULL,
+  last_error         TEXT NOT NULL,
+  created_at_ms      BIGINT NOT NULL,
+  completed_at_ms    BIGINT NOT NULL,
+  PRIMARY KEY (reaction_id, shard, source_global_seq)
+);
+-- statement
+CREATE INDEX tape_task_ended_badly ON tape_task_ended (reaction_id, shard, source_global_seq)
+  WHERE status > 3;
+-- statement
+CREATE VIEW tape_tasks AS
+SELECT
+  t.reaction_id || '/' || t.shard || '/' || t.source_global_seq AS task_id,
+  t.reaction_id, t.shard, coalesce(j.run_id, '') AS source_run_id, t.source_global_seq,
+  coalesce(j.subject, '') AS subject, coalesce(j.payload_json, '') AS payload_json, t.status,
+  t.attempts, t.next_attempt_at_ms, t.lease_owner, t.lease_expires_at_ms, t.last_error,
+  t.created_at_ms, t.completed_at_ms, coalesce(j.trace_id, '') AS trace_id,
+  coalesce(j.span_id, '') AS span_id
+FROM (
+  SELECT
+    reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
+    lease_expires_at_ms, last_error, created_at_ms, 0::bigint AS completed_at_ms
+  FROM tape_task_queue
+  UNION ALL
+  SELECT
+    reaction_id, shard, source_global_seq, status, attempts, 0, lease_owner, 0, last_error,
+    created_at_ms, completed_at_ms
+  FROM tape_task_ended
+) t
+LEFT JOIN tape_journal j ON j.global_seq = t.source_global_seq;
+-- statement
+CREATE FUNCTION tape_now_us() RETURNS BIGINT LANGUAGE sql AS
+$$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+-- statement
+-- Claim tasks of several reactions, in the order of their ids. p_shard < 0 is any shard. p_after maps
+-- 'reaction/shard' to the source up to which the claimer has seen all that never waited.
+CREATE FUNCTION tape_claim(
+  p_owner TEXT, p_lease_ms BIGINT, p_reaction TEXT[], p_shard INTEGER[], p_most INTEGER[],
+  p_after JSONB
+) RETURNS SETOF tape_task_queue LANGUAGE plpgsql AS $$
+DECLARE
+  reaction RECORD;
+  tally RECORD;
+  shards INTEGER[];
+  one_shard INTEGER;
+  room BIGINT;
+  taken BIGINT;
+  rows BIGINT;
+  now_us BIGINT;
+  now_ms BIGINT;
+  pause_us DOUBLE PRECISION;
+  base_us DOUBLE PRECISION;
+BEGIN
+  FOR i IN 1 .. cardinality(p_reaction) LOOP
+    SELECT r.reaction_id, r.max_concurrency, r.rate_limit_per_s, t.shards INTO reaction
+    FROM tape_reactions r JOIN tape_reaction_tallies t USING (reaction_id)
+    WHERE r.reaction_id = p_reaction[i] AND r.deleted = 0;
+    CONTINUE WHEN NOT FOUND;
+    IF p_shard[i] >= 0 THEN
+      shards := ARRAY[p_shard[i]];
+    ELSIF reaction.shards = 1 THEN
+      shards := ARRAY[0];
+    ELSE
+      -- Another first shard each time, so that none starves.
+      shards := ARRAY(
+        SELECT (n + floor(random() * reaction.shards)::int) % reaction.shards
+        FROM generate_series(0, reaction.shards - 1) AS n);
+      shards := ARRAY(SELECT DISTINCT s FROM unnest(shards) AS s);
+    END IF;
+    now_us := tape_now_us();
+    now_ms := now_us / 1000;
+    CONTINUE WHEN NOT EXISTS (
+      SELECT FROM tape_task_queue q
+      WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
+        AND q.next_attempt_at_ms <= now_ms AND q.status = 1
+        AND (p_shard[i] < 0 OR q.shard = p_shard[i])
+    ) AND NOT EXISTS (
+      SELECT FROM unnest(shards) AS s (shard)
+      CROSS JOIN LATERAL (
+        SELECT FROM tape_task_queue q
+        WHERE q.reaction_id = reaction.reaction_id AND q.shard = s.shard
+          AND q.source_global_seq
+            > coalesce((p_after ->> (reaction.reaction_id || '/' || s.shard))::bigint, 0)
+          AND q.status = 1 AND q.next_attempt_at_ms = 0
+        LIMIT 1
+      ) fresh
+    );
+    SELECT t.in_flight, t.next_free_us INTO tally
+    FROM tape_reaction_tallies t WHERE t.reaction_id = reaction.reaction_id FOR UPDATE;
+    now_us := tape_now_us();
+    now_ms := now_us / 1000;
+    room := least(p_most[i], reaction.max_concurrency - tally.in_flight);
+    IF reaction.rate_limit_per_s > 0 THEN
+      -- Starts are pause_us apart; what was not used in the last tenth of a second may be caught up.
+      pause_us := 1000000.0 / reaction.rate_limit_per_s;
+      base_us := greatest(tally.next_free_us, now_us - 100000);
+      room := least(room, floor((now_us - base_us) / pause_us)::bigint + 1);
+    END IF;
+    CONTINUE WHEN room <= 0;
+    RETURN QUERY
+    UPDATE tape_task_queue SET
+      status = 2, attempts = attempts + 1, next_attempt_at_ms = 0, lease_owner = p_owner,
+      lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
+    WHERE ctid = ANY (ARRAY(
+      SELECT q.ctid FROM tape_task_queue q
+      WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
+        AND q.next_attempt_at_ms <= now_ms AND q.status = 1
+        AND (p_shard[i] < 0 OR q.shard = p_shard[i])
+      ORDER BY q.next_attempt_at_ms
+      LIMIT room
+      FOR UPDATE SKIP LOCKED))
+    RETURNING *;
+    GET DIAGNOSTICS taken = ROW_COUNT;
+    FOREACH one_shard IN ARRAY shards LOOP
+      EXIT WHEN taken >= room;
+      RETURN QUERY
+      UPDATE tape_task_queue SET
+        status = 2, attempts = attempts + 1, lease_owner = p_owner,
+        lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
+      WHERE ctid = ANY (ARRAY(
+        SELECT q.ctid FROM tape_task_queue q
+        WHERE q.reaction_id = reaction.reaction_id AND q.shard = one_shard
+          AND q.source_global_seq
+            > coalesce((p_after ->> (reaction.reaction_id || '/' || one_shard))::bigint, 0)
+          AND q.status = 1 AND q.next_attempt_at_ms = 0
+        ORDER BY q.source_global_seq
+        LIMIT room - taken
+        FOR UPDATE SKIP LOCKED))
+      RETURNING *;
+      GET DIAGNOSTICS rows = ROW_COUNT;
+      taken := taken + rows;
+    END LOOP;
+    CONTINUE WHEN taken = 0;
+    UPDATE tape_reaction_tallies t SET
+      in_flight = t.in_flight + taken,
+      next_free_us = CASE
+        WHEN reaction.rate_limit_per_s > 0 THEN (base_us + taken * pause_us)::bigint
+        ELSE t.next_free_us END
+    WHERE t.reaction_id = reaction.reaction_id;
+  END LOOP;
+END $$;
+-- statement
+-- One step of the matcher; see ports/matching.py. Returns 'made', 'lost' or 'outdated'.
+CREATE FUNCTION tape_make_step(
+  p_token BIGINT, p_from BIGINT, p_to BIGINT, p_ttl_ms BIGINT, p_version BIGINT,
+  c_reaction TEXT[], c_shard INTEGER[], c_last BIGINT[], c_following INTEGER[], c_matched BIGINT[],
+  c_coalesced BIGINT[], c_errors BIGINT[], c_error TEXT[], c_error_seq BIGINT[],
+  t_reaction TEXT[], t_shard INTEGER[], t_source BIGINT[], t_ts_ms BIGINT[], t_subject TEXT[],
+  t_debounce_ms BIGINT[]
+) RETURNS TEXT LANGUAGE plpgsql AS $$
+DECLARE
+  now_ms BIGINT;
+BEGIN
+  PERFORM FROM tape_matcher
+  WHERE name = 'matcher' AND fencing_token = p_token AND position = p_from FOR UPDATE;
+  IF NOT FOUND THEN RETURN 'lost'; END IF;
+  PERFORM FROM tape_reaction_book WHERE name = 'reactions' AND version = p_version FOR SHARE;
+  IF NOT FOUND THEN RETURN 'outdated'; END IF;
+  now_ms := tape_now_us() / 1000;
+  UPDATE tape_matcher SET position = p_to, expires_at_ms = now_ms + p_ttl_ms
+  WHERE name = 'matcher';
+  UPDATE tape_reaction_cursors c SET
+    last_global_seq = greatest(c.last_global_seq, d.last),
+    last_processed_at_ms = now_ms,
+    following = greatest(c.following, d.following),
+    matched = c.matched + d.matched,
+    coalesced = c.coalesced + d.coalesced,
+    predicate_errors = c.predicate_errors + d.errors,
+    last_error = CASE WHEN d.errors > 0 THEN d.error ELSE c.last_error END,
+    last_error_global_seq =
+      CASE WHEN d.errors > 0 THEN d.error_seq ELSE c.last_error_global_seq END
+  FROM unnest(
+    c_reaction, c_shard, c_last, c_following, c_matched, c_coalesced, c_errors, c_error,
+    c_error_seq
+  ) AS d (reaction_id, shard, last, following, matched, coalesced, errors, error, error_seq)
+  WHERE c.reaction_id = d.reaction_id AND c.shard = d.shard;
+  IF cardinality(t_reaction) = 0 THEN RETURN 'made'; END IF;
+  IF 0 < ANY (t_debounce_ms) THEN
+    WITH gone AS (
+      DELETE FROM tape_task_queue q
+      USING unnest(t_reaction, t_shard, t_ts_ms, t_subject, t_debounce_ms)
+        AS d (reaction_id, shard, ts_ms, subject, debounce_ms)
+      WHERE d.debounce_ms > 0 AND q.reaction_id = d.reaction_id AND q.debounce_key = d.subject
+        AND q.debounce_key <> '' AND q.status = 1 AND d.ts_ms < q.debounce_until_ms
+      RETURNING d.reaction_id, d.shard
+    ), counted AS (
+      SELECT reaction_id, shard, count(*) AS n FROM gone GROUP BY reaction_id, shard
+    ), noted AS (
+      UPDATE tape_reaction_cursors c SET coalesced = c.coalesced + g.n
+      FROM counted g WHERE c.reaction_id = g.reaction_id AND c.shard = g.shard
+    )
+    UPDATE tape_reaction_tallies t SET queued = t.queued - g.n
+    FROM (SELECT reaction_id, sum(n) AS n FROM counted GROUP BY 1 ORDER BY 1) g
+    WHERE t.reaction_id = g.reaction_id;
+  END IF;
+  WITH new AS (
+    INSERT INTO tape_task_queue (
+      reaction_id, shard, source_global_seq, status, next_attempt_at_ms, debounce_key,
+      debounce_until_ms, created_at_ms)
+    SELECT
+      d.reaction_id, d.shard, d.source, 1,
+      CASE WHEN d.debounce_ms > 0 THEN now_ms + d.debounce_ms ELSE 0 END,
+      CASE WHEN d.debounce_ms > 0 THEN d.subject ELSE '' END,
+      CASE WHEN d.debounce_ms > 0 THEN d.ts_ms + d.debounce_ms ELSE 0 END,
+      now_ms
+    FROM unnest(t_reaction, t_shard, t_source, t_ts_ms, t_subject, t_debounce_ms)
+      AS d (reaction_id, shard, source, ts_ms, subject, debounce_ms)
+    ON CONFLICT DO NOTHING
+    RETURNING reaction_id
+  )
+  UPDATE tape_reaction_tallies t SET queued = t.queued + g.n
+  FROM (SELECT reaction_id, count(*) AS n FROM new GROUP BY 1 ORDER BY 1) g
+  WHERE t.reaction_id = g.reaction_id;
+  -- After the insert and with a fresh look, or a task that ended just now would be made again.
+  WITH gone AS (
+    DELETE FROM tape_task_queue q
+    USING unnest(t_reaction, t_shard, t_source) AS d (reaction_id, shard, source)
+    JOIN tape_task_ended e
+      ON e.reaction_id = d.reaction_id AND e.shard = d.shard AND e.source_global_seq = d.source
+    WHERE q.reaction_id = d.reaction_id AND q.shard = d.shard AND q.source_global_seq = d.source
+    RETURNING q.reaction_id
+  )
+  UPDATE tape_reaction_tallies t SET queued = t.queued - g.n
+  FROM (SELECT reaction_id, count(*) AS n FROM gone GROUP BY 1 ORDER BY 1) g
+  WHERE t.reaction_id = g.reaction_id;
+  PERFORM pg_notify('tape_tasks_' || 'tape_journal'::regclass::oid, '');
+  RETURN 'made';
+END $$;
