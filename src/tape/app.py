@@ -3,11 +3,13 @@
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from tape.api.auth import Tokens
+from tape.api.listening import Tls
 from tape.bus import Bus, Operations
 from tape.client import AsyncTapeClient, Connecting, TapeClient
 from tape.config import DEFAULT_STORE, DEFAULT_URL, Settings
@@ -15,6 +17,7 @@ from tape.errors import InvalidArgument
 from tape.stores.by_url import STORE_URLS, open_store
 
 DEFAULT_GRPC = DEFAULT_URL.removeprefix("tape://")
+DEFAULT_HTTP = "127.0.0.1:7879"
 CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a server"
 
 
@@ -66,10 +69,11 @@ async def open_operations(url: str, token: str, settings: Settings) -> Operation
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What a server serves and where. Port 0 picks one."""
+    """What a server serves and where. Port 0 picks one; without an address there is no HTTP."""
 
     store_url: str = DEFAULT_STORE
     grpc_address: str = DEFAULT_GRPC
+    http_address: str | None = None
     settings: Settings = field(default_factory=Settings)
     tokens: str = ""
     token_file: Path | None = None
@@ -82,6 +86,7 @@ class Addresses(NamedTuple):
     """Where a server really listens."""
 
     grpc: str
+    http: str | None = None
 
 
 async def serve(
@@ -91,23 +96,39 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set or the task is cancelled; either way what was taken is finished."""
-    from tape.api.grpc_server import GrpcServer, Tls
+    from tape.api.grpc_server import GrpcServer
+    from tape.api.http_app import http_app
+    from tape.api.http_server import HttpServer
 
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise InvalidArgument("a certificate and its key go together", field="tls")
-    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert and options.tls_key else None
-    tokens = _tokens(options)
-    bus = await open_bus(options.store_url, options.settings)
-    try:
+    tls, tokens, insecure = _tls(options), _tokens(options), options.insecure
+    async with AsyncExitStack() as running:
+        bus = await open_bus(options.store_url, options.settings)
+        running.push_async_callback(bus.close)
         server = GrpcServer(bus, options.settings.limits, tokens)
-        address = await server.start(options.grpc_address, tls=tls, insecure=options.insecure)
-        try:
-            on_ready(Addresses(address))
-            await (stop or asyncio.Event()).wait()
-        finally:
-            await server.stop()
-    finally:
-        await bus.close()
+        grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
+        running.push_async_callback(server.stop)
+        http = None
+        if options.http_address is not None:
+            app = http_app(bus, tokens, lambda: _refresh_metrics(bus))
+            door = HttpServer(app, tokens=bool(tokens))
+            running.push_async_callback(door.stop)
+            http = await door.start(options.http_address, tls=tls, insecure=insecure)
+        on_ready(Addresses(grpc, http))
+        await (stop or asyncio.Event()).wait()
+
+
+async def _refresh_metrics(bus: Bus) -> None:
+    from tape.telemetry import metrics
+
+    metrics.JOURNAL_HEAD.set((await bus.info()).head_global_seq)
+
+
+def _tls(options: ServeOptions) -> Tls | None:
+    if options.tls_cert and options.tls_key:
+        return Tls(options.tls_cert, options.tls_key)
+    if options.tls_cert or options.tls_key:
+        raise InvalidArgument("a certificate and its key go together", field="tls")
+    return None
 
 
 def _tokens(options: ServeOptions) -> Tokens:

@@ -4,9 +4,6 @@ Closing refuses new calls, sends stream readers away with UNAVAILABLE so that th
 whoever serves next, lets every write that was taken be answered, and only then cuts what is left.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -15,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from tape.api.auth import Role, Tokens, check_exposure
 from tape.api.calls import Calls
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck, StreamOut, Unary
+from tape.api.listening import Tls, split_address
 from tape.api.record_stream import RecordStream
 from tape.api.streams import Streams
 from tape.bus import Operations
@@ -45,19 +43,6 @@ ROLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    certificate: Path
-    key: Path
-
-    def credentials(self) -> grpc.ServerCredentials:
-        try:
-            pair = (self.key.read_bytes(), self.certificate.read_bytes())
-        except OSError as error:
-            raise InvalidArgument(f"cannot be read: {error}", field="tls") from None
-        return grpc.ssl_server_credentials([pair])
-
-
 class GrpcServer:
     """Make it on the event loop it will serve on."""
 
@@ -80,13 +65,13 @@ class GrpcServer:
 
     async def start(self, address: str, *, tls: Tls | None = None, insecure: bool = False) -> str:
         """Listen, and the address with the real port."""
-        host, port = split_address(address)
+        host, port = split_address(address, field="grpc")
         check_exposure(host, tokens=bool(self._tokens), tls=tls is not None, insecure=insecure)
         try:
             if tls is None:
                 bound = self._server.add_insecure_port(f"{host}:{port}")
             else:
-                bound = self._server.add_secure_port(f"{host}:{port}", tls.credentials())
+                bound = self._server.add_secure_port(f"{host}:{port}", _credentials(tls))
         except RuntimeError:
             raise InvalidArgument(f"cannot listen on {address}", field="grpc") from None
         await self._server.start()
@@ -133,9 +118,9 @@ class GrpcServer:
         )
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port`; the brackets stay, gRPC wants them."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise InvalidArgument(f"{address!r} is not HOST:PORT", field="grpc")
-    return host, int(port)
+def _credentials(tls: Tls) -> grpc.ServerCredentials:
+    try:
+        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+    except OSError as error:
+        raise InvalidArgument(f"cannot be read: {error}", field="tls") from None
+    return grpc.ssl_server_credentials([pair])

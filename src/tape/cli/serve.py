@@ -10,9 +10,11 @@ from pathlib import Path
 
 import click
 
-from tape.app import DEFAULT_GRPC, Addresses, ServeOptions
+from tape.app import DEFAULT_GRPC, DEFAULT_HTTP, Addresses, ServeOptions
 from tape.app import serve as serve_app
 from tape.cli.target import Target, target_options
+from tape.errors import InvalidArgument
+from tape.telemetry.tracing import export_spans
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -20,12 +22,19 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.option(
     "--grpc",
-    "address",
     default=DEFAULT_GRPC,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to listen; port 0 picks one.",
+    help="Where to listen for clients; port 0 picks one.",
 )
+@click.option(
+    "--http",
+    default=DEFAULT_HTTP,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to answer /metrics, /healthz and /readyz; port 0 picks one.",
+)
+@click.option("--no-http", is_flag=True, help="Serve no HTTP.")
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain, PEM.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key, PEM.")
 @click.option(
@@ -42,28 +51,38 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @target_options
 @click.pass_obj
 def serve(
-    target: Target, *, address: str, tls_cert: Path | None, tls_key: Path | None,
-    tokens: Path | None, insecure: bool,
+    target: Target, *, grpc: str, http: str, no_http: bool, tls_cert: Path | None,
+    tls_key: Path | None, tokens: Path | None, insecure: bool,
 ) -> None:  # fmt: skip
     """Serve the store to clients over gRPC, until SIGTERM or Ctrl-C.
 
-    Prints `grpc HOST:PORT` when it is ready. The store is --store, TAPE_STORE or sqlite:tape.db.
-    An address that others can reach needs tokens, and TLS or --insecure.
+    Prints `grpc HOST:PORT` and `http HOST:PORT` when it is ready. The store is --store, TAPE_STORE
+    or sqlite:tape.db. An address that others can reach needs tokens, and TLS or --insecure. Spans
+    go where OTEL_EXPORTER_OTLP_ENDPOINT says.
     """
     if target.url:
         raise click.UsageError("a server has a store, not a --url")
     logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
     options = ServeOptions(
         store_url=target.store_url,
-        grpc_address=address,
+        grpc_address=grpc,
+        http_address=None if no_http else http,
         tokens="" if tokens else os.environ.get("TAPE_TOKENS", ""),
         token_file=tokens,
         tls_cert=tls_cert,
         tls_key=tls_key,
         insecure=insecure,
     )
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(options))
+    send_spans = export_spans("tape")
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(options))
+    except InvalidArgument as fault:
+        if fault.field in ("grpc", "http"):
+            raise InvalidArgument(f"--{fault}") from None
+        raise
+    finally:
+        send_spans()
 
 
 async def _serve(options: ServeOptions) -> None:
@@ -76,6 +95,8 @@ async def _serve(options: ServeOptions) -> None:
 
 def _announce(addresses: Addresses) -> None:
     print(f"grpc {addresses.grpc}", flush=True)
+    if addresses.http is not None:
+        print(f"http {addresses.http}", flush=True)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

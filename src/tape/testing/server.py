@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 class ServerProcess:
-    """Use with `with`; `url` is where it listens, also after a restart."""
+    """Use with `with`; `url` and `http` are where it listens, also after a restart."""
 
     def __init__(self, store: str, *options: str, env: dict[str, str] | None = None) -> None:
         self._command = [sys.executable, "-m", "tape.cli", "serve", "--store", store, *options]
         self._env = {**os.environ, **(env or {})}
-        self._address = "127.0.0.1:0"
+        self._addresses = {"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"}
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "ServerProcess":
@@ -27,26 +27,33 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        return f"tape://{self._address}"
+        return f"tape://{self._addresses['grpc']}"
+
+    @property
+    def http(self) -> str:
+        """`HOST:PORT` of its HTTP door."""
+        return self._addresses["http"]
 
     @property
     def pid(self) -> int:
         return self._running().pid
 
     def start(self) -> None:
-        """Start and wait for the line that says it is ready."""
+        """Start and wait for the lines that say it is ready."""
+        where = [part for name, at in self._addresses.items() for part in (f"--{name}", at)]
         process = subprocess.Popen(
-            [*self._command, "--grpc", self._address],
+            [*self._command, *where],
             stdout=subprocess.PIPE,
             text=True,
             env=self._env,
         )
         self._process = process
-        line = process.stdout.readline().strip() if process.stdout else ""
-        name, _, address = line.partition(" ")
-        if name != "grpc":
-            raise RuntimeError(f"tape serve said {line!r} instead of being ready")
-        self._address = address
+        for wanted in self._addresses:
+            line = process.stdout.readline().strip() if process.stdout else ""
+            name, _, address = line.partition(" ")
+            if name != wanted:
+                raise RuntimeError(f"tape serve said {line!r} instead of being ready")
+            self._addresses[name] = address
 
     def stop(self) -> int:
         """Ask it to end; its exit code."""

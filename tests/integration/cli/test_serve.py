@@ -3,21 +3,27 @@
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tape.testing.server import ServerProcess
 from tests.integration.cli.command import start, tape
+
+ANYWHERE = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_says_where_it_is_and_ends_when_asked(
     number: signal.Signals, sqlite_url: str, tmp_path: Path
 ) -> None:
-    with start("serve", "--store", sqlite_url, "--grpc", "127.0.0.1:0", folder=tmp_path) as server:
+    with start("serve", "--store", sqlite_url, *ANYWHERE, folder=tmp_path) as server:
         assert server.stdout is not None
         kind, address = server.stdout.readline().split()
         assert kind == "grpc"
         assert not address.endswith(":0")
+        kind, http = server.stdout.readline().split()
+        assert kind == "http"
+        assert httpx.get(f"http://{http}/readyz").status_code == 200
         done = tape("record", "x", "--url", f"tape://{address}", folder=tmp_path)
         assert (done.code, done.err) == (0, "")
         server.send_signal(number)
@@ -28,7 +34,7 @@ def test_says_where_it_is_and_ends_when_asked(
 def test_tokens_from_a_file_have_roles(sqlite_url: str, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("# who may\nread only-r3ad\nwrite wr1te\n")
-    arguments = ("serve", "--store", sqlite_url, "--grpc", "127.0.0.1:0", "--tokens", str(tokens))
+    arguments = ("serve", "--store", sqlite_url, *ANYWHERE, "--tokens", str(tokens))
     with start(*arguments, folder=tmp_path) as server:
         assert server.stdout is not None
         url = f"tape://{server.stdout.readline().split()[1]}"
@@ -40,12 +46,26 @@ def test_tokens_from_a_file_have_roles(sqlite_url: str, tmp_path: Path) -> None:
         assert server.wait(30) == 0
 
 
-def test_an_address_in_use_is_one_line(sqlite_url: str, tmp_path: Path) -> None:
-    arguments = ("serve", "--store", sqlite_url, "--grpc")
+@pytest.mark.parametrize("door", ["grpc", "http"])
+def test_an_address_in_use_is_one_line_that_names_the_flag(
+    door: str, sqlite_url: str, tmp_path: Path
+) -> None:
+    arguments = ("serve", "--store", sqlite_url, *ANYWHERE)
     with ServerProcess(sqlite_url) as server:
-        done = tape(*arguments, server.url.removeprefix("tape://"), folder=tmp_path)
-    assert (done.code, len(done.err.splitlines())) == (2, 1)
-    assert "cannot listen on" in done.err
+        taken = {"grpc": server.url.removeprefix("tape://"), "http": server.http}[door]
+        done = tape(*arguments, f"--{door}", taken, folder=tmp_path)
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert f"--{door}: cannot listen on {taken}" in done.err
+
+
+def test_without_http(sqlite_url: str, tmp_path: Path) -> None:
+    arguments = ("serve", "--store", sqlite_url, "--grpc", "127.0.0.1:0", "--no-http")
+    with start(*arguments, folder=tmp_path) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("grpc ")
+        server.terminate()
+        out, err = server.communicate(timeout=30)
+    assert (server.returncode, out, err) == (0, "", "")
 
 
 def test_without_a_server_the_error_says_what_to_do(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""The HTTP door: an application served inside the event loop that is already there."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socket import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from tape.api.auth import check_exposure
+from tape.api.listening import Tls, bind, split_address
+from tape.errors import InvalidArgument
+
+DRAIN_S = 30
+CONNECTIONS = 1_000
+
+
+class HttpServer:
+    """Make it on the event loop it will serve on."""
+
+    def __init__(self, app: ASGIApp, *, tokens: bool) -> None:
+        """`tokens` is whether the application asks for any."""
+        self._app = app
+        self._tokens = tokens
+        self._server: _Embedded | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self, address: str, *, tls: Tls | None = None, insecure: bool = False) -> str:
+        """Listen, and the address with the real port."""
+        host, port = split_address(address, field="http")
+        check_exposure(host, tokens=self._tokens, tls=tls is not None, insecure=insecure)
+        config = _config(self._app, tls)
+        try:
+            sockets = bind(host, port)
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot listen on {address}: {error.strerror}", field="http"
+            ) from None
+        self._server = _Embedded(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets), name="tape-http")
+        await self._server.listening.wait()
+        if self._serving.done():
+            self._serving.result()
+        return f"{host}:{sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Take no more, answer what was taken, cut what is left after a while."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+
+
+class _Embedded(uvicorn.Server):
+    """Leaves signals to the process, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.listening.set()
+
+
+def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=DRAIN_S,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidArgument(f"cannot be read: {error}", field="tls") from None
+    return config
