@@ -1,0 +1,77 @@
+"""What a publish target names: check it, open it.
+
+The clients are extras, so a broker's module is imported when a target asks for it.
+"""
+
+from importlib.util import find_spec
+from typing import assert_never
+
+from tape.brokers.log import LogBroker
+from tape.brokers.targets import (
+    KafkaTarget,
+    LogTarget,
+    NatsTarget,
+    PubSubTarget,
+    Target,
+    WebhookTarget,
+    parse_target,
+)
+from tape.errors import BrokerUnavailable
+from tape.ports.broker import Broker
+
+_CLIENTS: dict[type[Target], tuple[str, str, str]] = {
+    NatsTarget: ("NATS", "nats", "nats"),
+    KafkaTarget: ("Kafka", "confluent_kafka", "kafka"),
+    PubSubTarget: ("Pub/Sub", "google.pubsub_v1", "pubsub"),
+}
+
+
+def check_target(target: str) -> None:
+    """InvalidArgument with the field `publish_target` if it cannot be one. Needs no client."""
+    parse_target(target)
+
+
+def check_client(target: str) -> None:
+    """BrokerUnavailable if what the target needs is not installed here."""
+    _require_client(parse_target(target))
+
+
+async def open_broker(target: str) -> Broker:
+    """The broker a target names. It connects when it is first used."""
+    parsed = parse_target(target)
+    _require_client(parsed)
+    match parsed:
+        case NatsTarget():
+            from tape.brokers.nats import NatsBroker
+
+            return NatsBroker(parsed)
+        case KafkaTarget():
+            from tape.brokers.kafka import KafkaBroker
+
+            return KafkaBroker(parsed)
+        case PubSubTarget():
+            from tape.brokers.pubsub import PubSubBroker
+
+            return PubSubBroker(parsed)
+        case WebhookTarget():
+            from tape.brokers.webhook import WebhookBroker
+
+            return WebhookBroker(parsed)
+        case LogTarget():
+            return LogBroker()
+        case _:
+            assert_never(parsed)
+
+
+def _require_client(target: Target) -> None:
+    if type(target) in _CLIENTS:
+        name, module, extra = _CLIENTS[type(target)]
+        if not _installed(module):
+            raise BrokerUnavailable(f'{name} needs its client: pip install "tape-bus[{extra}]"')
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False

@@ -1,0 +1,223 @@
+"""Kafka: an idempotent producer with acks=all, a delivery report per message.
+
+The client keeps the order itself: the broker takes a producer's batches for a partition only in
+their sequence, and `enable.gapless.guarantee` ends the producer rather than let a later batch pass
+one that failed. Messages never time out one by one inside the client, which would open such a gap:
+when the wait for reports is over, all that is left is purged together and the producer is thrown
+away. The next publish makes a new one.
+
+A thread polls for reports, so the event loop never waits for the client.
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tape.brokers.in_order import Results
+from tape.brokers.targets import KafkaTarget
+from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
+from tape.ports.broker import Outgoing
+from tape.wire.cloudevents import cloud_event, kafka_headers
+
+CONFIG_VARIABLE = "TAPE_KAFKA_CONFIG"
+REPORTS_S = 30.0
+POLL_S = 0.1
+CLOSE_S = 2.0
+
+_PROMISES: dict[str, str | int | bool] = {
+    "enable.idempotence": True,
+    "enable.gapless.guarantee": True,
+    "acks": "all",
+    "message.timeout.ms": 0,
+    # A batch that the broker finds too large fails whole. At this size only one of a single
+    # message can be, so nobody is refused for a neighbour.
+    "batch.size": 65_536,
+    # As the Java clients do it, so that all producers of a topic agree; no key is a key too.
+    "partitioner": "murmur2",
+}
+_DEFAULTS: dict[str, str | int | bool] = {
+    "client.id": "tape",
+    "linger.ms": 2,
+    "message.max.bytes": 4_194_304,
+    "queue.buffering.max.kbytes": 65_536,
+    "topic.metadata.propagation.max.ms": 5_000,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.max.ms": 1_000,
+    "log_level": 0,
+}
+_REFUSED = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the name librdkafka's own errors have
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001 - likewise
+_NO_ERROR = KafkaError(KafkaError.NO_ERROR)
+
+Answer = asyncio.Future[KafkaError | None]
+
+
+class _Session:
+    """One producer and the thread that polls it, until it is thrown away."""
+
+    def __init__(self, config: dict[str, str | int | bool]) -> None:
+        self.producer = Producer(config)
+        self.over = False
+        self._polling = threading.Thread(target=self._poll, name="tape-kafka-poll", daemon=True)
+        self._polling.start()
+
+    def discard(self) -> None:
+        """Give up what is queued and in flight; its reports still come."""
+        if not self.over:
+            self.over = True
+            self.producer.purge(in_queue=True, in_flight=True, blocking=False)
+
+    def join(self) -> None:
+        self._polling.join(CLOSE_S)
+
+    def _poll(self) -> None:
+        while not self.over or len(self.producer):
+            self.producer.poll(POLL_S)
+
+
+class KafkaBroker:
+    def __init__(
+        self,
+        target: KafkaTarget,
+        *,
+        config: dict[str, str | int | bool] | None = None,
+        reports_s: float = REPORTS_S,
+    ) -> None:
+        """`config` are client settings such as SASL and TLS; else those of TAPE_KAFKA_CONFIG."""
+        self._target = target
+        self._reports_s = reports_s
+        given = read_config(os.environ.get(CONFIG_VARIABLE, "")) if config is None else config
+        servers = {"bootstrap.servers": ",".join(target.hosts)}
+        self._config = {**_DEFAULTS, **given, **servers, **_PROMISES}
+        self._session: _Session | None = None
+
+    def __repr__(self) -> str:
+        return f"KafkaBroker({self._target.shown})"
+
+    async def publish(self, messages: Sequence[Outgoing]) -> Results:
+        session = self._current_session()
+        answers: list[Answer | BrokerError] = []
+        failures: dict[str, BrokerError] = {}
+        for message in messages:
+            key = message.ordering_key
+            answer = failures.get(key) or self._produce(session, message)
+            if isinstance(answer, BrokerError):
+                failures[key] = answer
+            answers.append(answer)
+        await self._await_reports(session, [a for a in answers if isinstance(a, asyncio.Future)])
+        return self._results(messages, answers)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            self._session.discard()
+            await asyncio.to_thread(self._session.join)
+            self._session = None
+
+    def _current_session(self) -> _Session:
+        if self._session is None or self._session.over:
+            self._session = _Session(self._config)
+        return self._session
+
+    def _produce(self, session: _Session, message: Outgoing) -> Answer | BrokerError:
+        event = cloud_event(message)
+        loop = asyncio.get_running_loop()
+        answer: Answer = loop.create_future()
+
+        def report(error: KafkaError | None, _message: Message) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(_resolve, answer, error)
+
+        try:
+            session.producer.produce(
+                self._target.topic,
+                event.data.encode(),
+                message.ordering_key.encode(),
+                on_delivery=report,
+                headers=[*kafka_headers(event)],
+            )
+        except BufferError:
+            return BrokerUnavailable(f"{self._target.shown}: the client's queue is full")
+        except KafkaException as error:
+            return self._translated(error.args[0])
+        return answer
+
+    async def _await_reports(self, session: _Session, answers: Sequence[Answer]) -> None:
+        if not answers:
+            return
+        try:
+            _, late = await asyncio.wait(answers, timeout=self._reports_s)
+        except asyncio.CancelledError:
+            session.discard()
+            raise
+        fatal = any((a.result() or _NO_ERROR).fatal() for a in answers if a.done())
+        if late or fatal:
+            session.discard()
+            await asyncio.wait(answers, timeout=CLOSE_S)
+
+    def _results(
+        self, messages: Sequence[Outgoing], answers: Sequence[Answer | BrokerError]
+    ) -> Results:
+        results: Results = []
+        failures: dict[str, BrokerError] = {}
+        for message, answer in zip(messages, answers, strict=True):
+            result = failures.get(message.ordering_key) or self._result(answer)
+            if result is not None:
+                failures[message.ordering_key] = result
+            results.append(result)
+        return results
+
+    def _result(self, answer: Answer | BrokerError) -> BrokerError | None:
+        if isinstance(answer, BrokerError):
+            return answer
+        if not answer.done():
+            return BrokerUnavailable(f"{self._target.shown}: no acknowledgement in time")
+        error = answer.result()
+        return None if error is None else self._translated(error)
+
+    def _translated(self, error: KafkaError) -> BrokerError:
+        where, name = self._target.shown, error.name()
+        if error.code() in _PURGED:
+            return BrokerUnavailable(f"{where}: no acknowledgement in time")
+        if error.code() in _REFUSED:
+            return BrokerRefused(f"{where}: {name}")
+        return BrokerUnavailable(f"{where}: {name}")
+
+
+def read_config(path: str) -> dict[str, str | int | bool]:
+    """Client settings from a file of `name=value` lines; # starts a comment line."""
+    settings: dict[str, str | int | bool] = {}
+    if not path:
+        return settings
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = type(error).__name__
+        raise InvalidArgument(f"cannot be read: {reason}", field=CONFIG_VARIABLE) from None
+    for number, line in enumerate(map(str.strip, lines), 1):
+        name, equals, value = line.partition("=")
+        if line and not line.startswith("#"):
+            if not equals:
+                raise InvalidArgument(f"line {number} is not name=value", field=CONFIG_VARIABLE)
+            settings[name.strip()] = value.strip()
+    return settings
+
+
+def _resolve(answer: Answer, error: KafkaError | None) -> None:
+    if not answer.done():
+        answer.set_result(error)
