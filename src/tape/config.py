@@ -52,6 +52,7 @@ class PostgresSettings:
     connect_s: float = 10.0
     resolve_s: float = 30.0
     readers: int = 8
+    workers: int = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,26 @@ async def connect_reader(url: str, settings: PostgresSettings) -> asyncpg.Connec
     )
 
 
+async def connect_worker(
+    url: str, settings: PostgresSettings, *, durable: bool
+) -> asyncpg.Connection:
+    """A session for the queue's single statements. What is not durable when it returns can be lost
+    only to a crash of the database, and only with all that came after it."""
+    return await asyncpg.connect(
+        url,
+        timeout=settings.connect_s,
+        command_timeout=2 * settings.transaction_s,
+        server_settings={
+            "application_name": "tape tasks",
+            "synchronous_commit": "on" if durable else "off",
+            "default_transaction_isolation": "read committed",
+            **_INDEX_ORDER,
+            "lock_timeout": _milliseconds(settings.transaction_s),
+            "statement_timeout": _milliseconds(settings.transaction_s),
+        },
+    )
+
+
 async def connect_writer(
     url: str, settings: PostgresSettings
 ) -> tuple[asyncpg.Connection, Backend]:

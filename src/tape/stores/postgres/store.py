@@ -9,7 +9,8 @@ lost notification costs a second, never an entry.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
@@ -18,12 +19,20 @@ from tape.config import PostgresSettings
 from tape.errors import StoreUnavailable, TapeError
 from tape.model.entry import Entry
 from tape.model.move import Need, Place
+from tape.model.reaction import ReactionState
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
+from tape.model.task import Task, TaskKey, TaskStatus
 from tape.model.value import Value
+from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
+from tape.ports.tasks import Claim, Settlement
+from tape.stores.bell import Bell
 from tape.stores.head import Head
-from tape.stores.postgres.connection import connect_reader, translated
+from tape.stores.postgres.connection import connect_reader, connect_worker, translated
+from tape.stores.postgres.matching import PostgresMatching
 from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
+from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.tasks import PostgresTasks
 from tape.stores.postgres.turn import SQL, Turns
 from tape.stores.rows import group_needs, prefix_range
 from tape.stores.statements import PREDICATE
@@ -41,9 +50,16 @@ class PostgresStore:
         self._url = url
         self._settings = settings
         self._head = Head()
+        self._bell = Bell()
         self._turns = Turns(url, settings)
-        self._idle: list[asyncpg.Connection] = []
-        self._readers = asyncio.Semaphore(settings.readers)
+        self._reads = Pool(url, settings.readers, lambda: connect_reader(url, settings))
+        quick, durable = (
+            Pool(url, settings.workers, partial(connect_worker, url, settings, durable=durable))
+            for durable in (False, True)
+        )
+        self._pools = (self._reads, quick, durable)
+        self._tasks = PostgresTasks(claims=quick, reads=self._reads, writes=durable)
+        self._matching = PostgresMatching(steps=quick, reads=self._reads)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
@@ -115,11 +131,64 @@ class PostgresStore:
             events = [StoredEvent(*event).event for event in reversed(newest)]
             return SessionWithEvents(Session(*row), events)
 
-        return await self._reading(read)
+        return await self._reads.use(read, again=True)
 
     async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
         found = await self._rows(Session, "list_sessions", app_name, user_id, LIST_LIMIT)
         return [SessionWithEvents(session, []) for session in found]
+
+    async def claim_tasks(self, claim: Claim) -> list[Task]:
+        return await self._tasks.claim(claim)
+
+    async def extend_tasks(
+        self, owner: str, lease_ms: int, keys: Sequence[TaskKey]
+    ) -> list[TaskKey]:
+        return await self._tasks.extend(owner, lease_ms, keys)
+
+    async def complete_tasks(self, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+        return await self._tasks.complete(owner, keys)
+
+    async def read_expired(self, limit: int) -> list[TaskKey]:
+        return await self._tasks.read_expired(limit)
+
+    async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
+        return await self._tasks.read_next_due_ms(reaction_ids)
+
+    async def get_task(self, key: TaskKey) -> Task | None:
+        return await self._tasks.get(key)
+
+    async def list_tasks(
+        self, reaction_id: str, status: TaskStatus | None, after: TaskKey | None, limit: int
+    ) -> list[Task]:
+        return await self._tasks.list_tasks(reaction_id, status, after, limit)
+
+    @property
+    def task_bell(self) -> int:
+        return self._bell.count
+
+    async def await_tasks(self, heard: int, timeout_s: float) -> int:
+        return await self._bell.wait(heard, timeout_s)
+
+    async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
+        return await self._matching.acquire(owner, ttl_ms)
+
+    async def release_matcher(self, lease: MatcherLease) -> None:
+        await self._matching.release(lease)
+
+    async def read_reactions(self) -> Reactions:
+        return await self._matching.read_reactions()
+
+    async def make_step(self, step: Step) -> StepResult:
+        result = await self._matching.make_step(step)
+        if step.tasks:
+            self._bell.ring()
+        return result
+
+    async def list_reactions(self) -> list[ReactionState]:
+        return await self._matching.list_reactions()
+
+    async def read_position(self) -> int:
+        return await self._matching.read_position()
 
     async def info(self) -> JournalInfo:
         async def read(connection: asyncpg.Connection) -> JournalInfo:
@@ -128,52 +197,26 @@ class PostgresStore:
             head = await connection.fetchval(SQL["read_head"])
             return JournalInfo("postgres", tail, head, max((m.number for m in applied), default=0))
 
-        return await self._reading(read)
+        return await self._reads.use(read, again=True)
 
     async def close(self) -> None:
         self._head.close()
+        self._bell.close()
         if self._listen is not None:
             self._listen.cancel()
             await asyncio.gather(self._listen, return_exceptions=True)
         with contextlib.suppress(OSError, asyncpg.InterfaceError, TimeoutError):
             await self._turns.close()
-        for connection in self._idle:
-            connection.terminate()
+        for pool in self._pools:
+            pool.close()
 
     async def _rows(self, make: Callable[..., T], name: str, *params: object) -> list[T]:
         return [make(*row) for row in await self._fetch(SQL[name], *params)]
 
     async def _fetch(self, statement: str, *params: object) -> list[Any]:
-        return await self._reading(lambda connection: connection.fetch(statement, *params))
-
-    async def _reading(self, read: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        """Run a read; a connection that died while it lay idle is replaced without a word."""
-        async with self._readers:
-            self._head.check_open()
-            while self._idle:
-                connection = self._idle.pop()
-                try:
-                    return await self._read_on(connection, read)
-                except StoreUnavailable:
-                    continue
-            with translated(self._url):
-                connection = await connect_reader(self._url, self._settings)
-            return await self._read_on(connection, read)
-
-    async def _read_on(
-        self, connection: asyncpg.Connection, read: Callable[[asyncpg.Connection], Awaitable[T]]
-    ) -> T:
-        try:
-            with translated(self._url):
-                result = await read(connection)
-        except BaseException:
-            connection.terminate()
-            raise
-        if self._head.closed:
-            connection.terminate()
-        else:
-            self._idle.append(connection)
-        return result
+        return await self._reads.use(
+            lambda connection: connection.fetch(statement, *params), again=True
+        )
 
     async def _first_contact(self, *, migrating: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -215,9 +258,15 @@ class PostgresStore:
             try:
                 number = await connection.fetchval("SELECT 'tape_journal'::regclass::oid::text")
                 await connection.add_listener(f"tape_journal_{number}", self._heard)
+                await connection.add_listener(f"tape_tasks_{number}", self._heard_of_tasks)
                 yield connection
             finally:
                 connection.terminate()
 
     def _heard(self, _connection: object, _pid: int, _channel: str, _payload: object) -> None:
         self._woken.set()
+
+    def _heard_of_tasks(
+        self, _connection: object, _pid: int, _channel: str, _payload: object
+    ) -> None:
+        self._bell.ring()

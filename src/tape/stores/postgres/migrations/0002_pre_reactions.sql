@@ -143,10 +143,11 @@ $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 CREATE FUNCTION tape_claim(
   p_owner TEXT, p_lease_ms BIGINT, p_reaction TEXT[], p_shard INTEGER[], p_most INTEGER[],
   p_after JSONB
-) RETURNS SETOF tape_task_queue LANGUAGE plpgsql AS $$
+) RETURNS TABLE (task tape_task_queue, waited BOOLEAN) LANGUAGE plpgsql AS $$
 DECLARE
   reaction RECORD;
   tally RECORD;
+  first INTEGER;
   shards INTEGER[];
   one_shard INTEGER;
   room BIGINT;
@@ -164,14 +165,11 @@ BEGIN
     CONTINUE WHEN NOT FOUND;
     IF p_shard[i] >= 0 THEN
       shards := ARRAY[p_shard[i]];
-    ELSIF reaction.shards = 1 THEN
-      shards := ARRAY[0];
     ELSE
       -- Another first shard each time, so that none starves.
+      first := floor(random() * reaction.shards);
       shards := ARRAY(
-        SELECT (n + floor(random() * reaction.shards)::int) % reaction.shards
-        FROM generate_series(0, reaction.shards - 1) AS n);
-      shards := ARRAY(SELECT DISTINCT s FROM unnest(shards) AS s);
+        SELECT (n + first) % reaction.shards FROM generate_series(0, reaction.shards - 1) AS n);
     END IF;
     now_us := tape_now_us();
     now_ms := now_us / 1000;
@@ -204,7 +202,7 @@ BEGIN
     END IF;
     CONTINUE WHEN room <= 0;
     RETURN QUERY
-    UPDATE tape_task_queue SET
+    UPDATE tape_task_queue AS u SET
       status = 2, attempts = attempts + 1, next_attempt_at_ms = 0, lease_owner = p_owner,
       lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
     WHERE ctid = ANY (ARRAY(
@@ -215,12 +213,12 @@ BEGIN
       ORDER BY q.next_attempt_at_ms
       LIMIT room
       FOR UPDATE SKIP LOCKED))
-    RETURNING *;
+    RETURNING u, TRUE;
     GET DIAGNOSTICS taken = ROW_COUNT;
     FOREACH one_shard IN ARRAY shards LOOP
       EXIT WHEN taken >= room;
       RETURN QUERY
-      UPDATE tape_task_queue SET
+      UPDATE tape_task_queue AS u SET
         status = 2, attempts = attempts + 1, lease_owner = p_owner,
         lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
       WHERE ctid = ANY (ARRAY(
@@ -232,7 +230,7 @@ BEGIN
         ORDER BY q.source_global_seq
         LIMIT room - taken
         FOR UPDATE SKIP LOCKED))
-      RETURNING *;
+      RETURNING u, FALSE;
       GET DIAGNOSTICS rows = ROW_COUNT;
       taken := taken + rows;
     END LOOP;

@@ -1,0 +1,65 @@
+"""A few sessions of one kind, opened when they are needed and kept for the next who needs one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import asyncpg
+
+from tape.errors import Closed, StoreUnavailable
+from tape.stores.postgres.connection import translated
+
+T = TypeVar("T")
+
+
+class Pool:
+    def __init__(
+        self, url: str, most: int, connect: Callable[[], Awaitable[asyncpg.Connection]]
+    ) -> None:
+        self._url = url
+        self._connect = connect
+        self._idle: list[asyncpg.Connection] = []
+        self._room = asyncio.Semaphore(most)
+        self._closed = False
+
+    async def use(self, work: Callable[[asyncpg.Connection], Awaitable[T]], *, again: bool) -> T:
+        """Do the work on a session.
+
+        With `again`, a session that died while it lay idle is replaced without a word: for work
+        that may be done twice.
+        """
+        async with self._room:
+            if self._closed:
+                raise Closed
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.is_closed():
+                    continue
+                try:
+                    return await self._on(connection, work)
+                except StoreUnavailable:
+                    if not again:
+                        raise
+            with translated(self._url):
+                connection = await self._connect()
+            return await self._on(connection, work)
+
+    async def _on(
+        self, connection: asyncpg.Connection, work: Callable[[asyncpg.Connection], Awaitable[T]]
+    ) -> T:
+        try:
+            with translated(self._url):
+                result = await work(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        if self._closed:
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+        return result
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in self._idle:
+            connection.terminate()

@@ -1,0 +1,140 @@
+"""The queue of tasks in Postgres; see ports/tasks.py.
+
+A claimer remembers, for each reaction and shard, the source up to which it has seen every task that
+never had to wait, and begins there the next time. Without that it would step over every claimed and
+completed row again that a foreign transaction keeps from being cleaned up. What it may have missed
+(a claim that was rolled back) it finds by beginning anew every few seconds, more seldom
+the longer that takes.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import asyncpg
+import orjson
+
+from tape.model.entry import Entry
+from tape.model.task import Task, TaskKey, TaskStatus
+from tape.ports.tasks import Claim, Settlement
+from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.turn import SQL
+
+ANEW_EVERY_S = 2.0
+ANEW_SHARE = 0.05
+"""The part of the time that beginning anew may take."""
+
+_ENTRY_AT = len(Task._fields) - 1
+_FIRST = TaskKey("", -1, 0)
+
+
+class PostgresTasks:
+    def __init__(self, claims: Pool, reads: Pool, writes: Pool) -> None:
+        self._claims = claims
+        self._reads = reads
+        self._writes = writes
+        self._seen: dict[str, _Seen] = {}
+
+    async def claim(self, claim: Claim) -> list[Task]:
+        wants = sorted(claim.wants)
+        after: dict[str, int] = {}
+        anew: list[_Seen] = []
+        started = time.monotonic()
+        for want in wants:
+            seen = self._seen.setdefault(want.reaction_id, _Seen())
+            if seen.is_old(started):
+                anew.append(seen)
+                seen.upto.clear()
+            after |= seen.upto
+        reactions, shards, most = zip(*wants, strict=True)
+        rows = await self._claims.use(
+            _fetching(
+                "claim_tasks", claim.owner, claim.lease_ms, reactions, shards, most,
+                orjson.dumps(after).decode(),
+            ),
+            again=False,
+        )  # fmt: skip
+        for seen in anew:
+            seen.began(started, time.monotonic() - started)
+        fresh = sorted((_task(row[1:]) for row in rows if not row[0]), key=_by_source)
+        for task in fresh:
+            self._seen[task.reaction_id].note(task)
+        return [*(_task(row[1:]) for row in rows if row[0]), *fresh]
+
+    async def extend(self, owner: str, lease_ms: int, keys: Sequence[TaskKey]) -> list[TaskKey]:
+        rows = await self._writes.use(
+            _fetching("extend_tasks", owner, lease_ms, *zip(*keys, strict=True)), again=True
+        )
+        return [TaskKey(*row) for row in rows]
+
+    async def complete(self, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+        rows = await self._writes.use(
+            _fetching("complete_tasks", owner, *zip(*keys, strict=True)), again=True
+        )
+        done = [TaskKey(*row) for row in rows]
+        return Settlement(done, sorted(set(keys).difference(done)))
+
+    async def read_expired(self, limit: int) -> list[TaskKey]:
+        rows = await self._reads.use(_fetching("read_expired", limit), again=True)
+        return [TaskKey(*row) for row in rows]
+
+    async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
+        ((due_ms,),) = await self._reads.use(
+            _fetching("read_next_due", list(reaction_ids)), again=True
+        )
+        return None if due_ms is None else max(0, due_ms)
+
+    async def get(self, key: TaskKey) -> Task | None:
+        rows = await self._reads.use(_fetching("get_task", *key), again=True)
+        return _task(rows[0]) if rows else None
+
+    async def list_tasks(
+        self, reaction_id: str, status: TaskStatus | None, after: TaskKey | None, limit: int
+    ) -> list[Task]:
+        found: list[Task] = []
+        for name in _listings(status):
+            start = after or _FIRST._replace(reaction_id=reaction_id)
+            rows = await self._reads.use(
+                _fetching(name, *start, reaction_id, int(status or 0), limit - len(found)),
+                again=True,
+            )
+            found += map(_task, rows)
+        return found
+
+
+class _Seen:
+    """How far one reaction's shards have been seen, and when that was last looked at anew."""
+
+    def __init__(self) -> None:
+        self.upto: dict[str, int] = {}
+        self._next = 0.0
+
+    def is_old(self, now: float) -> bool:
+        return now >= self._next
+
+    def began(self, started: float, took: float) -> None:
+        self._next = started + max(ANEW_EVERY_S, took / ANEW_SHARE)
+
+    def note(self, task: Task) -> None:
+        shard = f"{task.reaction_id}/{task.shard}"
+        self.upto[shard] = max(self.upto.get(shard, 0), task.source_global_seq)
+
+
+def _listings(status: TaskStatus | None) -> Iterable[str]:
+    if status is None:
+        return ("list_queued_tasks", "list_ended_tasks")
+    if status in (TaskStatus.PENDING, TaskStatus.CLAIMED):
+        return ("list_queued_tasks",)
+    return ("list_ended_tasks" if status is TaskStatus.DONE else "list_badly_ended_tasks",)
+
+
+def _task(row: Sequence[Any]) -> Task:
+    return Task._make((*row[:_ENTRY_AT], Entry._make(row[_ENTRY_AT:])))
+
+
+def _by_source(task: Task) -> int:
+    return task.source_global_seq
+
+
+def _fetching(name: str, *params: object) -> Callable[[asyncpg.Connection], Awaitable[list[Any]]]:
+    return lambda connection: connection.fetch(SQL[name], *params)
