@@ -88,6 +88,11 @@ def from_rpc_error(failed: grpc.aio.AioRpcError) -> errors.TapeError:
     return _guessed(failed)
 
 
+def from_reason(reason: str, message: str) -> errors.TapeError:
+    """An error that is part of an answer, told by its reason and text."""
+    return _rebuilt(_BY_REASON.get(reason, errors.TapeError), Status(message=message), ErrorInfo())
+
+
 def is_ours(failed: grpc.aio.AioRpcError) -> bool:
     """Whether a Tape server said this, not the transport on the way to it."""
     return any(info.domain == DOMAIN for info in _unpacked(_status_of(failed), ErrorInfo))

@@ -1,0 +1,172 @@
+"""Tasks on the wire, each with the entry that made it, laid out flat.
+
+Every task passes here twice, so fields at their default are not touched.
+"""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Literal
+
+from tape.errors import InvalidArgument, TapeError
+from tape.model.entry import Entry
+from tape.model.task import Task, TaskStatus
+from tape.ports.tasks import Claim, Want
+from tape.wire.errors import from_reason
+from tape.wire.v1 import tape_pb2 as pb
+
+Verdict = Literal["done", "failed", "refused", "given_back"]
+Outcome = tuple[str, Verdict, str]
+"""Of which task, what became of it, and the error."""
+
+_VERDICTS: dict[int, Verdict] = {
+    pb.VERDICT_DONE: "done",
+    pb.VERDICT_FAILED: "failed",
+    pb.VERDICT_REFUSED: "refused",
+    pb.VERDICT_GIVEN_BACK: "given_back",
+}
+_NUMBERS = {verdict: number for number, verdict in _VERDICTS.items()}
+
+_STATUSES: frozenset[int] = frozenset(TaskStatus)
+
+_task_fields = attrgetter(*Task._fields[:-1])
+# In the order of an entry's own fields: the source of a task, under the names that a task has.
+_entry_fields = attrgetter(
+    "source_global_seq", "source_run_id", "source_seq", "source_kind", "subject", "payload_json",
+    "schema_version", "trace_id", "parent_span_id", "source_parent_span_id", "source_ts_ms",
+    "event_id", "event_type", "entity_type", "entity_id", "caused_by", "source", "occurred_at_ms",
+    "idempotency_key",
+)  # fmt: skip
+
+
+def task_to_wire(task: Task) -> pb.Task:
+    message = pb.Task()
+    _fill(message, task)
+    return message
+
+
+def task_from_wire(message: pb.Task) -> Task:
+    return Task._make((*_task_fields(message), Entry._make(_entry_fields(message))))
+
+
+def tasks_from_wire(messages: Iterable[pb.Task]) -> list[Task]:
+    return [task_from_wire(message) for message in messages]
+
+
+def _fill(message: pb.Task, task: Task) -> None:
+    (
+        message.reaction_id, shard, message.source_global_seq, status, attempts, next_attempt_at_ms,
+        lease_owner, lease_expires_at_ms, claimed_at_ms, last_error, message.created_at_ms,
+        completed_at_ms, entry,
+    ) = task  # fmt: skip
+    message.task_id = task.task_id
+    # Stubs know enums by their own type, the model by their number.
+    message.status = status  # type: ignore[assignment]
+    if shard:
+        message.shard = shard
+    if attempts:
+        message.attempts = attempts
+    if next_attempt_at_ms:
+        message.next_attempt_at_ms = next_attempt_at_ms
+    if lease_owner or lease_expires_at_ms or claimed_at_ms:
+        message.lease_owner = lease_owner
+        message.lease_expires_at_ms = lease_expires_at_ms
+        message.claimed_at_ms = claimed_at_ms
+    if last_error:
+        message.last_error = last_error
+    if completed_at_ms:
+        message.completed_at_ms = completed_at_ms
+    _fill_entry(message, entry)
+
+
+def _fill_entry(message: pb.Task, entry: Entry) -> None:
+    (
+        _, run_id, seq, message.source_kind, message.subject, message.payload_json,
+        message.schema_version, trace_id, span_id, parent_span_id, message.source_ts_ms,
+        message.event_id, event_type, entity_type, entity_id, caused_by, source,
+        message.occurred_at_ms, key,
+    ) = entry  # fmt: skip
+    if run_id:
+        message.source_run_id = run_id
+    if seq:
+        message.source_seq = seq
+    if trace_id or span_id or parent_span_id:
+        message.trace_id = trace_id
+        message.parent_span_id = span_id
+        message.source_parent_span_id = parent_span_id
+    if event_type:
+        message.event_type = event_type
+    if entity_type or entity_id:
+        message.entity_type = entity_type
+        message.entity_id = entity_id
+    if caused_by:
+        message.caused_by = caused_by
+    if source:
+        message.source = source
+    if key:
+        message.idempotency_key = key
+
+
+def claim_to_wire(claim: Claim, wait_ms: int) -> pb.ClaimTasksRequest:
+    return pb.ClaimTasksRequest(
+        owner=claim.owner,
+        lease_ms=claim.lease_ms,
+        wants=(
+            pb.Want(reaction_id=want.reaction_id, shard=want.shard, max=want.most)
+            for want in claim.wants
+        ),
+        wait_ms=wait_ms,
+    )
+
+
+def claim_from_wire(request: pb.ClaimTasksRequest) -> Claim:
+    """`wants`, or else the one reaction that the request names itself."""
+    wants = [Want(want.reaction_id, want.shard, want.max) for want in request.wants]
+    if not wants:
+        wants = [Want(request.reaction_id, request.shard, request.max)]
+    return Claim(request.owner, request.lease_ms, wants)
+
+
+def outcomes_to_wire(owner: str, outcomes: Iterable[Outcome]) -> pb.SettleTasksRequest:
+    request = pb.SettleTasksRequest(owner=owner)
+    add = request.outcomes.add
+    for task_id, verdict, error in outcomes:
+        number = _NUMBERS.get(verdict)
+        if number is None:
+            raise InvalidArgument(
+                f"{verdict!r} is not one of {', '.join(_NUMBERS)}", field="verdict"
+            )
+        add(task_id=task_id, verdict=number, error=error)
+    return request
+
+
+def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for index, message in enumerate(request.outcomes):
+        verdict = _VERDICTS.get(message.verdict)
+        if verdict is None:
+            known = ", ".join(f"{number} ({text})" for number, text in _VERDICTS.items())
+            raise InvalidArgument(
+                f"{message.verdict} is not one of {known}", field=f"outcomes[{index}].verdict"
+            )
+        outcomes.append((message.task_id, verdict, message.error))
+    return outcomes
+
+
+def settled_to_wire(results: Sequence[TaskStatus | TapeError]) -> pb.SettleTasksResponse:
+    response = pb.SettleTasksResponse()
+    add = response.tasks.add
+    for result in results:
+        if isinstance(result, TapeError):
+            add(reason=result.reason, message=str(result))
+        else:
+            add(status=result.value)
+    return response
+
+
+def settled_from_wire(response: pb.SettleTasksResponse) -> list[TaskStatus | TapeError]:
+    return [
+        TaskStatus(message.status)
+        if message.status in _STATUSES
+        else from_reason(message.reason, message.message)
+        for message in response.tasks
+    ]
