@@ -1,0 +1,60 @@
+"""The HTTP door at its end, and while the store is away."""
+
+import socket
+from collections.abc import Iterator
+
+import httpx
+import psycopg
+import pytest
+
+from tape.testing.postgres import PostgresServer
+from tape.testing.server import ServerProcess
+
+
+@pytest.fixture
+def own_postgres(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
+    """A server that this test may stop; where none can be had, the shared one has said so."""
+    with PostgresServer() as server:
+        yield server
+
+
+def test_ready_says_when_the_store_is_away(own_postgres: PostgresServer) -> None:
+    url = own_postgres.create_database("tape_http")
+    with ServerProcess(url) as server, httpx.Client(base_url=f"http://{server.http}") as client:
+        assert client.get("/readyz").status_code == 200
+        own_postgres.kill()
+        away = client.get("/readyz")
+        assert away.status_code == 503
+        error = away.json()["error"]
+        assert error["reason"] == "STORE_UNAVAILABLE"
+        assert str(own_postgres.port) not in error["message"]
+        assert client.get("/healthz").status_code == 200
+        scraped = client.get("/metrics")
+        assert scraped.status_code == 200
+        assert "\ntape_store_up 0.0\n" in scraped.text
+        own_postgres.start()
+        assert client.get("/readyz").status_code == 200
+        assert "\ntape_store_up 1.0\n" in client.get("/metrics").text
+
+
+def test_ready_does_not_wait_for_a_store_that_hangs(own_postgres: PostgresServer) -> None:
+    url = own_postgres.create_database("tape_http")
+    with ServerProcess(url) as server:
+        with psycopg.connect(url) as holder:
+            holder.execute("LOCK TABLE tape_journal IN ACCESS EXCLUSIVE MODE")
+            away = httpx.get(f"http://{server.http}/readyz", timeout=10)
+        assert away.status_code == 503
+        assert "did not answer within 2 s" in away.json()["error"]["message"]
+        assert httpx.get(f"http://{server.http}/readyz").status_code == 200
+
+
+def test_open_connections_do_not_keep_a_server_from_ending(sqlite_url: str) -> None:
+    with ServerProcess(sqlite_url) as server:
+        host, port = server.http.split(":")
+        with (
+            httpx.Client(base_url=f"http://{server.http}") as idle,
+            socket.create_connection((host, int(port))) as half,
+        ):
+            assert idle.get("/healthz").status_code == 200
+            half.sendall(b"GET /healthz HTTP/1.1\r\nHo")
+            assert server.stop() == 0

@@ -1,0 +1,122 @@
+"""The metrics: their names are promises, and they count what was committed."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client import parser as prometheus
+from prometheus_client.openmetrics import parser as openmetrics
+
+from tape.app import open_bus
+from tape.errors import VersionMismatch
+from tape.model.event import NewEvent
+from tape.model.value import Author
+from tape.telemetry import metrics
+from tape.telemetry.written import WRITTEN
+
+PAGE = Path(__file__).parents[3] / "docs" / "observing.md"
+ROW = re.compile(r"^\| `(tape_\w+)(?:\{([\w, ]+)\})?` \| (\w+) \|", re.MULTILINE)
+
+NAMES = """
+tape_entries_appended_total tape_append_batches_total tape_journal_head tape_store_up
+tape_matcher_leading tape_matcher_position tape_reaction_lag_entries tape_reaction_matches_total
+tape_reaction_coalesced_total tape_reaction_predicate_errors_total tape_tasks_pending
+tape_tasks_claimed tape_dead_letters tape_task_attempts_total tape_task_wait_seconds
+tape_task_handling_seconds tape_dispatcher_running tape_dispatcher_longest_running_seconds
+"""
+
+
+def value(name: str, **labels: str) -> float | None:
+    return metrics.REGISTRY.get_sample_value(name, labels)
+
+
+def described() -> dict[str, str]:
+    """Each of our metrics by its name as it is scraped, with its type."""
+    return {
+        f"{family.name}_total" if family.type == "counter" else family.name: family.type
+        for family in metrics.REGISTRY.collect()
+        if family.name.startswith("tape_")
+    }
+
+
+def test_names() -> None:
+    assert sorted(described()) == sorted(NAMES.split())
+
+
+def test_the_page_lists_each_with_its_type_and_labels() -> None:
+    rows = ROW.findall(PAGE.read_text())
+    assert {name: kind for name, _, kind in rows} == described()
+    labelled = {
+        metric._name + "_total" * (metric._type == "counter"): ", ".join(metric._labelnames)
+        for metric in metrics._BY_REACTION
+    }
+    assert {name: labels for name, labels, _ in rows if labels} == labelled
+
+
+async def test_what_is_committed_is_counted(sqlite_url: str) -> None:
+    entries, batches = WRITTEN.entries, WRITTEN.batches
+    bus = await open_bus(sqlite_url)
+    await bus.record_events([NewEvent("a"), NewEvent("b", idempotency_key="k")])
+    await bus.record_events([NewEvent("b", idempotency_key="k")])  # known: nothing is appended
+    with pytest.raises(VersionMismatch):
+        await bus.write_value("n", "k", "1", 7, Author())
+    await bus.close()
+    assert value("tape_entries_appended_total") == entries + 2
+    assert value("tape_append_batches_total") == batches + 1
+
+
+def test_a_reaction_that_is_gone_has_no_series() -> None:
+    metrics.MATCHES.labels("gone").inc(2)
+    metrics.MATCHES.labels("stays").inc()
+    for outcome in metrics.Outcome:
+        metrics.TASK_ATTEMPTS.labels("gone", outcome).inc()
+    metrics.TASK_WAIT.labels("gone").observe(0.2)
+    assert value("tape_task_attempts_total", reaction="gone", outcome="dead_lettered") == 1
+    metrics.forget_reaction("gone")
+    metrics.forget_reaction("never was")
+    text, _ = metrics.render()
+    assert b"gone" not in text
+    assert value("tape_reaction_matches_total", reaction="stays") == 1
+    metrics.forget_reaction("stays")
+
+
+def test_the_text_is_one_that_prometheus_reads() -> None:
+    metrics.MATCHES.labels('odd "id"\n').inc()
+    text, kind = metrics.render()
+    assert kind.startswith("text/plain; version=0.0.4")
+    read = prometheus.text_string_to_metric_families(text.decode())
+    names = {family.name for family in read}
+    assert {"tape_entries_appended", "process_cpu_seconds", "python_info"} <= names
+    text, kind = metrics.render("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    parse: Callable[[str], Iterable[Metric]] = openmetrics.text_string_to_metric_families
+    assert list(parse(text.decode()))
+    metrics.forget_reaction('odd "id"\n')
+
+
+def test_a_store_in_process_loads_neither_metrics_nor_http() -> None:
+    heavy = ("prometheus_client", "starlette", "uvicorn", "opentelemetry.sdk")
+    code = f"import sys, tape; print(*({set(heavy)} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
+
+
+def test_counting_from_threads_loses_nothing() -> None:
+    before = value("tape_entries_appended_total") or 0
+
+    async def many() -> None:
+        work = [asyncio.to_thread(_add_often) for _ in range(4)]
+        await asyncio.gather(*work)
+
+    asyncio.run(many())
+    assert value("tape_entries_appended_total") == before + 4 * 3 * 5_000
+
+
+def _add_often() -> None:
+    for _ in range(5_000):
+        WRITTEN.add(3)
