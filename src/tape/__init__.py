@@ -29,7 +29,21 @@ from tape.errors import (
 from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
+from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
+from tape.model.task import Task, TaskStatus
 from tape.model.value import Deleted, Value, ValueChange
+from tape.reactions.declare import (
+    on,
+    on_decision_recorded,
+    on_effect_confirmed,
+    on_effect_failed,
+    on_effect_unknown,
+    on_gate,
+    on_run,
+    on_value_change,
+    on_value_deleted,
+)
+from tape.reactions.tasks import TaskOutcome
 
 __version__ = VERSION
 
@@ -42,14 +56,18 @@ __all__ = [
     "Closed",
     "Deleted",
     "Entry",
+    "HandlerKind",
     "InvalidArgument",
     "NewEvent",
+    "NewReaction",
     "NotFound",
     "NotHeld",
     "OutcomeUnknown",
     "Overloaded",
     "Page",
     "PermissionDenied",
+    "Reaction",
+    "ReactionState",
     "Recorded",
     "Settings",
     "StaleLease",
@@ -59,6 +77,9 @@ __all__ = [
     "StoreUnavailable",
     "TapeClient",
     "TapeError",
+    "Task",
+    "TaskOutcome",
+    "TaskStatus",
     "TooLarge",
     "Unauthenticated",
     "Unsafe",
@@ -69,4 +90,13 @@ __all__ = [
     "connect_async",
     "errors",
     "event",
+    "on",
+    "on_decision_recorded",
+    "on_effect_confirmed",
+    "on_effect_failed",
+    "on_effect_unknown",
+    "on_gate",
+    "on_run",
+    "on_value_change",
+    "on_value_deleted",
 ]

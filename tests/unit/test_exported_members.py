@@ -8,10 +8,12 @@ from tape import errors
 
 NAMES = """
 DEFAULT_URL AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Closed Deleted Entry
-InvalidArgument NewEvent NotFound NotHeld OutcomeUnknown
-Overloaded Page PermissionDenied Recorded Settings StaleLease StoreFailed StoreFull StoreMismatch
-StoreUnavailable TapeClient TapeError TooLarge Unauthenticated Unsafe Value ValueChange
-VersionMismatch connect connect_async errors event
+HandlerKind InvalidArgument NewEvent NewReaction NotFound NotHeld OutcomeUnknown Overloaded
+Page PermissionDenied Reaction ReactionState Recorded Settings StaleLease StoreFailed StoreFull
+StoreMismatch StoreUnavailable TapeClient TapeError Task TaskOutcome TaskStatus TooLarge
+Unauthenticated Unsafe Value ValueChange VersionMismatch connect connect_async errors event on
+on_decision_recorded on_effect_confirmed on_effect_failed on_effect_unknown on_gate on_run
+on_value_change on_value_deleted
 """
 
 
