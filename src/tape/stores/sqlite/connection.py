@@ -61,6 +61,33 @@ def refuse_foreign(connection: sqlite3.Connection) -> list[str]:
 
 
 @contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Take the file's write lock before looking, commit at the end, leave nothing on a fault."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk ends it by itself
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def quick_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """One that a power loss may undo, for what is then simply done again.
+
+    The log keeps its order: whatever is committed durably later takes this along.
+    """
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        with transaction(connection):
+            yield
+    finally:
+        connection.execute("PRAGMA synchronous = FULL")
+
+
+@contextlib.contextmanager
 def retry_while_busy(busy_s: float) -> Iterator[Callable[[Callable[[], object]], None]]:
     """SQLite does not call its busy handler for a change of journal mode, so several processes
     that open a new file at once need this."""

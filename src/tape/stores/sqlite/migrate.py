@@ -7,7 +7,13 @@ from pathlib import Path
 
 from tape.config import SqliteSettings
 from tape.stores.migrations import Applied, load_migrations, pending, refuse_outdated, refuse_strays
-from tape.stores.sqlite.connection import APPLICATION_ID, connect, refuse_foreign, translated
+from tape.stores.sqlite.connection import (
+    APPLICATION_ID,
+    connect,
+    refuse_foreign,
+    transaction,
+    translated,
+)
 
 _RECORD = """CREATE TABLE tape_migrations (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
@@ -16,15 +22,8 @@ _RECORD = """CREATE TABLE tape_migrations (
 
 def migrate(connection: sqlite3.Connection, *, with_post: bool = False) -> list[str]:
     """Bring the file up to date; the names of what was applied."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        names = _apply(connection, with_post=with_post)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # a full disk ends it by itself
-            connection.execute("ROLLBACK")
-        raise
-    return names
+    with transaction(connection):
+        return _apply(connection, with_post=with_post)
 
 
 def check_current(connection: sqlite3.Connection) -> list[str]:

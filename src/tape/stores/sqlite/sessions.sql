@@ -22,8 +22,10 @@ ON CONFLICT (app_name, user_id, session_id) DO UPDATE SET
   last_update_time_ms = excluded.last_update_time_ms;
 
 -- name: delete_sessions
--- Delete one row by key.
-DELETE FROM tape_sessions WHERE app_name = ? AND user_id = ? AND session_id = ?;
+-- Delete rows by key.
+DELETE FROM tape_sessions
+WHERE (app_name, user_id, session_id) IN (
+  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
 
 -- name: get_session
 -- One session.

@@ -9,31 +9,34 @@ import asyncio
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
-
-import orjson
+from typing import TypeVar
 
 from tape.config import SqliteSettings
 from tape.errors import TapeError
 from tape.model.entry import Entry
-from tape.model.move import Need, Place, State
+from tape.model.move import Need, Place
+from tape.model.reaction import ReactionState
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
-from tape.model.value import VALUES, Value
+from tape.model.task import Task, TaskKey, TaskStatus
+from tape.model.value import Value
+from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
+from tape.ports.tasks import Claim, Settlement
+from tape.stores.bell import Bell
 from tape.stores.head import Head
-from tape.stores.rows import changed_rows, group_needs, numbered_rows, prefix_range
-from tape.stores.sqlite.connection import connect, insert_many, translated
+from tape.stores.rows import group_needs, prefix_range
+from tape.stores.sqlite import matching, tasks
+from tape.stores.sqlite.connection import connect, translated
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
-from tape.stores.statements import PREDICATE, load_statements
+from tape.stores.sqlite.turn import SQL, as_json, take_turn, value_of
+from tape.stores.statements import PREDICATE
 
 T = TypeVar("T")
 
 log = logging.getLogger("tape.sqlite")
-SQL = load_statements("tape.stores.sqlite")
 LIST_LIMIT = 10_000
 _PAYLOAD = Entry._fields.index("payload_json")
 
@@ -43,6 +46,7 @@ class SqliteStore:
         self._path = path
         self._settings = settings
         self._head = Head()
+        self._bell = Bell()
         self._writing = ThreadPoolExecutor(1, "tape-sqlite-write")
         self._reading = ThreadPoolExecutor(settings.readers, "tape-sqlite-read")
         self._local = threading.local()
@@ -72,9 +76,11 @@ class SqliteStore:
 
     async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
         keys = group_needs(needs)
-        place, last = await self._in(self._writing, lambda db: _turn(db, keys, decide))
-        self._head.advance(last)
-        return place
+        turn = await self._in(self._writing, lambda db: take_turn(db, keys, decide))
+        self._head.advance(turn.head)
+        if turn.queued:
+            self._bell.ring()
+        return turn.place
 
     async def read_last_given(self) -> int:
         (last,) = await self._rows(int, "read_last_given")
@@ -89,16 +95,14 @@ class SqliteStore:
     async def read_value_history(
         self, subjects: Sequence[str], after: int, limit: int
     ) -> list[Entry]:
-        return await self._rows(
-            Entry, "read_value_history", orjson.dumps(subjects).decode(), after, limit
-        )
+        return await self._rows(Entry, "read_value_history", as_json(subjects), after, limit)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
-        found = await self._rows(_value, "get_value", namespace, key)
+        found = await self._rows(value_of, "get_value", namespace, key)
         return found[0] if found else None
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
-        return await self._rows(_value, "list_values", namespace, after_key, limit)
+        return await self._rows(value_of, "list_values", namespace, after_key, limit)
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
         def read(db: sqlite3.Connection) -> SessionWithEvents | None:
@@ -115,6 +119,65 @@ class SqliteStore:
         found = await self._rows(Session, "list_sessions", app_name, user_id, LIST_LIMIT)
         return [SessionWithEvents(session, []) for session in found]
 
+    async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
+        return await self._in(self._writing, lambda db: matching.acquire_matcher(db, owner, ttl_ms))
+
+    async def release_matcher(self, lease: MatcherLease) -> None:
+        await self._in(self._writing, lambda db: matching.release_matcher(db, lease))
+
+    async def read_reactions(self) -> Reactions:
+        return await self._in(self._reading, _as_one_read(matching.read_reactions))
+
+    async def make_step(self, step: Step) -> StepResult:
+        made = await self._in(self._writing, lambda db: matching.make_step(db, step))
+        if made.tasks:
+            self._bell.ring()
+        return made.result
+
+    async def list_reactions(self) -> list[ReactionState]:
+        return await self._in(self._reading, matching.list_reactions)
+
+    async def read_position(self) -> int:
+        (position,) = await self._rows(int, "read_position")
+        return position
+
+    async def claim_tasks(self, claim: Claim) -> list[Task]:
+        return await self._in(self._writing, lambda db: tasks.claim_tasks(db, claim))
+
+    async def extend_tasks(
+        self, owner: str, lease_ms: int, keys: Sequence[TaskKey]
+    ) -> list[TaskKey]:
+        return await self._in(
+            self._writing, lambda db: tasks.extend_tasks(db, owner, lease_ms, keys)
+        )
+
+    async def complete_tasks(self, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+        return await self._in(self._writing, lambda db: tasks.complete_tasks(db, owner, keys))
+
+    async def read_expired(self, limit: int) -> list[TaskKey]:
+        return await self._in(self._reading, lambda db: tasks.read_expired(db, limit))
+
+    async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
+        return await self._in(self._reading, lambda db: tasks.read_next_due_ms(db, reaction_ids))
+
+    async def get_task(self, key: TaskKey) -> Task | None:
+        return await self._in(self._reading, lambda db: tasks.get_task(db, key))
+
+    async def list_tasks(
+        self, reaction_id: str, status: TaskStatus | None, after: TaskKey | None, limit: int
+    ) -> list[Task]:
+        def read(db: sqlite3.Connection) -> list[Task]:
+            return tasks.list_tasks(db, reaction_id, status, after, limit)
+
+        return await self._in(self._reading, _as_one_read(read))
+
+    @property
+    def task_bell(self) -> int:
+        return self._bell.count
+
+    async def await_tasks(self, heard: int, timeout_s: float) -> int:
+        return await self._bell.wait(heard, timeout_s)
+
     async def info(self) -> JournalInfo:
         def read(db: sqlite3.Connection) -> JournalInfo:
             (tail,) = db.execute(SQL["read_tail"]).fetchone()
@@ -125,6 +188,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._head.close()
+        self._bell.close()
         if self._poll is not None:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
@@ -153,48 +217,14 @@ class SqliteStore:
             return work(connection)
 
     async def _keep_polling(self) -> None:
-        """Hear of entries that other processes committed."""
+        """Hear of entries that other processes committed, and of tasks they may have queued."""
         while True:
             await asyncio.sleep(self._settings.poll_s)
             try:
                 self._head.advance(await self._in(self._reading, _read_head))
+                self._bell.ring()
             except TapeError as error:
                 log.warning("polling failed, trying again: %s", error)
-
-
-def _turn(
-    db: sqlite3.Connection, keys: dict[Any, list[tuple[Any, ...]]], decide: Decide
-) -> tuple[Place, int]:
-    """One turn: take the lock, load, decide, write, commit. Returns the place and the new head."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        (head,) = db.execute(SQL["take_turn"]).fetchone()
-        state = State(time.time_ns() // 1_000_000, head + 1)
-        for table, wanted in keys.items():
-            make = _value if table is VALUES else table.row
-            rows = db.execute(SQL[f"load_{table.name}"], (orjson.dumps(wanted).decode(),))
-            state.put_loaded(table, (make(*row) for row in rows))
-        decide(state)
-        _write(db, state)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    return Place(head + 1, state.now_ms), head + len(state.entries)
-
-
-def _write(db: sqlite3.Connection, state: State) -> None:
-    insert_many(
-        db,
-        SQL["append_entries"],
-        numbered_rows(state.entries, state.next_global_seq, state.now_ms),
-    )
-    for verb, table, rows in changed_rows(state):
-        if verb == "save":
-            insert_many(db, SQL[f"save_{table.name}"], rows)
-        else:
-            db.executemany(SQL[f"delete_{table.name}"], rows)
 
 
 def _read_entries(db: sqlite3.Connection, query: ReadEntries) -> EntryRange:
@@ -240,8 +270,3 @@ def _as_one_read(read: Callable[[sqlite3.Connection], T]) -> Callable[[sqlite3.C
 def _read_head(db: sqlite3.Connection) -> int:
     (head,) = db.execute(SQL["read_head"]).fetchone()
     return int(head)
-
-
-def _value(*row: Any) -> Value:
-    """SQLite has no booleans."""
-    return Value(*row)._replace(deleted=bool(row[-1]))

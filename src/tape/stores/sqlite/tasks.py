@@ -1,0 +1,188 @@
+"""What dispatchers do to the queue of tasks in a SQLite file; see `ports.tasks`."""
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import assert_never
+
+from tape.model.task import EndedTask, Task, TaskKey, TaskStatus
+from tape.ports.tasks import Claim, Settlement, Want
+from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
+from tape.stores.sqlite.turn import SQL, as_json, now_ms
+from tape.stores.task_rows import start_after, task_of
+
+CATCH_UP_US = 100_000
+"""What a rate did not use in the last tenth of a second may be caught up."""
+
+JUST_NOW_MS = 20
+"""A task that became due between a claim and the question when the next one is."""
+
+_ANY = (0, 2**31 - 1)
+
+
+def claim_tasks(db: sqlite3.Connection, claim: Claim) -> list[Task]:
+    asked = as_json([(want.reaction_id, *_shards(want)) for want in claim.wants])
+    # Without the lock first: those who ask in vain hold nobody up.
+    claimable = {place for (place,) in db.execute(SQL["find_claimable"], (asked, now_ms()))}
+    if not claimable:
+        return []
+    with quick_transaction(db):
+        return [
+            task
+            for place, want in enumerate(claim.wants)
+            if place in claimable
+            for task in _claim(db, claim, want)
+        ]
+
+
+def _claim(db: sqlite3.Connection, claim: Claim, want: Want) -> list[Task]:
+    limits = db.execute(SQL["read_room"], (want.reaction_id,)).fetchone()
+    if limits is None:
+        return []
+    now_us = time.time_ns() // 1000
+    free, rate, next_free_us = limits
+    room = min(want.most, free)
+    # Starts are this far apart.
+    pause_us = 1_000_000 / rate if rate else 0.0
+    base_us = max(next_free_us, now_us - CATCH_UP_US)
+    if rate:
+        room = min(room, int((now_us - base_us) // pause_us) + 1)
+    if room <= 0:
+        return []
+    found = _take_due(db, claim, want, now_us // 1000, room)
+    found += _take_fresh(db, claim, want, now_us // 1000, room - len(found))
+    if found:
+        free_us = round(base_us + len(found) * pause_us) if rate else next_free_us
+        db.execute(SQL["count_claimed"], (want.reaction_id, len(found), free_us))
+    return found
+
+
+def _take_due(db: sqlite3.Connection, claim: Claim, want: Want, now: int, room: int) -> list[Task]:
+    rows = db.execute(SQL["read_due_tasks"], (want.reaction_id, *_shards(want), now, room))
+    due = [_claimed(task_of(row), claim, now) for row in rows]
+    if due:
+        keys = as_json([task.key for task in due])
+        db.execute(SQL["claim_due_tasks"], (keys, claim.owner, now + claim.lease_ms, now))
+    return due
+
+
+def _take_fresh(
+    db: sqlite3.Connection, claim: Claim, want: Want, now: int, room: int
+) -> list[Task]:
+    found: list[Task] = []
+    for shard in _fresh_shards(db, want, now):
+        if len(found) >= room:
+            break
+        rows = db.execute(SQL["read_fresh_tasks"], (want.reaction_id, shard, room - len(found)))
+        fresh = [_claimed(task_of(row), claim, now) for row in rows]
+        if fresh:
+            last = fresh[-1].source_global_seq
+            db.execute(
+                SQL["claim_fresh_tasks"],
+                (want.reaction_id, shard, last, claim.owner, now + claim.lease_ms, now),
+            )
+        found += fresh
+    return found
+
+
+def _fresh_shards(db: sqlite3.Connection, want: Want, now: int) -> list[int]:
+    if want.shard >= 0:
+        return [want.shard]
+    shards = [shard for (shard,) in db.execute(SQL["read_fresh_shards"], (want.reaction_id,))]
+    # Another first shard each time, so that none starves.
+    first = now % len(shards) if shards else 0
+    return shards[first:] + shards[:first]
+
+
+def _claimed(task: Task, claim: Claim, now: int) -> Task:
+    return task._replace(
+        status=TaskStatus.CLAIMED.value,
+        attempts=task.attempts + 1,
+        next_attempt_at_ms=0,
+        lease_owner=claim.owner,
+        lease_expires_at_ms=now + claim.lease_ms,
+        claimed_at_ms=now,
+    )
+
+
+def _shards(want: Want) -> tuple[int, int]:
+    return (want.shard, want.shard) if want.shard >= 0 else _ANY
+
+
+def extend_tasks(
+    db: sqlite3.Connection, owner: str, lease_ms: int, keys: Sequence[TaskKey]
+) -> list[TaskKey]:
+    with transaction(db):
+        rows = db.execute(SQL["extend_tasks"], (as_json(keys), owner, now_ms() + lease_ms))
+        return [TaskKey(*row) for row in rows]
+
+
+def complete_tasks(db: sqlite3.Connection, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+    with transaction(db):
+        rows = db.execute(SQL["complete_tasks"], (as_json(keys), owner)).fetchall()
+        now, done = now_ms(), TaskStatus.DONE.value
+        ended = [EndedTask._make((*row[:3], done, *row[4:], now)) for row in rows]
+        insert_many(db, SQL["save_task_ended"], ended)
+        queued = Counter(row[0] for row in rows)
+        claimed = Counter(row[0] for row in rows if row[3] == TaskStatus.CLAIMED)
+        if queued:
+            counts = [(reaction, -n, -claimed[reaction]) for reaction, n in queued.items()]
+            db.execute(SQL["count_tasks"], (as_json(counts),))
+    taken = {TaskKey(*row[:3]) for row in rows}
+    asked = dict.fromkeys(keys)
+    return Settlement([k for k in asked if k in taken], [k for k in asked if k not in taken])
+
+
+def read_expired(db: sqlite3.Connection, limit: int) -> list[TaskKey]:
+    return [TaskKey(*row) for row in db.execute(SQL["read_expired"], (now_ms(), limit))]
+
+
+def read_next_due_ms(db: sqlite3.Connection, reaction_ids: Sequence[str]) -> int | None:
+    now_us = time.time_ns() // 1000
+    since_ms = now_us // 1000 - JUST_NOW_MS
+    moments: list[int] = []
+    for due_ms, free_us in db.execute(SQL["read_next_due"], (as_json(reaction_ids), since_ms)):
+        free_ms = -(-free_us // 1000)
+        if due_ms is not None:
+            moments.append(max(due_ms, free_ms))
+        if free_ms > since_ms:
+            moments.append(free_ms)
+    return max(0, min(moments) - now_us // 1000) if moments else None
+
+
+def get_task(db: sqlite3.Connection, key: TaskKey) -> Task | None:
+    row = db.execute(SQL["get_task"], key).fetchone()
+    return task_of(row) if row else None
+
+
+def list_tasks(
+    db: sqlite3.Connection,
+    reaction_id: str,
+    status: TaskStatus | None,
+    after: TaskKey | None,
+    limit: int,
+) -> list[Task]:
+    def listed(name: str, beyond: TaskKey | None, most: int) -> list[Task]:
+        start = start_after(reaction_id, beyond)
+        rows = db.execute(SQL[name], (*start, reaction_id, status or 0, most))
+        return [task_of(row) for row in rows]
+
+    match status:
+        case None:
+            found: list[Task] = []
+            if after is None or not _has_ended(db, after):
+                found, after = listed("list_queued_tasks", after, limit), None
+            return found + listed("list_ended_tasks", after, limit - len(found))
+        case TaskStatus.PENDING | TaskStatus.CLAIMED:
+            return listed("list_queued_tasks", after, limit)
+        case TaskStatus.DONE:
+            return listed("list_ended_tasks", after, limit)
+        case TaskStatus.FAILED | TaskStatus.DLQ:
+            return listed("list_badly_ended_tasks", after, limit)
+        case _:
+            assert_never(status)
+
+
+def _has_ended(db: sqlite3.Connection, key: TaskKey) -> bool:
+    return db.execute(SQL["load_task_ended"], (as_json([key]),)).fetchone() is not None
