@@ -208,7 +208,7 @@ class RegisterReaction:
         if before is not None and known:
             if reaction == before:
                 return Decision(lambda _place: reaction)
-            changes += self._more_shards(state, before)
+            changes += self._other_shards(state, before)
         else:
             changes += self._first_cursors(state)
         tally = state.get(TALLIES, new.reaction_id) or Tally(new.reaction_id, 0, 0, 0, 0, 0)
@@ -234,15 +234,18 @@ class RegisterReaction:
             for shard in range(new.num_shards)
         ]
 
-    def _more_shards(self, state: State, before: Reaction) -> list[Change]:
+    def _other_shards(self, state: State, before: Reaction) -> list[Change]:
         """Shards added later stand where the others stand."""
+        had, has = before.num_shards, self._new.num_shards
         first = state.get(CURSORS, (before.reaction_id, 0))
         if first is None:
             return []
-        fresh = first._replace(matched=0, coalesced=0, predicate_errors=0, last_error="")
+        fresh = first._replace(
+            matched=0, coalesced=0, predicate_errors=0, last_error="", last_error_global_seq=0
+        )
         return [
-            save(CURSORS, fresh._replace(shard=shard))
-            for shard in range(before.num_shards, self._new.num_shards)
+            *(save(CURSORS, fresh._replace(shard=shard)) for shard in range(had, has)),
+            *(delete(CURSORS, (before.reaction_id, shard)) for shard in range(has, had)),
         ]
 
 

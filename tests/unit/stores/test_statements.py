@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tape.model.move import KNOWN
+from tape.model.task import SOURCES
 from tape.stores.rows import TABLES
 from tape.stores.sqlite.connection import _widened
 from tape.stores.statements import PREDICATE, load_statements
@@ -16,12 +17,33 @@ ONLY_POSTGRES = {
     "make_incoming": "SQLite has no COPY, and nobody to wait for while one goes on",
     "append_incoming": "the same",
     "find_committed": "a commit to a local file has an outcome; one over a network may not",
+    "claim_tasks": "one round trip to a function; SQLite has no functions and no round trips",
+    "make_step": "the same",
 }
+ONLY_SQLITE = {
+    "find_claimable": "a part of claim_tasks",
+    "read_room": "a part of claim_tasks",
+    "read_due_tasks": "a part of claim_tasks",
+    "claim_due_tasks": "a part of claim_tasks",
+    "read_fresh_shards": "a part of claim_tasks",
+    "read_fresh_tasks": "a part of claim_tasks",
+    "claim_fresh_tasks": "a part of claim_tasks",
+    "count_claimed": "a part of claim_tasks",
+    "check_matcher": "a part of make_step",
+    "advance_matcher": "a part of make_step",
+    "advance_cursors": "a part of make_step",
+    "find_known_tasks": "a part of make_step",
+    "find_superseded_tasks": "a part of make_step",
+    "count_coalesced": "a part of make_step",
+    "count_tasks": "a part of make_step and, in SQLite, of complete_tasks",
+}
+# Both are entries: keys that were used are written with them, sources are only read.
+NOT_SAVED = (KNOWN, SOURCES)
 
 
 def test_both_dialects_have_the_same_statements() -> None:
     assert set(POSTGRES) - set(SQLITE) == set(ONLY_POSTGRES)
-    assert set(SQLITE) - set(POSTGRES) == set()
+    assert set(SQLITE) - set(POSTGRES) == set(ONLY_SQLITE)
 
 
 @pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
@@ -37,7 +59,7 @@ def test_each_statement_says_what_it_is_for(dialect: dict[str, str]) -> None:
 def test_every_table_a_move_may_touch_can_be_loaded_and_saved(dialect: dict[str, str]) -> None:
     for table in TABLES:
         assert f"load_{table.name}" in dialect
-        if table is not KNOWN:  # written as entries
+        if table not in NOT_SAVED:
             assert f"save_{table.name}" in dialect
     for child in TABLES:
         if child.parent is not None:

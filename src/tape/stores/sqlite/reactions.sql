@@ -117,14 +117,12 @@ WHERE deleted = 0
 ORDER BY reaction_id;
 
 -- name: read_cursors
--- The cursors of those, as many as each has shards.
+-- Every cursor.
 SELECT
-  c.reaction_id, c.shard, c.last_global_seq, c.last_processed_at_ms, c.following, c.matched,
-  c.coalesced, c.predicate_errors, c.last_error, c.last_error_global_seq
-FROM tape_reactions r
-JOIN tape_reaction_cursors c ON c.reaction_id = r.reaction_id AND c.shard < r.num_shards
-WHERE r.deleted = 0
-ORDER BY c.reaction_id, c.shard;
+  reaction_id, shard, last_global_seq, last_processed_at_ms, following, matched, coalesced,
+  predicate_errors, last_error, last_error_global_seq
+FROM tape_reaction_cursors
+ORDER BY reaction_id, shard;
 
 -- name: list_reactions
 -- Reactions with how they are doing, in the order of model.reaction.ReactionState.
@@ -136,11 +134,11 @@ SELECT
   min(c.following), max(c.last_processed_at_ms), sum(c.matched), sum(c.coalesced),
   sum(c.predicate_errors),
   (SELECT e.last_error FROM tape_reaction_cursors e
-   WHERE e.reaction_id = r.reaction_id AND e.shard < r.num_shards
+   WHERE e.reaction_id = r.reaction_id
    ORDER BY e.last_error_global_seq DESC LIMIT 1),
   t.queued - t.in_flight, t.in_flight, t.dead_letters
 FROM tape_reactions r
-JOIN tape_reaction_cursors c ON c.reaction_id = r.reaction_id AND c.shard < r.num_shards
+JOIN tape_reaction_cursors c ON c.reaction_id = r.reaction_id
 JOIN tape_reaction_tallies t ON t.reaction_id = r.reaction_id
 JOIN tape_matcher m ON m.name = 'matcher'
 WHERE r.deleted = 0

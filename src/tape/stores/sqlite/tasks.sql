@@ -189,8 +189,7 @@ ORDER BY lease_expires_at_ms
 LIMIT ?;
 
 -- name: read_next_due
--- Of reactions that may have one more in hand: when the next that waits is due after a moment, and
--- when their rate allows one.
+-- Of reactions with room for one: when the next that waits is due, and when their rate allows one.
 SELECT
   (SELECT min(q.next_attempt_at_ms) FROM tape_task_queue q
    WHERE q.reaction_id = r.reaction_id AND q.next_attempt_at_ms > 0
