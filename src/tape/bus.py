@@ -4,6 +4,7 @@
 over gRPC. A refused operation raises the same error either way.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -38,6 +39,8 @@ from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, W
 from tape.ports.store import JournalInfo, Store
 from tape.ports.tasks import Claim
 from tape.predicates import Predicate, PredicateLimits, check
+from tape.reactions.agents import Agents
+from tape.reactions.lead import Leader
 from tape.reactions.tasks import TaskOutcome, Tasks
 
 DEFAULT_PAGE = 1_000
@@ -118,6 +121,14 @@ class Operations(Protocol):
     async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
         """Take tasks on lease; where there are none, wait so long for some."""
 
+    async def listen_for_tasks(
+        self, reaction_ids: Sequence[str], heard: int, wait_ms: int
+    ) -> int:
+        """Wait until there may be tasks of these, at most so long. A hint, so it may be given up.
+
+        `heard` is what the last call returned, 0 at first.
+        """
+
     async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
         """Prolong leases; the ids of those the owner still holds."""
 
@@ -156,6 +167,8 @@ class Bus:
         self._ids = UlidFactory()
         self._check_target = check_target
         self._tasks = Tasks(store, self._writer, self._ids, self._limits)
+        self._settings = settings
+        self._leading: asyncio.Task[None] | None = None
 
     @property
     def limits(self) -> Limits:
@@ -288,6 +301,11 @@ class Bus:
     async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
         return await self._tasks.claim(claim, wait_ms)
 
+    async def listen_for_tasks(
+        self, reaction_ids: Sequence[str], heard: int, wait_ms: int
+    ) -> int:
+        return await self._tasks.listen(reaction_ids, heard, wait_ms)
+
     async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
         return await self._tasks.extend(owner, lease_ms, task_ids)
 
@@ -313,8 +331,20 @@ class Bus:
     async def info(self) -> JournalInfo:
         return await self._store.info()
 
+    def start_matching(self) -> None:
+        """Match entries to reactions in this process, whenever no other does."""
+        if self._leading is None:
+            agents = Agents(self._store, self._writer, self._ids, self._tasks)
+            leader = Leader(
+                self._store, self._writer, self._ids, self._settings.matcher, agents.begin_runs
+            )
+            self._leading = asyncio.create_task(leader.run(), name="tape-leader")
+
     async def close(self) -> None:
         """Write what is queued, then let the store go."""
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.gather(self._leading, return_exceptions=True)
         await self._writer.close()
         await self._store.close()
 

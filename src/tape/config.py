@@ -65,8 +65,39 @@ class SqliteSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MatcherSettings:
+    """`ttl_s` is how long a matcher that is not heard of keeps others from taking over; entries
+    that match nothing are noted as considered after `settle_s`.
+    """
+
+    ttl_s: float = 3.0
+    settle_s: float = 0.05
+    page_entries: int = 2_000
+    step_tasks: int = 5_000
+    expiry_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherSettings:
+    """What one dispatcher holds at a time. A reaction's own limits hold over all dispatchers.
+
+    `lease_s` is how long a task stays with a dispatcher that is not heard of; what runs for
+    `stuck_s` is warned of; `grace_s` is how long a stopping dispatcher lets handlers finish.
+    """
+
+    lease_s: float = 60.0
+    concurrency: int = 1_000
+    threads: int = 32
+    claim_most: int = 500
+    grace_s: float = 30.0
+    stuck_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     limits: Limits = field(default_factory=Limits)
     writer: WriterSettings = field(default_factory=WriterSettings)
     postgres: PostgresSettings = field(default_factory=PostgresSettings)
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
+    matcher: MatcherSettings = field(default_factory=MatcherSettings)
+    dispatcher: DispatcherSettings = field(default_factory=DispatcherSettings)

@@ -123,6 +123,12 @@ class Unsafe(TapeError):
     reason = "UNSAFE"
 
 
+class GiveUp(TapeError):
+    """Raised by a handler: no retry will help, dead-letter the task at once."""
+
+    reason = "GIVE_UP"
+
+
 class BrokerError(TapeError):
     """A broker did not take the message."""
 

@@ -8,7 +8,7 @@ from tape import errors
 
 NAMES = """
 DEFAULT_URL AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Closed Deleted Entry
-HandlerKind InvalidArgument NewEvent NewReaction NotFound NotHeld OutcomeUnknown Overloaded
+GiveUp HandlerKind InvalidArgument NewEvent NewReaction NotFound NotHeld OutcomeUnknown Overloaded
 Page PermissionDenied Reaction ReactionState Recorded Settings StaleLease StoreFailed StoreFull
 StoreMismatch StoreUnavailable TapeClient TapeError Task TaskOutcome TaskStatus TooLarge
 Unauthenticated Unsafe Value ValueChange VersionMismatch connect connect_async errors event on

@@ -353,7 +353,10 @@ def _after_failure(
     reaction = outcome.state.get(REACTIONS, task.reaction_id)
     if failure.given_back or reaction is None:
         again = task._replace(
-            status=TaskStatus.PENDING, next_attempt_at_ms=now, attempts=max(0, task.attempts - 1)
+            status=TaskStatus.PENDING,
+            next_attempt_at_ms=now,
+            attempts=max(0, task.attempts - 1),
+            last_error=failure.error or task.last_error,
         )
     elif failure.permanent or is_used_up(reaction, task.attempts):
         status = TaskStatus.DLQ if reaction.dlq_after_n else TaskStatus.FAILED

@@ -28,9 +28,12 @@ class Want(NamedTuple):
 
 
 class Claim(NamedTuple):
+    """`most` is over all wants; which of them come first changes from claim to claim."""
+
     owner: str
     lease_ms: int
     wants: Sequence[Want]
+    most: int = 1_000
 
 
 class Settlement(NamedTuple):

@@ -54,17 +54,25 @@ class Tasks:
         claim = self._checked(claim)
         loop = asyncio.get_running_loop()
         give_up = loop.time() + min(wait_ms, WAIT_MOST_MS) / 1000
-        reaction_ids = [want.reaction_id for want in claim.wants]
         while True:
             heard = self._store.task_bell
             found = await self._store.claim_tasks(claim)
-            if found or loop.time() >= give_up:
+            left = give_up - loop.time()
+            if found or left <= 0:
                 return found
-            pause = min(give_up - loop.time(), POLL_S)
+            await self._listen([want.reaction_id for want in claim.wants], heard, left)
+
+    async def listen(self, reaction_ids: Sequence[str], heard: int, wait_ms: int) -> int:
+        return await self._listen(reaction_ids, heard, min(wait_ms, WAIT_MOST_MS) / 1000)
+
+    async def _listen(self, reaction_ids: Sequence[str], heard: int, most_s: float) -> int:
+        if heard == self._store.task_bell:
+            pause = min(most_s, POLL_S)
             due_ms = await self._store.read_next_due_ms(reaction_ids)
             if due_ms is not None:
                 pause = min(pause, max(due_ms, 1) / 1000)
             await self._store.await_tasks(heard, pause)
+        return self._store.task_bell
 
     def _checked(self, claim: Claim) -> Claim:
         check_name(claim.owner, self._limits, field="owner", required=True)
@@ -77,7 +85,9 @@ class Tasks:
             want._replace(most=min(want.most, most) if want.most > 0 else DEFAULT_CLAIM)
             for want in claim.wants
         ]
-        return claim._replace(lease_ms=_lease(claim.lease_ms), wants=wants)
+        return claim._replace(
+            lease_ms=_lease(claim.lease_ms), wants=wants, most=min(claim.most, most)
+        )
 
     async def extend(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
         check_name(owner, self._limits, field="owner", required=True)

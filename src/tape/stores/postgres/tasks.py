@@ -36,20 +36,19 @@ class PostgresTasks:
         self._seen: dict[str, _Seen] = {}
 
     async def claim(self, claim: Claim) -> list[Task]:
-        wants = sorted(claim.wants)
         after: dict[str, int] = {}
         anew: list[_Seen] = []
         started = time.monotonic()
-        for want in wants:
+        for want in claim.wants:
             seen = self._seen.setdefault(want.reaction_id, _Seen())
             if seen.is_old(started):
                 anew.append(seen)
                 seen.upto.clear()
             after |= seen.upto
-        reactions, shards, most = zip(*wants, strict=True)
+        reactions, shards, most = zip(*claim.wants, strict=True)
         rows = await self._claims.use(
             _fetching(
-                "claim_tasks", claim.owner, claim.lease_ms, reactions, shards, most,
+                "claim_tasks", claim.owner, claim.lease_ms, reactions, shards, most, claim.most,
                 orjson.dumps(after).decode(),
             ),
             again=False,

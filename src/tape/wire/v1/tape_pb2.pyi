@@ -1643,6 +1643,52 @@ class ClaimTasksResponse(_message.Message):
 Global___ClaimTasksResponse: _TypeAlias = ClaimTasksResponse  # noqa: Y015
 
 @_typing.final
+class ListenForTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACTION_IDS_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    heard: _builtins.int
+    """what the last answer said, 0 at first"""
+    wait_ms: _builtins.int
+    @_builtins.property
+    def reaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        reaction_ids: _abc.Iterable[_builtins.str] | None = ...,
+        heard: _builtins.int = ...,
+        wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard", "reaction_ids", b"reaction_ids", "wait_ms", b"wait_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListenForTasksRequest: _TypeAlias = ListenForTasksRequest  # noqa: Y015
+
+@_typing.final
+class ListenForTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEARD_FIELD_NUMBER: _builtins.int
+    heard: _builtins.int
+    def __init__(
+        self,
+        *,
+        heard: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListenForTasksResponse: _TypeAlias = ListenForTasksResponse  # noqa: Y015
+
+@_typing.final
 class CompleteTaskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -134,6 +134,11 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksResponse.FromString,
                 _registered_method=True)
+        self.ListenForTasks = channel.unary_unary(
+                '/tape.v1.Tape/ListenForTasks',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListenForTasksRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListenForTasksResponse.FromString,
+                _registered_method=True)
         self.CompleteTask = channel.unary_unary(
                 '/tape.v1.Tape/CompleteTask',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CompleteTaskRequest.SerializeToString,
@@ -299,6 +304,13 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListenForTasks(self, request, context):
+        """Answers when there may be tasks to claim. Unlike a claim it may be abandoned at any time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CompleteTask(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -444,6 +456,11 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.ClaimTasks,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksResponse.SerializeToString,
+            ),
+            'ListenForTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListenForTasks,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListenForTasksRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListenForTasksResponse.SerializeToString,
             ),
             'CompleteTask': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteTask,
@@ -1021,6 +1038,33 @@ class Tape:
             '/tape.v1.Tape/ClaimTasks',
             tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.ClaimTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListenForTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListenForTasks',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListenForTasksRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListenForTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,8 @@ class TapeStub:
     DeregisterReaction: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeregisterReactionRequest, _tape_pb2.DeregisterReactionResponse]
     ListReactions: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListReactionsRequest, _tape_pb2.ListReactionsResponse]
     ClaimTasks: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ClaimTasksRequest, _tape_pb2.ClaimTasksResponse]
+    ListenForTasks: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListenForTasksRequest, _tape_pb2.ListenForTasksResponse]
+    """Answers when there may be tasks to claim. Unlike a claim it may be abandoned at any time."""
     CompleteTask: _grpc.UnaryUnaryMultiCallable[_tape_pb2.CompleteTaskRequest, _tape_pb2.CompleteTaskResponse]
     NackTask: _grpc.UnaryUnaryMultiCallable[_tape_pb2.NackTaskRequest, _tape_pb2.NackTaskResponse]
     SettleTasks: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SettleTasksRequest, _tape_pb2.SettleTasksResponse]
@@ -97,6 +99,8 @@ class TapeAsyncStub(TapeStub):
     DeregisterReaction: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeregisterReactionRequest, _tape_pb2.DeregisterReactionResponse]  # type: ignore[assignment]
     ListReactions: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListReactionsRequest, _tape_pb2.ListReactionsResponse]  # type: ignore[assignment]
     ClaimTasks: _aio.UnaryUnaryMultiCallable[_tape_pb2.ClaimTasksRequest, _tape_pb2.ClaimTasksResponse]  # type: ignore[assignment]
+    ListenForTasks: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListenForTasksRequest, _tape_pb2.ListenForTasksResponse]  # type: ignore[assignment]
+    """Answers when there may be tasks to claim. Unlike a claim it may be abandoned at any time."""
     CompleteTask: _aio.UnaryUnaryMultiCallable[_tape_pb2.CompleteTaskRequest, _tape_pb2.CompleteTaskResponse]  # type: ignore[assignment]
     NackTask: _aio.UnaryUnaryMultiCallable[_tape_pb2.NackTaskRequest, _tape_pb2.NackTaskResponse]  # type: ignore[assignment]
     SettleTasks: _aio.UnaryUnaryMultiCallable[_tape_pb2.SettleTasksRequest, _tape_pb2.SettleTasksResponse]  # type: ignore[assignment]
@@ -252,6 +256,14 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         request: _tape_pb2.ClaimTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.ClaimTasksResponse, _abc.Awaitable[_tape_pb2.ClaimTasksResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListenForTasks(
+        self,
+        request: _tape_pb2.ListenForTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListenForTasksResponse, _abc.Awaitable[_tape_pb2.ListenForTasksResponse]]:
+        """Answers when there may be tasks to claim. Unlike a claim it may be abandoned at any time."""
 
     @_abc_1.abstractmethod
     def CompleteTask(

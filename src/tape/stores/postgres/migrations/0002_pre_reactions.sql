@@ -8,8 +8,8 @@
 -- claimer left off (p_after): what a foreign transaction keeps from being cleaned up lies behind.
 -- Tasks that wait for a time are found by that time.
 --
--- Locks are taken in one order: the matcher's row, the book, tasks, tallies. A claim takes the tally
--- first, and never waits for a task.
+-- Locks are taken in one order: the matcher's row, the book, tasks, tallies. A claim takes tallies
+-- first, but waits for one only while it holds nothing, and for tasks never.
 
 CREATE TABLE tape_reactions (
   reaction_id       TEXT COLLATE "C" PRIMARY KEY,
@@ -138,18 +138,26 @@ LEFT JOIN tape_journal j ON j.global_seq = t.source_global_seq;
 CREATE FUNCTION tape_now_us() RETURNS BIGINT LANGUAGE sql AS
 $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 -- statement
--- Claim tasks of several reactions, in the order of their ids. p_shard < 0 is any shard. p_after maps
--- 'reaction/shard' to the source up to which the claimer has seen all that never waited.
+-- Claim tasks of several reactions, p_total at most. p_shard < 0 is any shard. p_after maps
+-- 'reaction/shard' to the source up to which the claimer has seen all that never waited. Another
+-- reaction and another shard come first each time, so that none starves. One whose tally somebody
+-- else has at the moment is passed over; if then nothing is found, the first of those is waited for,
+-- with nothing else locked.
 CREATE FUNCTION tape_claim(
   p_owner TEXT, p_lease_ms BIGINT, p_reaction TEXT[], p_shard INTEGER[], p_most INTEGER[],
-  p_after JSONB
+  p_total INTEGER, p_after JSONB
 ) RETURNS TABLE (task tape_task_queue, waited BOOLEAN) LANGUAGE plpgsql AS $$
 DECLARE
+  wants CONSTANT INTEGER := cardinality(p_reaction);
+  todo INTEGER[];
+  at INTEGER := 1;
+  i INTEGER;
+  first INTEGER;
   reaction RECORD;
   tally RECORD;
-  first INTEGER;
   shards INTEGER[];
   one_shard INTEGER;
+  total BIGINT := 0;
   room BIGINT;
   taken BIGINT;
   rows BIGINT;
@@ -158,7 +166,11 @@ DECLARE
   pause_us DOUBLE PRECISION;
   base_us DOUBLE PRECISION;
 BEGIN
-  FOR i IN 1 .. cardinality(p_reaction) LOOP
+  first := floor(random() * wants);
+  todo := ARRAY(SELECT (n + first) % wants + 1 FROM generate_series(0, wants - 1) AS n);
+  WHILE at <= cardinality(todo) AND total < p_total AND (at <= wants OR total = 0) LOOP
+    i := todo[at];
+    at := at + 1;
     SELECT r.reaction_id, r.max_concurrency, r.rate_limit_per_s, t.shards INTO reaction
     FROM tape_reactions r JOIN tape_reaction_tallies t USING (reaction_id)
     WHERE r.reaction_id = p_reaction[i] AND r.deleted = 0;
@@ -166,13 +178,11 @@ BEGIN
     IF p_shard[i] >= 0 THEN
       shards := ARRAY[p_shard[i]];
     ELSE
-      -- Another first shard each time, so that none starves.
       first := floor(random() * reaction.shards);
       shards := ARRAY(
         SELECT (n + first) % reaction.shards FROM generate_series(0, reaction.shards - 1) AS n);
     END IF;
-    now_us := tape_now_us();
-    now_ms := now_us / 1000;
+    now_ms := tape_now_us() / 1000;
     CONTINUE WHEN NOT EXISTS (
       SELECT FROM tape_task_queue q
       WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
@@ -189,11 +199,21 @@ BEGIN
         LIMIT 1
       ) fresh
     );
-    SELECT t.in_flight, t.next_free_us INTO tally
-    FROM tape_reaction_tallies t WHERE t.reaction_id = reaction.reaction_id FOR UPDATE;
+    IF at <= wants + 1 THEN
+      SELECT t.in_flight, t.next_free_us INTO tally
+      FROM tape_reaction_tallies t
+      WHERE t.reaction_id = reaction.reaction_id FOR UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN
+        todo := todo || i;
+        CONTINUE;
+      END IF;
+    ELSE
+      SELECT t.in_flight, t.next_free_us INTO tally
+      FROM tape_reaction_tallies t WHERE t.reaction_id = reaction.reaction_id FOR UPDATE;
+    END IF;
     now_us := tape_now_us();
     now_ms := now_us / 1000;
-    room := least(p_most[i], reaction.max_concurrency - tally.in_flight);
+    room := least(p_most[i], p_total - total, reaction.max_concurrency - tally.in_flight);
     IF reaction.rate_limit_per_s > 0 THEN
       -- Starts are pause_us apart; what was not used in the last tenth of a second may be caught up.
       pause_us := 1000000.0 / reaction.rate_limit_per_s;
@@ -235,6 +255,7 @@ BEGIN
       taken := taken + rows;
     END LOOP;
     CONTINUE WHEN taken = 0;
+    total := total + taken;
     UPDATE tape_reaction_tallies t SET
       in_flight = t.in_flight + taken,
       next_free_us = CASE

@@ -1,0 +1,56 @@
+"""Runs for `agent` reactions: a task of one is done when its run has been queued.
+
+The run is named after the reaction and the source entry, so a task that is done twice still makes
+one run. Because there is a task in between, the reaction's rate, debounce, retries and
+dead letters hold for runs as they do for handlers.
+"""
+
+import orjson
+
+from tape.errors import TapeError
+from tape.journal.follow import envelope
+from tape.journal.ids import UlidFactory
+from tape.journal.writer import Writer
+from tape.model.entry import Trace
+from tape.model.reaction import Reaction
+from tape.model.run import QueueRun, RunName
+from tape.model.task import Task
+from tape.ports.store import Store
+from tape.ports.tasks import Claim, Want
+from tape.reactions.tasks import TaskOutcome, Tasks
+
+LEASE_MS = 30_000
+AT_ONCE = 200
+
+
+class Agents:
+    def __init__(self, store: Store, writer: Writer, ids: UlidFactory, tasks: Tasks) -> None:
+        self._store = store
+        self._writer = writer
+        self._ids = ids
+        self._tasks = tasks
+
+    async def begin_runs(self, owner: str, reaction_ids: list[str]) -> None:
+        wants = [Want(reaction_id, -1, AT_ONCE) for reaction_id in reaction_ids]
+        while claimed := await self._tasks.claim(Claim(owner, LEASE_MS, wants), 0):
+            book = await self._store.read_reactions()
+            apps = {reaction.reaction_id: reaction for reaction in book.reactions}
+            outcomes = [await self._begin(task, apps.get(task.reaction_id)) for task in claimed]
+            await self._tasks.settle(owner, outcomes)
+
+    async def _begin(self, task: Task, reaction: Reaction | None) -> TaskOutcome:
+        if reaction is None or not reaction.agent_app:
+            return TaskOutcome(task.task_id, "given_back", "its reaction names no app any more")
+        name = RunName(reaction.agent_app, "", "", f"{task.reaction_id}/{task.source_global_seq}")
+        source = task.entry
+        move = QueueRun(
+            name,
+            orjson.dumps(envelope(source, with_payload=True)).decode(),
+            Trace(source.trace_id, "", source.span_id),
+            next(self._ids),
+        )
+        try:
+            await self._writer.submit(move)
+        except TapeError as error:
+            return TaskOutcome(task.task_id, "failed", str(error))
+        return TaskOutcome(task.task_id)

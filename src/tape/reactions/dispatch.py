@@ -1,0 +1,326 @@
+"""The dispatcher: claims tasks, has them done, and says what became of them.
+
+    claim ──▶ held ──work──▶ outcome ──settle──▶ gone
+                └──── renewed every third of the lease
+
+Limits are the store's to keep, so they hold over any number of dispatchers; a slot is free again
+when the outcome has been settled, not before. Outcomes are settled many at a time. Whoever stops a
+dispatcher lets it finish what it holds, and gives back what does not finish in time.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tape.config import DispatcherSettings
+from tape.errors import Overloaded, StoreUnavailable, TapeError
+from tape.model.task import ANY_SHARD, Task, TaskStatus
+from tape.ports.tasks import Claim, Want
+from tape.reactions.tasks import TaskOutcome
+from tape.reactions.work import Away, Work
+from tape.telemetry import metrics
+from tape.telemetry.metrics import Outcome
+
+log = logging.getLogger("tape.dispatcher")
+
+PAUSE_FIRST_S = 0.1
+PAUSE_MOST_S = 5.0
+AWAY_FIRST_S = 1.0
+AWAY_MOST_S = 30.0
+LISTEN_MS = 1_000
+
+
+class TaskSource(Protocol):
+    """The operations on tasks that a dispatcher needs, of a bus or a client."""
+
+    async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]: ...
+
+    async def listen_for_tasks(
+        self, reaction_ids: Sequence[str], heard: int, wait_ms: int
+    ) -> int: ...
+
+    async def extend_tasks(
+        self, owner: str, lease_ms: int, task_ids: Sequence[str]
+    ) -> list[str]: ...
+
+    async def settle_tasks(
+        self, owner: str, outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskStatus | TapeError]: ...
+
+
+class Job(NamedTuple):
+    """One reaction's work and how many of its tasks may be in hand at once."""
+
+    work: Work
+    max_concurrency: int
+    shard: int = ANY_SHARD
+
+
+class _Held:
+    """A task in hand, from its claim until its outcome is settled."""
+
+    __slots__ = ("since", "task", "warned_at")
+
+    def __init__(self, task: Task, now: float) -> None:
+        self.task = task
+        self.since = now
+        self.warned_at = now
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        source: TaskSource,
+        jobs: Mapping[str, Job],
+        owner: str,
+        settings: DispatcherSettings,
+    ) -> None:
+        self._source = source
+        self._jobs = jobs
+        self._owner = owner
+        self._settings = settings
+        self._lease_ms = int(settings.lease_s * 1000)
+        self._held: dict[str, _Held] = {}
+        self._in_hand = dict.fromkeys(jobs, 0)
+        self._in_threads = 0
+        self._breaks: dict[str, _Break] = {}
+        self._outcomes: list[TaskOutcome] = []
+        self._to_settle = asyncio.Event()
+        self._freed = asyncio.Event()
+        self._working: set[asyncio.Task[None]] = set()
+
+    @property
+    def held(self) -> int:
+        """How many tasks are in hand."""
+        return len(self._held)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Dispatch until told to stop; then finish what is in hand, for at most `grace_s`."""
+        async with asyncio.TaskGroup() as group:
+            upkeep = [
+                group.create_task(self._settle_all(), name="tape-settle"),
+                group.create_task(self._renew_all(), name="tape-renew"),
+            ]
+            await self._feed(group, stop)
+            await self._drain()
+            for task in upkeep:
+                task.cancel()
+
+    async def _feed(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+        pause, heard = PAUSE_FIRST_S, 0
+        while not stop.is_set():
+            self._freed.clear()
+            wants, limited = self._wants()
+            if not wants:
+                await _first((self._freed.wait(), stop.wait()), LISTEN_MS / 1000)
+                continue
+            most = self._settings.concurrency - len(self._held)
+            claim = Claim(self._owner, self._lease_ms, wants, most)
+            try:
+                tasks = await self._source.claim_tasks(claim)
+                if not tasks:
+                    heard = await self._listen(wants, heard, stop, or_freed=limited)
+                pause = PAUSE_FIRST_S
+            except (StoreUnavailable, Overloaded) as error:
+                log.warning("claiming pauses for %g s: %s", pause, error)
+                await _first((stop.wait(),), pause)
+                pause = min(2 * pause, PAUSE_MOST_S)
+            else:
+                self._start(tasks, group)
+
+    def _wants(self) -> tuple[list[Want], bool]:
+        """What there is room for, and whether any reaction has less than it could have."""
+        now = asyncio.get_running_loop().time()
+        room = min(self._settings.concurrency - len(self._held), self._settings.claim_most)
+        wants: list[Want] = []
+        limited = False
+        for reaction_id, job in self._jobs.items():
+            free = min(job.max_concurrency - self._in_hand[reaction_id], room)
+            if job.work.threaded:
+                free = min(free, self._settings.threads - self._in_threads)
+            on_break = self._breaks.get(reaction_id)
+            if free <= 0 or (on_break is not None and on_break.until > now):
+                limited = True
+                continue
+            wants.append(Want(reaction_id, job.shard, free))
+        return wants, limited
+
+    async def _listen(
+        self, wants: Sequence[Want], heard: int, stop: asyncio.Event, *, or_freed: bool
+    ) -> int:
+        listening = asyncio.ensure_future(
+            self._source.listen_for_tasks([want.reaction_id for want in wants], heard, LISTEN_MS)
+        )
+        others = [stop.wait(), self._freed.wait()] if or_freed else [stop.wait()]
+        await _first((listening, *others), 2 * LISTEN_MS / 1000)
+        return heard if listening.cancelled() else listening.result()
+
+    def _start(self, tasks: Sequence[Task], group: asyncio.TaskGroup) -> None:
+        now = asyncio.get_running_loop().time()
+        by_reaction: dict[str, list[Task]] = {}
+        for task in tasks:
+            self._held[task.task_id] = _Held(task, now)
+            by_reaction.setdefault(task.reaction_id, []).append(task)
+        for reaction_id, some in by_reaction.items():
+            job = self._jobs[reaction_id]
+            self._count(reaction_id, len(some))
+            for start in range(0, len(some), job.work.batch):
+                working = group.create_task(
+                    self._do(job, some[start : start + job.work.batch]), name="tape-task"
+                )
+                self._working.add(working)
+                working.add_done_callback(self._working.discard)
+
+    def _count(self, reaction_id: str, change: int) -> None:
+        self._in_hand[reaction_id] += change
+        if self._jobs[reaction_id].work.threaded:
+            self._in_threads += change
+        metrics.DISPATCHER_RUNNING.labels(reaction_id).set(self._in_hand[reaction_id])
+
+    async def _do(self, job: Job, tasks: Sequence[Task]) -> None:
+        loop = asyncio.get_running_loop()
+        reaction_id, started = tasks[0].reaction_id, loop.time()
+        _observe_wait(tasks)
+        try:
+            outcomes = await job.work.do(tasks)
+            self._breaks.pop(reaction_id, None)
+        except Away as away:
+            outcomes = away.outcomes
+            self._take_a_break(reaction_id, str(away))
+        except asyncio.CancelledError:
+            if job.work.threaded:
+                # It still runs: given back, it would run twice at once.
+                self._abandon(tasks)
+                return
+            outcomes = [TaskOutcome(task.task_id, "given_back") for task in tasks]
+        metrics.TASK_HANDLING.labels(reaction_id).observe(loop.time() - started)
+        self._outcomes += outcomes
+        self._to_settle.set()
+
+    def _take_a_break(self, reaction_id: str, reason: str) -> None:
+        before = self._breaks.get(reaction_id)
+        pause = min(2 * before.pause, AWAY_MOST_S) if before else AWAY_FIRST_S
+        until = asyncio.get_running_loop().time() + pause
+        self._breaks[reaction_id] = _Break(until, pause)
+        log.warning("reaction %s pauses for %g s: %s", reaction_id, pause, reason)
+
+    def _abandon(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            log.warning("task %s has not ended; its lease will run out", task.task_id)
+            self._release(task.task_id)
+
+    async def _settle_all(self) -> None:
+        pause = PAUSE_FIRST_S
+        while True:
+            await self._to_settle.wait()
+            self._to_settle.clear()
+            outcomes, self._outcomes = self._outcomes, []
+            try:
+                results = await self._source.settle_tasks(self._owner, outcomes)
+            except (StoreUnavailable, Overloaded) as error:
+                log.warning("settling pauses for %g s: %s", pause, error)
+                self._outcomes = outcomes + self._outcomes
+                self._to_settle.set()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSE_MOST_S)
+                continue
+            pause = PAUSE_FIRST_S
+            for outcome, result in zip(outcomes, results, strict=True):
+                self._settled(outcome, result)
+            self._freed.set()
+
+    def _settled(self, outcome: TaskOutcome, result: TaskStatus | TapeError) -> None:
+        held = self._held.get(outcome.task_id)
+        if held is None:
+            return
+        if isinstance(result, TapeError):
+            log.warning("task %s: %s", outcome.task_id, result)
+        elif outcome.error:
+            verb = "dead-lettered" if result is TaskStatus.DLQ else outcome.verdict
+            log.warning("task %s %s: %s", outcome.task_id, verb, outcome.error)
+        reaction_id = held.task.reaction_id
+        metrics.TASK_ATTEMPTS.labels(reaction_id, _label(outcome, result)).inc()
+        self._release(outcome.task_id)
+
+    def _release(self, task_id: str) -> None:
+        held = self._held.pop(task_id, None)
+        if held is not None:
+            self._count(held.task.reaction_id, -1)
+            self._freed.set()
+
+    async def _renew_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._settings.lease_s / 3)
+            self._tell_stuck(loop.time())
+            ids = list(self._held)
+            if not ids:
+                continue
+            try:
+                kept = await self._source.extend_tasks(self._owner, self._lease_ms, ids)
+            except (StoreUnavailable, Overloaded) as error:
+                log.warning("leases could not be renewed: %s", error)
+                continue
+            for task_id in set(ids).difference(kept).intersection(self._held):
+                log.warning("task %s is no longer held: its lease ran out", task_id)
+
+    def _tell_stuck(self, now: float) -> None:
+        longest = dict.fromkeys(self._jobs, 0.0)
+        for held in self._held.values():
+            reaction_id, age = held.task.reaction_id, now - held.since
+            longest[reaction_id] = max(longest[reaction_id], age)
+            if now - held.warned_at > self._settings.stuck_s:
+                held.warned_at = now
+                log.warning("task %s has been running for %.0f s", held.task.task_id, age)
+        for reaction_id, age in longest.items():
+            metrics.DISPATCHER_LONGEST_RUNNING.labels(reaction_id).set(age)
+
+    async def _drain(self) -> None:
+        if self._working:
+            log.info("finishing %d tasks", len(self._held))
+            await asyncio.wait(self._working, timeout=self._settings.grace_s)
+        for working in tuple(self._working):
+            working.cancel()
+        while self._held:
+            self._freed.clear()
+            if self._held:
+                await self._freed.wait()
+
+
+class _Break(NamedTuple):
+    until: float
+    pause: float
+
+
+def _observe_wait(tasks: Sequence[Task]) -> None:
+    now = time.time()
+    wait = metrics.TASK_WAIT.labels(tasks[0].reaction_id)
+    for task in tasks:
+        wait.observe(max(0.0, now - task.entry.ts_ms / 1000))
+
+
+def _label(outcome: TaskOutcome, result: TaskStatus | TapeError) -> Outcome:
+    if isinstance(result, TapeError):
+        return Outcome.LOST
+    match result:
+        case TaskStatus.DONE:
+            return Outcome.DONE
+        case TaskStatus.DLQ:
+            return Outcome.DEAD_LETTERED
+        case TaskStatus.FAILED:
+            return Outcome.FAILED
+        case TaskStatus.PENDING | TaskStatus.CLAIMED:
+            return Outcome.RELEASED if outcome.verdict == "given_back" else Outcome.RETRIED
+
+
+async def _first(waits: Iterable[Awaitable[Any]], timeout_s: float) -> None:
+    """Until one of them is done, or for so long; the others are given up."""
+    futures = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in futures:
+            future.cancel()
+        await asyncio.gather(*futures, return_exceptions=True)

@@ -1,0 +1,166 @@
+"""The matcher: follows the journal once for all reactions and makes their tasks.
+
+It works only while it holds the matcher's lease. It reads a page, decides what the page makes, and
+hands that to the store as one step (`ports.matching`): tasks, cursors and its own position, or
+nothing. A step for an outdated book is thrown away and the page decided again; a lost lease ends
+the work at once. So nothing here needs to be remembered over a crash.
+
+A reaction that starts in the past is *late*: it is matched alone, a page at a time between the
+others' pages, until it stands where the matcher stands, and joins in that very step.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from tape.config import MatcherSettings
+from tape.model.reaction import HandlerKind, ReactionCursor
+from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step
+from tape.ports.store import ReadEntries, Store
+from tape.reactions.rules import Matched, Rule, Rules, late_steps
+from tape.telemetry import metrics
+
+log = logging.getLogger("tape.matcher")
+
+PAGE_BYTES = 8 * 1024 * 1024
+
+
+class LeaseLost(Exception):
+    """Another process matches now."""
+
+
+class Outdated(Exception):
+    """A reaction was registered or deregistered meanwhile."""
+
+
+class Matcher:
+    """Matches for as long as the lease it was given is its own."""
+
+    def __init__(self, store: Store, lease: MatcherLease, settings: MatcherSettings) -> None:
+        self._store = store
+        self._lease = lease
+        self._settings = settings
+        self._ttl_ms = int(settings.ttl_s * 1000)
+        self._version = -1
+        self._through = lease.position
+        self._common = Rules([])
+        self._late: list[Rule] = []
+        self._stepped_at = 0.0
+        self.agents: list[str] = []
+        """The reactions whose tasks are runs to begin."""
+
+    async def run(self) -> None:
+        """Until the lease is lost, which raises LeaseLost."""
+        await self._read_book()
+        while True:
+            try:
+                busy = [await self._catch_up(rule) for rule in tuple(self._late)]
+                if not await self._match_page(wait=not any(busy)):
+                    await self._keep_lease()
+            except Outdated:
+                await self._read_book()
+
+    async def _read_book(self) -> None:
+        book = await self._store.read_reactions()
+        cursors: dict[str, list[ReactionCursor]] = {}
+        for cursor in book.cursors:
+            cursors.setdefault(cursor.reaction_id, []).append(cursor)
+        rules = [
+            Rule(reaction, cursors.get(reaction.reaction_id, [])[: reaction.num_shards])
+            for reaction in book.reactions
+            if reaction.engine == "server"
+        ]
+        self._version = book.version
+        self._late = [rule for rule in rules if not rule.following]
+        self._common = Rules([rule for rule in rules if rule.following])
+        self._through = self._lease.position
+        self.agents = [
+            reaction.reaction_id
+            for reaction in book.reactions
+            if reaction.handler_kind == HandlerKind.AGENT
+        ]
+
+    async def _match_page(self, *, wait: bool) -> bool:
+        """Match what is new, waiting a little for something new; False if there was nothing."""
+        if self._store.head <= self._through:
+            if not wait:
+                return False
+            try:
+                async with asyncio.timeout(self._patience()):
+                    await self._store.await_beyond(self._through)
+            except TimeoutError:
+                return False
+        page = await self._store.read_entries(
+            ReadEntries(self._through, self._store.head, self._settings.page_entries, PAGE_BYTES)
+        )
+        matched = self._common.match(page.entries, page.through, self._settings.step_tasks)
+        self._through = matched.through
+        if matched.cursors or self._is_due():
+            await self._step(matched.through, matched.cursors, matched.tasks)
+            self._common.advance(matched.cursors)
+            _tell(matched)
+        return True
+
+    async def _catch_up(self, rule: Rule) -> bool:
+        """One page of a late reaction; whether there may be more."""
+        position = self._lease.position
+        after = min(rule.upto.values(), default=position)
+        matched = Matched([], [], max(after, position))
+        if after < position:
+            page = await self._store.read_entries(
+                ReadEntries(
+                    after, position, self._settings.page_entries, PAGE_BYTES,
+                    prefix=rule.pattern.prefix,
+                    predicate=None if rule.evaluate is None else rule.predicate,
+                )
+            )  # fmt: skip
+            alone = Rules([rule])
+            matched = alone.match(page.entries, page.through, self._settings.step_tasks)
+        caught_up = matched.through >= position
+        steps = late_steps(rule, matched, caught_up=caught_up)
+        await self._step(position, steps, matched.tasks)
+        _tell(matched)
+        for step in steps:
+            rule.upto[step.shard] = max(rule.upto.get(step.shard, 0), step.last_global_seq)
+        if caught_up:
+            # What was looked at since without it is looked at again, with it.
+            raise Outdated
+        return True
+
+    async def _keep_lease(self) -> None:
+        if self._is_due():
+            await self._step(self._through, (), ())
+
+    async def _step(
+        self, position: int, cursors: Sequence[CursorStep], tasks: Sequence[NewTask]
+    ) -> None:
+        step = Step(self._lease, self._ttl_ms, self._version, position, cursors, tasks)
+        result = await self._store.make_step(step)
+        if result == "lost":
+            raise LeaseLost
+        if result == "outdated":
+            raise Outdated
+        self._lease = self._lease._replace(position=position)
+        self._stepped_at = asyncio.get_running_loop().time()
+        metrics.MATCHER_POSITION.set(position)
+
+    def _is_due(self) -> bool:
+        return self._patience() <= 0
+
+    def _patience(self) -> float:
+        """How long until a step is due: soon if entries were passed over, else for the lease."""
+        pause = self._settings.ttl_s / 3
+        if self._through > self._lease.position:
+            pause = self._settings.settle_s
+        return self._stepped_at + pause - asyncio.get_running_loop().time()
+
+
+def _tell(matched: Matched) -> None:
+    for step in matched.cursors:
+        if step.matched:
+            metrics.MATCHES.labels(step.reaction_id).inc(step.matched)
+        if step.coalesced:
+            metrics.COALESCED.labels(step.reaction_id).inc(step.coalesced)
+        if step.predicate_errors:
+            metrics.PREDICATE_ERRORS.labels(step.reaction_id).inc(step.predicate_errors)
+            log.warning("reaction %s: predicate failed: %s", step.reaction_id, step.last_error)

@@ -1,0 +1,133 @@
+"""What a dispatcher does with a task: call a handler, or publish to a broker."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+from tape.errors import BrokerUnavailable, GiveUp
+from tape.journal.follow import envelope
+from tape.model.task import Task
+from tape.ports.broker import Broker, Outgoing
+from tape.reactions.tasks import TaskOutcome
+from tape.telemetry.tracing import handling
+
+Handler = Callable[[dict[str, Any]], Any]
+
+
+class Away(Exception):
+    """The broker cannot be reached; it is not the tasks' fault."""
+
+    def __init__(self, outcomes: Sequence[TaskOutcome], reason: str) -> None:
+        super().__init__(reason)
+        self.outcomes = outcomes
+
+
+class Work(Protocol):
+    """How the tasks of one reaction are done. `batch`: how many at a time."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def threaded(self) -> bool: ...
+
+    async def do(self, tasks: Sequence[Task]) -> Sequence[TaskOutcome]:
+        """What became of each. Raises Away if it is of no use to go on for now."""
+
+
+def handler_envelope(task: Task) -> dict[str, Any]:
+    """What a handler is given: what a predicate sees of the entry, and where the task stands."""
+    entry = task.entry
+    return {
+        **envelope(entry, with_payload=True),
+        "span_id": entry.span_id,
+        "event_id": entry.event_id,
+        "event_type": entry.event_type,
+        "entity_type": entry.entity_type,
+        "entity_id": entry.entity_id,
+        "caused_by": entry.caused_by,
+        "source": entry.source,
+        "occurred_at_ms": entry.occurred_at_ms,
+        "idempotency_key": entry.idempotency_key,
+        "task_id": task.task_id,
+        "reaction_id": task.reaction_id,
+        "attempt": task.attempts,
+    }
+
+
+class Call:
+    """A handler of ours: asynchronous ones on the loop, others in a thread."""
+
+    batch = 1
+
+    def __init__(self, handler: Handler, executor: Executor) -> None:
+        self._handler = handler
+        self._name = f"react {getattr(handler, '__qualname__', type(handler).__name__)}"
+        self._executor = executor
+        self.threaded = not inspect.iscoroutinefunction(handler)
+
+    async def do(self, tasks: Sequence[Task]) -> Sequence[TaskOutcome]:
+        return [await self._one(task) for task in tasks]
+
+    async def _one(self, task: Task) -> TaskOutcome:
+        if not task.entry.event_id:
+            return TaskOutcome(task.task_id, "refused", "the entry that made this task is gone")
+        facts = {"tape.task_id": task.task_id, "tape.subject": task.entry.subject}
+        try:
+            with handling(self._name, task.entry.trace_id, task.entry.span_id, facts) as context:
+                if self.threaded:
+                    loop = asyncio.get_running_loop()
+                    result = await loop.run_in_executor(
+                        self._executor, context.run, self._handler, handler_envelope(task)
+                    )
+                    if isinstance(result, Awaitable):
+                        await result
+                else:
+                    await self._handler(handler_envelope(task))
+        except GiveUp as error:
+            return TaskOutcome(task.task_id, "refused", described(error))
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its task's failure
+            return TaskOutcome(task.task_id, "failed", described(error))
+        return TaskOutcome(task.task_id)
+
+
+class Publish:
+    """To a broker, many at a time, each done when the broker has acknowledged it."""
+
+    threaded = False
+
+    def __init__(self, broker: Broker, batch: int = 200) -> None:
+        self._broker = broker
+        self.batch = batch
+
+    async def do(self, tasks: Sequence[Task]) -> Sequence[TaskOutcome]:
+        messages = [
+            Outgoing(
+                task.entry,
+                task.task_id,
+                task.entry.run_id or task.entry.subject,
+                # One that was given back may have reached the broker all the same.
+                max(task.attempts, 2 if task.last_error else 1),
+            )
+            for task in tasks
+        ]
+        results = await self._broker.publish(messages)
+        outcomes: list[TaskOutcome] = []
+        away = ""
+        for task, error in zip(tasks, results, strict=True):
+            if error is None:
+                outcomes.append(TaskOutcome(task.task_id))
+            elif isinstance(error, BrokerUnavailable):
+                away = str(error)
+                outcomes.append(TaskOutcome(task.task_id, "given_back", away))
+            else:
+                outcomes.append(TaskOutcome(task.task_id, "refused", described(error)))
+        if away:
+            raise Away(outcomes, away)
+        return outcomes
+
+
+def described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
