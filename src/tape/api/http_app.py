@@ -18,7 +18,7 @@ from starlette.routing import Route
 from tape.api.auth import Role, Tokens
 from tape.bus import Operations
 from tape.errors import PermissionDenied, StoreUnavailable, TapeError, Unauthenticated
-from tape.telemetry import metrics
+from tape.telemetry import exposition, metrics
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def http_app(operations: Operations, tokens: Tokens, refresh: Refresh) -> Starle
     async def scrape(request: Request) -> Response:
         await _refreshed(refresh)
         # On a thread: with thousands of reactions it is megabytes of text.
-        text, kind = await asyncio.to_thread(metrics.render, request.headers.get("accept", ""))
+        text, kind = await asyncio.to_thread(exposition.render, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind})
 
     app = Starlette(

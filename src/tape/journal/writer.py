@@ -20,7 +20,7 @@ from tape.journal.batch import Verdict, decide_all, needs_of, settle
 from tape.journal.queue import MoveQueue, Waiting
 from tape.model.move import Move, Place, State
 from tape.ports.store import Store
-from tape.telemetry.written import WRITTEN
+from tape.telemetry import metrics
 
 T = TypeVar("T")
 
@@ -92,7 +92,9 @@ class Writer:
             entries = len(state.entries)
 
         place = await self._store.commit(needs_of(moves), decide)
-        WRITTEN.add(entries)
+        if entries:
+            metrics.ENTRIES_APPENDED.inc(entries)
+            metrics.APPEND_BATCHES.inc()
         return verdicts, place
 
 

@@ -31,9 +31,9 @@ def pages() -> list[Path]:
     return [page for page in found if page.name != "predicates.md"]
 
 
-def examples(page: Path, port: int) -> Iterator[Example | Program]:
-    """The page's examples, with a port of this test's own for the one that the page prints."""
-    text = page.read_text().replace("7878", str(port))
+def examples(page: Path, grpc: int, http: int) -> Iterator[Example | Program]:
+    """The page's examples, with ports of this test's own for the ones that the page prints."""
+    text = page.read_text().replace("7878", str(grpc)).replace("7879", str(http))
     blocks = [(match[1], match[2], match.end()) for match in _FENCE.finditer(text)]
     for number, (language, body, end) in enumerate(blocks):
         if language == "console":

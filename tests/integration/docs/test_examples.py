@@ -16,13 +16,13 @@ def _free_port() -> int:
         return port
 
 
-WITH_EXAMPLES = [page for page in pages() if any(examples(page, 7878))]
+WITH_EXAMPLES = [page for page in pages() if any(examples(page, 7878, 7879))]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_of_a_page(page: Path, tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
-        for number, example in enumerate(examples(page, _free_port())):
+        for number, example in enumerate(examples(page, _free_port(), _free_port())):
             command, wanted = _typed(example, tmp_path / f"example_{number}.py")
             printed = shell.run(command, len(wanted or ()))
             if wanted is None:

@@ -147,7 +147,7 @@ async def test_a_fault_is_an_error_in_json(
     def broken(_accept: str) -> tuple[bytes, str]:
         raise ZeroDivisionError("inner workings")
 
-    monkeypatch.setattr("tape.telemetry.metrics.render", broken)
+    monkeypatch.setattr("tape.telemetry.exposition.render", broken)
     answer = await get((await serving(sqlite_url)).http, "/metrics")
     assert answer.status_code == 500
     assert answer.json()["error"]["reason"] == "INTERNAL"

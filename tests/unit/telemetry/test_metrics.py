@@ -16,8 +16,7 @@ from tape.app import open_bus
 from tape.errors import VersionMismatch
 from tape.model.event import NewEvent
 from tape.model.value import Author
-from tape.telemetry import metrics
-from tape.telemetry.written import WRITTEN
+from tape.telemetry import exposition, metrics
 
 PAGE = Path(__file__).parents[3] / "docs" / "observing.md"
 ROW = re.compile(r"^\| `(tape_\w+)(?:\{([\w, ]+)\})?` \| (\w+) \|", re.MULTILINE)
@@ -32,14 +31,14 @@ tape_task_handling_seconds tape_dispatcher_running tape_dispatcher_longest_runni
 
 
 def value(name: str, **labels: str) -> float | None:
-    return metrics.REGISTRY.get_sample_value(name, labels)
+    return exposition.REGISTRY.get_sample_value(name, labels)
 
 
 def described() -> dict[str, str]:
     """Each of our metrics by its name as it is scraped, with its type."""
     return {
         f"{family.name}_total" if family.type == "counter" else family.name: family.type
-        for family in metrics.REGISTRY.collect()
+        for family in exposition.REGISTRY.collect()
         if family.name.startswith("tape_")
     }
 
@@ -51,15 +50,12 @@ def test_names() -> None:
 def test_the_page_lists_each_with_its_type_and_labels() -> None:
     rows = ROW.findall(PAGE.read_text())
     assert {name: kind for name, _, kind in rows} == described()
-    labelled = {
-        metric._name + "_total" * (metric._type == "counter"): ", ".join(metric._labelnames)
-        for metric in metrics._BY_REACTION
-    }
-    assert {name: labels for name, labels, _ in rows if labels} == labelled
+    labelled = {family.name: ", ".join(family.label_names) for family in metrics.FAMILIES}
+    assert {name.removesuffix("_total"): labels for name, labels, _ in rows} == labelled
 
 
 async def test_what_is_committed_is_counted(sqlite_url: str) -> None:
-    entries, batches = WRITTEN.entries, WRITTEN.batches
+    entries, batches = metrics.ENTRIES_APPENDED.value, metrics.APPEND_BATCHES.value
     bus = await open_bus(sqlite_url)
     await bus.record_events([NewEvent("a"), NewEvent("b", idempotency_key="k")])
     await bus.record_events([NewEvent("b", idempotency_key="k")])  # known: nothing is appended
@@ -68,6 +64,27 @@ async def test_what_is_committed_is_counted(sqlite_url: str) -> None:
     await bus.close()
     assert value("tape_entries_appended_total") == entries + 2
     assert value("tape_append_batches_total") == batches + 1
+
+
+def test_buckets_hold_what_is_not_longer_than_their_bound() -> None:
+    for seconds in (0.0005, 0.001, 0.0011, 5_000.0):
+        metrics.TASK_WAIT.labels("r").observe(seconds)
+    bucket = "tape_task_wait_seconds_bucket"
+    for bound, wanted in (("0.001", 2), ("0.0025", 3), ("1800.0", 3), ("+Inf", 4)):
+        assert value(bucket, reaction="r", le=bound) == wanted
+    assert value("tape_task_wait_seconds_count", reaction="r") == 4
+    assert value("tape_task_wait_seconds_sum", reaction="r") == pytest.approx(5_000.0026)
+    metrics.forget_reaction("r")
+
+
+def test_labels_are_as_many_as_there_are() -> None:
+    for values in ((), ("r", "x")):
+        with pytest.raises(ValueError, match="tape_reaction_matches has the labels"):
+            metrics.MATCHES.labels(*values)
+    metrics.DISPATCHER_RUNNING.labels("r").inc(3)
+    metrics.DISPATCHER_RUNNING.labels("r").dec()
+    assert value("tape_dispatcher_running", reaction="r") == 2
+    metrics.forget_reaction("r")
 
 
 def test_a_reaction_that_is_gone_has_no_series() -> None:
@@ -79,7 +96,7 @@ def test_a_reaction_that_is_gone_has_no_series() -> None:
     assert value("tape_task_attempts_total", reaction="gone", outcome="dead_lettered") == 1
     metrics.forget_reaction("gone")
     metrics.forget_reaction("never was")
-    text, _ = metrics.render()
+    text, _ = exposition.render()
     assert b"gone" not in text
     assert value("tape_reaction_matches_total", reaction="stays") == 1
     metrics.forget_reaction("stays")
@@ -87,12 +104,12 @@ def test_a_reaction_that_is_gone_has_no_series() -> None:
 
 def test_the_text_is_one_that_prometheus_reads() -> None:
     metrics.MATCHES.labels('odd "id"\n').inc()
-    text, kind = metrics.render()
+    text, kind = exposition.render()
     assert kind.startswith("text/plain; version=0.0.4")
     read = prometheus.text_string_to_metric_families(text.decode())
     names = {family.name for family in read}
     assert {"tape_entries_appended", "process_cpu_seconds", "python_info"} <= names
-    text, kind = metrics.render("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    text, kind = exposition.render("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
     parse: Callable[[str], Iterable[Metric]] = openmetrics.text_string_to_metric_families
     assert list(parse(text.decode()))
@@ -119,4 +136,4 @@ def test_counting_from_threads_loses_nothing() -> None:
 
 def _add_often() -> None:
     for _ in range(5_000):
-        WRITTEN.add(3)
+        metrics.ENTRIES_APPENDED.inc(3)

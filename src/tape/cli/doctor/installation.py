@@ -13,7 +13,10 @@ from tape.predicates import check
 
 OLDEST_PYTHON = (3, 11)
 PACKAGES = ("cel-expr-python", "click", "google-re2", "grpcio", "orjson", "protobuf", "rich")
-EXTRAS = (("postgres", "asyncpg", "the Postgres store"),)
+EXTRAS = (
+    ("postgres", "asyncpg", "the Postgres store"),
+    ("otel", "opentelemetry.sdk", "sending spans to a collector"),
+)
 
 
 def check_installation() -> Iterator[Finding]:
