@@ -13,6 +13,7 @@ from tape.api.auth import Role, Tokens, check_exposure
 from tape.api.calls import Calls
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck, StreamOut, Unary
 from tape.api.listening import Tls, split_address
+from tape.api.reaction_calls import ReactionCalls
 from tape.api.record_stream import RecordStream
 from tape.api.streams import Streams
 from tape.bus import Operations
@@ -35,12 +36,26 @@ WRITING = frozenset(
         "CreateSession",
         "DeleteSession",
         "AppendEvent",
+        "RegisterReaction",
+        "DeregisterReaction",
+        "ClaimTasks",
+        "CompleteTask",
+        "NackTask",
+        "SettleTasks",
+        "ReplayDeadLetters",
     }
 )
-ROLES = {
-    f"/{SERVICE.full_name}/{method.name}": Role.WRITE if method.name in WRITING else Role.READ
-    for method in SERVICE.methods
-}
+# What cannot be taken back.
+ADMINISTERING = frozenset({"DropDeadLetters"})
+
+
+def _role(name: str) -> Role:
+    if name in ADMINISTERING:
+        return Role.ADMIN
+    return Role.WRITE if name in WRITING else Role.READ
+
+
+ROLES = {f"/{SERVICE.full_name}/{method.name}": _role(method.name) for method in SERVICE.methods}
 
 
 class GrpcServer:
@@ -51,6 +66,7 @@ class GrpcServer:
         self._open = OpenCalls()
         self._streams = Streams(operations)
         self._recording = RecordStream(operations, limits.request_bytes)
+        self._reactions = ReactionCalls(operations, limits.request_bytes)
         self._health = health.aio.HealthServicer()
         open_to_all = frozenset({f"/{health.SERVICE_NAME}"})
         self._server = grpc.aio.server(
@@ -83,11 +99,13 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         self._streams.end()
         self._recording.end()
+        self._reactions.end()
         await self._open.drain(DRAIN_S)
         await self._server.stop(LINGER_S)  # only watchers of health and reflection can be left
 
     def _add_tape(self, calls: Calls) -> None:
-        streams, methods = self._streams, SERVICE.methods_by_name
+        streams, reactions = self._streams, self._reactions
+        methods = SERVICE.methods_by_name
         make = Handlers(self._open)
         unary: dict[str, Unary] = {
             "RecordEvents": calls.record_events,
@@ -101,6 +119,17 @@ class GrpcServer:
             "DeleteSession": calls.delete_session,
             "AppendEvent": calls.append_event,
             "GetJournalInfo": calls.get_journal_info,
+            "RegisterReaction": reactions.register_reaction,
+            "DeregisterReaction": reactions.deregister_reaction,
+            "ListReactions": reactions.list_reactions,
+            "ClaimTasks": reactions.claim_tasks,
+            "ListenForTasks": reactions.listen_for_tasks,
+            "CompleteTask": reactions.complete_task,
+            "NackTask": reactions.nack_task,
+            "SettleTasks": reactions.settle_tasks,
+            "ListTasks": reactions.list_tasks,
+            "ReplayDeadLetters": reactions.replay_dead_letters,
+            "DropDeadLetters": reactions.drop_dead_letters,
         }
         outgoing: dict[str, StreamOut] = {
             "FollowEntries": streams.follow_entries,

@@ -112,6 +112,18 @@ class TapeClient:
     list_sessions = _calling(AsyncTapeClient.list_sessions)
     delete_session = _calling(AsyncTapeClient.delete_session)
     append_event = _calling(AsyncTapeClient.append_event)
+    register_reaction = _calling(AsyncTapeClient.register_reaction)
+    deregister_reaction = _calling(AsyncTapeClient.deregister_reaction)
+    list_reactions = _calling(AsyncTapeClient.list_reactions)
+    claim_tasks = _calling(AsyncTapeClient.claim_tasks)
+    extend_tasks = _calling(AsyncTapeClient.extend_tasks)
+    complete_task = _calling(AsyncTapeClient.complete_task)
+    nack_task = _calling(AsyncTapeClient.nack_task)
+    settle_tasks = _calling(AsyncTapeClient.settle_tasks)
+    get_task = _calling(AsyncTapeClient.get_task)
+    list_tasks = _calling(AsyncTapeClient.list_tasks)
+    replay_dead_letters = _calling(AsyncTapeClient.replay_dead_letters)
+    drop_dead_letters = _calling(AsyncTapeClient.drop_dead_letters)
     info = _calling(AsyncTapeClient.info)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from tape.bus import FollowQuery, Operations
 from tape.client.build import as_json, event, session_event
+from tape.client.reaction_calls import ReactionCalls
 from tape.client.stream import Batches, Stream
 from tape.journal.follow import Page
 from tape.model.entry import NO_TRACE, Entry, Trace
@@ -22,11 +23,11 @@ T = TypeVar("T")
 LIST_PAGE = 1_000
 
 
-class AsyncTapeClient:
+class AsyncTapeClient(ReactionCalls):
     """Tape for a program with an event loop. Make it with `tape.connect_async`."""
 
     def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+        super().__init__(operations)
         self._streams: WeakSet[Stream[Any]] = WeakSet()
         self._closed = False
 

@@ -7,16 +7,18 @@ is skipped or repeated. A write is sent again only where a repeat cannot do harm
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
 
 from tape.bus import FollowQuery
 from tape.client.address import parse_address
+from tape.client.grpc_reactions import GrpcReactions
+from tape.client.representable import representable
 from tape.client.server import Server
 from tape.config import Settings
-from tape.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
+from tape.errors import OutcomeUnknown, StoreUnavailable
 from tape.journal.follow import Page
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded
@@ -33,12 +35,11 @@ AWAY_FIRST_S = 0.1
 AWAY_MOST_S = 2.0
 
 
-class GrpcBus:
+class GrpcBus(GrpcReactions):
     """Tape at a server. Open it on the event loop it will be used on."""
 
     def __init__(self, server: Server, settings: Settings) -> None:
-        self._server = server
-        self._rpc = server.rpc
+        super().__init__(server)
         self._retry_for_s = settings.writer.retry_for_s
 
     @classmethod
@@ -55,7 +56,7 @@ class GrpcBus:
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         """With a key on every event a request that was cut off is sent again for a while."""
-        with _representable():
+        with representable():
             request = mapping_events.events_to_wire(events)
         keyed = all(event.idempotency_key for event in events)
         loop = asyncio.get_running_loop()
@@ -107,13 +108,13 @@ class GrpcBus:
     async def write_value(
         self, namespace: str, key: str, value_json: str, if_version: int, author: Author
     ) -> Value:
-        with _representable():
+        with representable():
             request = mapping_values.write_to_wire(namespace, key, value_json, if_version, author)
         written = await self._server.call(self._rpc.WriteValue, request, writes=True)
         return mapping_values.value_from_wire(written)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
-        with _representable():
+        with representable():
             request = pb.GetValueRequest(namespace=namespace, key=key)
         return mapping_values.found_from_wire(await self._server.call(self._rpc.GetValue, request))
 
@@ -129,42 +130,42 @@ class GrpcBus:
                 yield mapping_values.change_from_wire(message)
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted:
-        with _representable():
+        with representable():
             request = mapping_values.delete_to_wire(namespace, key, author)
         deleted = await self._server.call(self._rpc.DeleteValue, request, writes=True)
         return mapping_values.deleted_from_wire(deleted)
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
         """It may hold fewer than `limit` although there are more; none is the end."""
-        with _representable():
+        with representable():
             request = pb.ListValuesRequest(namespace=namespace, after_key=after_key, limit=limit)
         return mapping_values.values_from_wire(
             await self._server.call(self._rpc.ListValues, request)
         )
 
     async def create_session(self, key: SessionKey, state_json: str) -> Session:
-        with _representable():
+        with representable():
             request = pb.CreateSessionRequest(**key._asdict(), state_json=state_json)
         return mapping_sessions.session_from_wire(
             await self._server.call(self._rpc.CreateSession, request, writes=True)
         )
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
-        with _representable():
+        with representable():
             request = pb.GetSessionRequest(**key._asdict(), max_events=max_events)
         return mapping_sessions.found_from_wire(
             await self._server.call(self._rpc.GetSession, request)
         )
 
     async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
-        with _representable():
+        with representable():
             request = pb.ListSessionsRequest(app_name=app_name, user_id=user_id)
         return mapping_sessions.sessions_from_wire(
             await self._server.call(self._rpc.ListSessions, request)
         )
 
     async def delete_session(self, key: SessionKey) -> bool:
-        with _representable():
+        with representable():
             request = pb.DeleteSessionRequest(**key._asdict())
         return (await self._server.call(self._rpc.DeleteSession, request, writes=True)).deleted
 
@@ -176,7 +177,7 @@ class GrpcBus:
         run: tuple[str, int] = ("", 0),
         trace: Trace = NO_TRACE,
     ) -> Appended:
-        with _representable():
+        with representable():
             request = mapping_sessions.append_to_wire(key, event, state_delta_json, run, trace)
         return mapping_sessions.appended_from_wire(
             await self._server.call(self._rpc.AppendEvent, request, writes=True)
@@ -196,7 +197,7 @@ class GrpcBus:
         """Messages for ever: asked for anew, from where the caller is, when the server is back."""
         pauses = _pauses()
         while True:
-            with _representable():
+            with representable():
                 request = ask()
             try:
                 async with aclosing(self._server.stream(rpc, request)) as messages:
@@ -213,12 +214,3 @@ def _pauses() -> Iterator[float]:
     while True:
         yield pause
         pause = min(2 * pause, AWAY_MOST_S)
-
-
-@contextmanager
-def _representable() -> Iterator[None]:
-    """What protobuf cannot carry, a lone surrogate or a number over 64 bits, is a bad argument."""
-    try:
-        yield
-    except ValueError as error:
-        raise InvalidArgument(f"cannot be sent: {error}") from None

@@ -26,6 +26,7 @@ _VERDICTS: dict[int, Verdict] = {
 }
 _NUMBERS = {verdict: number for number, verdict in _VERDICTS.items()}
 
+TAG_BYTES = 8  # before each task of an answer: which field, and its length
 _STATUSES: frozenset[int] = frozenset(TaskStatus)
 
 _task_fields = attrgetter(*Task._fields[:-1])
@@ -46,6 +47,21 @@ def task_to_wire(task: Task) -> pb.Task:
 
 def task_from_wire(message: pb.Task) -> Task:
     return Task._make((*_task_fields(message), Entry._make(_entry_fields(message))))
+
+
+def tasks_to_wire(
+    answer: pb.ClaimTasksResponse | pb.ListTasksResponse, tasks: Iterable[Task], most_bytes: int
+) -> int:
+    """Put in as many as fit into so many bytes, and at least one; how many."""
+    size, add = 0, answer.tasks.add
+    for kept, task in enumerate(tasks):
+        message = add()
+        _fill(message, task)
+        size += message.ByteSize() + TAG_BYTES
+        if kept and size > most_bytes:
+            del answer.tasks[-1]
+            break
+    return len(answer.tasks)
 
 
 def tasks_from_wire(messages: Iterable[pb.Task]) -> list[Task]:
@@ -150,6 +166,10 @@ def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[Outcome]:
             )
         outcomes.append((message.task_id, verdict, message.error))
     return outcomes
+
+
+def failed_as(*, permanent: bool) -> Verdict:
+    return "refused" if permanent else "failed"
 
 
 def settled_to_wire(results: Sequence[TaskStatus | TapeError]) -> pb.SettleTasksResponse:

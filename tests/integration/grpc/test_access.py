@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import tape
 from tape.api.auth import Role
-from tape.api.grpc_server import ROLES, SERVICE, WRITING
+from tape.api.grpc_server import ADMINISTERING, ROLES, SERVICE, WRITING
 from tape.wire.v1 import tape_pb2 as pb
 
 TOKENS = "read:reader-token,write:writer-token,admin:admin-token"
@@ -39,7 +39,9 @@ async def code_of(rpc: Any, name: str, token: str) -> Any:
     return await made.code()
 
 
-TURNED_AWAY = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+HELD = (
+    (Role.READ, "reader-token"), (Role.WRITE, "writer-token"), (Role.ADMIN, "admin-token"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [method.name for method in SERVICE.methods])
@@ -48,21 +50,33 @@ async def test_every_rpc_has_its_role(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     rpc = await dial((await serving(sqlite_url, tokens=TOKENS)).address)
-    writes = name in WRITING
+    needed = Role.ADMIN if name in ADMINISTERING else Role.WRITE if name in WRITING else Role.READ
     assert await code_of(rpc, name, "") == grpc.StatusCode.UNAUTHENTICATED
     assert await code_of(rpc, name, "wrong") == grpc.StatusCode.UNAUTHENTICATED
-    read = await code_of(rpc, name, "reader-token")
-    assert (read == grpc.StatusCode.PERMISSION_DENIED) == writes
-    for token in ("writer-token", "admin-token"):
-        assert await code_of(rpc, name, token) not in TURNED_AWAY
+    for role, token in HELD:
+        turned_away = await code_of(rpc, name, token) == grpc.StatusCode.PERMISSION_DENIED
+        assert turned_away == (role < needed)
     assert "er-token" not in caplog.text
 
 
+LOOKS = """
+FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValue ListValues
+GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo
+"""
+WRITES = """
+RecordEvents RecordEventStream WriteValue DeleteValue CreateSession DeleteSession AppendEvent
+RegisterReaction DeregisterReaction ClaimTasks CompleteTask NackTask SettleTasks ReplayDeadLetters
+"""
+
+
 def test_the_roles_are_the_ones_ruled() -> None:
-    assert len(ROLES) == 17
-    writing = {path.rpartition("/")[2] for path, role in ROLES.items() if role is Role.WRITE}
-    expected = "RecordEvents RecordEventStream WriteValue DeleteValue CreateSession DeleteSession"
-    assert writing == {*expected.split(), "AppendEvent"}
+    held = {
+        role: {path.rpartition("/")[2] for path, needed in ROLES.items() if needed is role}
+        for role in Role
+    }
+    assert held[Role.READ] == set(LOOKS.split())
+    assert held[Role.WRITE] == set(WRITES.split())
+    assert held[Role.ADMIN] == {"DropDeadLetters"}
 
 
 async def test_the_client_says_which(sqlite_url: str, serving: Any) -> None:

@@ -77,6 +77,8 @@ OURS = {
     "SettleTasksRequest": "owner#1 outcomes#2",
     "SettledTask": "status#1 reason#2 message#3",
     "SettleTasksResponse": "tasks#1",
+    "ListenForTasksRequest": "reaction_ids#1 heard#2 wait_ms#3",
+    "ListenForTasksResponse": "heard#1",
     "ReplayDeadLettersRequest": "reaction_id#1 task_ids#2",
     "ReplayDeadLettersResponse": "count#1",
     "DropDeadLettersRequest": "reaction_id#1 task_ids#2",

@@ -1,0 +1,156 @@
+"""The calls on reactions and tasks: a message in, the operation, a message out."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from tape.bus import Operations
+from tape.config import MIB
+from tape.errors import NotFound, TapeError, TooLarge
+from tape.model.task import Task
+from tape.ports.tasks import Claim
+from tape.reactions.settings import named
+from tape.reactions.tasks import WAIT_MOST_MS, TaskOutcome
+from tape.wire import mapping_reactions, mapping_tasks
+from tape.wire.v1 import tape_pb2 as pb
+
+log = logging.getLogger("tape.grpc")
+
+# A client that does not say otherwise accepts 4 MiB; tasks it cannot receive would be lost to it.
+TASKS_BYTES = 4 * MIB - 64 * 1024
+SLICE_MS = 500
+"""How long a claim waits before it looks whether the server closes."""
+
+
+class ReactionCalls:
+    def __init__(self, operations: Operations, answer_bytes: int) -> None:
+        self._operations = operations
+        self._answer_bytes = answer_bytes
+        self._ending = False
+
+    def end(self) -> None:
+        """Whoever waits for tasks is answered, with none."""
+        self._ending = True
+
+    async def register_reaction(self, request: pb.Reaction) -> pb.Reaction:
+        new = named(mapping_reactions.new_from_wire(request))
+        return mapping_reactions.reaction_to_wire(await self._operations.register_reaction(new))
+
+    async def deregister_reaction(
+        self, request: pb.DeregisterReactionRequest
+    ) -> pb.DeregisterReactionResponse:
+        known = await self._operations.deregister_reaction(request.reaction_id)
+        return pb.DeregisterReactionResponse(deregistered=known)
+
+    async def list_reactions(self, request: pb.ListReactionsRequest) -> pb.ListReactionsResponse:
+        found = await self._operations.list_reactions(request.subject_pattern)
+        answer = mapping_reactions.states_to_wire(found)
+        if answer.ByteSize() > self._answer_bytes:
+            raise TooLarge(
+                f"the answer is over {self._answer_bytes} bytes: ask for one pattern",
+                field="subject_pattern",
+            )
+        return answer
+
+    async def claim_tasks(self, request: pb.ClaimTasksRequest) -> pb.ClaimTasksResponse:
+        answer = pb.ClaimTasksResponse()
+        if request.task_ids:
+            answer.extended.extend(
+                await self._operations.extend_tasks(
+                    request.owner, request.lease_ms, request.task_ids
+                )
+            )
+            return answer
+        claim = mapping_tasks.claim_from_wire(request)
+        found = await self._claimed(claim, min(request.wait_ms, WAIT_MOST_MS))
+        kept = mapping_tasks.tasks_to_wire(answer, found, TASKS_BYTES)
+        await self._give_back(claim.owner, found[kept:])
+        return answer
+
+    async def listen_for_tasks(
+        self, request: pb.ListenForTasksRequest
+    ) -> pb.ListenForTasksResponse:
+        wait_ms = 0 if self._ending else max(0, min(request.wait_ms, SLICE_MS))
+        heard = await self._operations.listen_for_tasks(
+            request.reaction_ids, request.heard, wait_ms
+        )
+        return pb.ListenForTasksResponse(heard=heard)
+
+    async def complete_task(self, request: pb.CompleteTaskRequest) -> pb.CompleteTaskResponse:
+        task = await self._settled(request.owner, TaskOutcome(request.task_id))
+        return pb.CompleteTaskResponse(task=mapping_tasks.task_to_wire(task))
+
+    async def nack_task(self, request: pb.NackTaskRequest) -> pb.NackTaskResponse:
+        verdict = mapping_tasks.failed_as(permanent=request.permanent)
+        outcome = TaskOutcome(request.task_id, verdict, request.error)
+        task = await self._settled(request.owner, outcome)
+        return pb.NackTaskResponse(task=mapping_tasks.task_to_wire(task))
+
+    async def settle_tasks(self, request: pb.SettleTasksRequest) -> pb.SettleTasksResponse:
+        outcomes = [TaskOutcome(*each) for each in mapping_tasks.outcomes_from_wire(request)]
+        results = await self._operations.settle_tasks(request.owner, outcomes)
+        return mapping_tasks.settled_to_wire(results)
+
+    async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        """As many as fit; the rest is what the next call begins with."""
+        answer = pb.ListTasksResponse()
+        if request.task_id:
+            task = await self._operations.get_task(request.task_id)
+            found = [] if task is None else [task]
+        else:
+            found = await self._operations.list_tasks(
+                request.reaction_id, request.status, request.limit, request.after_task_id
+            )
+        mapping_tasks.tasks_to_wire(answer, found, TASKS_BYTES)
+        return answer
+
+    async def replay_dead_letters(
+        self, request: pb.ReplayDeadLettersRequest
+    ) -> pb.ReplayDeadLettersResponse:
+        count = await self._operations.replay_dead_letters(request.reaction_id, request.task_ids)
+        return pb.ReplayDeadLettersResponse(count=count)
+
+    async def drop_dead_letters(
+        self, request: pb.DropDeadLettersRequest
+    ) -> pb.DropDeadLettersResponse:
+        count = await self._operations.drop_dead_letters(request.reaction_id, request.task_ids)
+        return pb.DropDeadLettersResponse(count=count)
+
+    async def _claimed(self, claim: Claim, wait_ms: int) -> list[Task]:
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_ms / 1000
+        while True:
+            left_ms = 0 if self._ending else round(1000 * (give_up - loop.time()))
+            found = await self._claim_whole(claim, max(0, min(left_ms, SLICE_MS)))
+            if found or left_ms <= SLICE_MS:
+                return found
+
+    async def _claim_whole(self, claim: Claim, wait_ms: int) -> list[Task]:
+        """A caller that goes away does not break a claim off: what it was given is given back."""
+        claiming = asyncio.ensure_future(self._operations.claim_tasks(claim, wait_ms))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            if not claiming.cancelled():
+                await self._give_back(claim.owner, await claiming)
+            raise
+
+    async def _give_back(self, owner: str, tasks: Sequence[Task]) -> None:
+        if not tasks:
+            return
+        try:
+            await self._operations.settle_tasks(
+                owner, [TaskOutcome(task.task_id, "given_back") for task in tasks]
+            )
+        except TapeError as error:
+            log.warning("%d tasks wait for the end of their lease: %s", len(tasks), error)
+
+    async def _settled(self, owner: str, outcome: TaskOutcome) -> Task:
+        """The task as it is now."""
+        (result,) = await self._operations.settle_tasks(owner, [outcome])
+        if isinstance(result, TapeError):
+            raise result
+        task = await self._operations.get_task(outcome.task_id)
+        if task is None:
+            raise NotFound(f"no task has the id {outcome.task_id!r}")
+        return task

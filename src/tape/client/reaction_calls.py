@@ -1,0 +1,116 @@
+"""What a client says about reactions and tasks: the half of its face that others do without."""
+
+from collections.abc import Iterable, Sequence
+from typing import Unpack
+
+from tape.bus import Operations
+from tape.errors import InvalidArgument, NotFound, TapeError
+from tape.model.reaction import NewReaction, Reaction, ReactionState
+from tape.model.task import ANY_SHARD, Task, TaskStatus
+from tape.ports.tasks import Claim, Want
+from tape.reactions.settings import Options, new_reaction
+from tape.reactions.tasks import DEFAULT_CLAIM, DEFAULT_LEASE_MS, TaskOutcome
+
+TASKS_PAGE = 1_000
+
+
+class ReactionCalls:
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def register_reaction(
+        self, reaction: str | NewReaction, subject_pattern: str = "", **options: Unpack[Options]
+    ) -> Reaction:
+        """Add a reaction, or change the settings of one that is there; never how far it has come.
+
+        `reaction` is its id, and the options are those of `tape.on`; or it is a NewReaction with
+        all of that. With an empty id it is named after what it does.
+        """
+        if isinstance(reaction, NewReaction):
+            if subject_pattern or options:
+                raise InvalidArgument("has all settings itself", field="reaction")
+            return await self._operations.register_reaction(reaction)
+        if options.setdefault("reaction_id", reaction) != reaction:
+            raise InvalidArgument("is the first argument already", field="reaction_id")
+        return await self._operations.register_reaction(new_reaction(subject_pattern, **options))
+
+    async def deregister_reaction(self, reaction_id: str) -> bool:
+        """Stop it; False if there was none. Its tasks stay, unclaimed."""
+        return await self._operations.deregister_reaction(reaction_id)
+
+    async def list_reactions(self, subject_pattern: str = "") -> list[ReactionState]:
+        """All with how they are doing; those with this pattern, or that this subject would wake."""
+        return await self._operations.list_reactions(subject_pattern)
+
+    async def claim_tasks(
+        self,
+        reaction_ids: str | Iterable[str],
+        *,
+        owner: str,
+        most: int = DEFAULT_CLAIM,
+        shard: int = ANY_SHARD,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        wait_ms: int = 0,
+    ) -> list[Task]:
+        """Take up to `most` tasks of each reaction on lease; if there are none, wait for some."""
+        named = [reaction_ids] if isinstance(reaction_ids, str) else list(reaction_ids)
+        wants = [Want(reaction_id, shard, most) for reaction_id in named]
+        return await self._operations.claim_tasks(Claim(owner, lease_ms, wants), wait_ms)
+
+    async def extend_tasks(
+        self, task_ids: Sequence[str], *, owner: str, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> list[str]:
+        """Prolong leases from now on; the ids of those that the owner still holds."""
+        return await self._operations.extend_tasks(owner, lease_ms, task_ids)
+
+    async def complete_task(self, task_id: str, *, owner: str) -> Task:
+        """The task is done; as it is now. A repeat changes nothing."""
+        return await self._settled(owner, TaskOutcome(task_id))
+
+    async def nack_task(
+        self, task_id: str, *, owner: str, error: str = "", permanent: bool = False
+    ) -> Task:
+        """The task failed, and is retried later unless `permanent`; as it is now."""
+        outcome = TaskOutcome(task_id, "refused" if permanent else "failed", error)
+        return await self._settled(owner, outcome)
+
+    async def settle_tasks(
+        self, outcomes: Iterable[TaskOutcome], *, owner: str
+    ) -> list[TaskStatus | TapeError]:
+        """What became of many tasks; for each in order its status now, or why it is not ours."""
+        return await self._operations.settle_tasks(owner, list(outcomes))
+
+    async def get_task(self, task_id: str) -> Task | None:
+        return await self._operations.get_task(task_id)
+
+    async def list_tasks(
+        self, reaction_id: str = "", *, status: TaskStatus | None = None, limit: int = TASKS_PAGE
+    ) -> list[Task]:
+        """Tasks by reaction, shard and source, at most `limit`. Queued ones come before ended."""
+        found: list[Task] = []
+        while len(found) < limit:
+            after = found[-1].task_id if found else ""
+            page = await self._operations.list_tasks(
+                reaction_id, status or 0, min(limit - len(found), TASKS_PAGE), after
+            )
+            if not page:
+                break
+            found += page
+        return found
+
+    async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        """Queue dead letters again; without ids all of the reaction's. How many there were."""
+        return await self._operations.replay_dead_letters(reaction_id, task_ids)
+
+    async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        """Give dead letters up for good; they stay on record as failed."""
+        return await self._operations.drop_dead_letters(reaction_id, task_ids)
+
+    async def _settled(self, owner: str, outcome: TaskOutcome) -> Task:
+        (result,) = await self._operations.settle_tasks(owner, [outcome])
+        if isinstance(result, TapeError):
+            raise result
+        task = await self._operations.get_task(outcome.task_id)
+        if task is None:
+            raise NotFound(f"no task has the id {outcome.task_id!r}")
+        return task
