@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tape.api.auth import Tokens
 from tape.api.listening import Tls
+from tape.brokers.by_target import check_target
 from tape.bus import Bus, Operations
 from tape.client import AsyncTapeClient, Connecting, TapeClient
 from tape.config import DEFAULT_STORE, DEFAULT_URL, Settings
@@ -24,7 +25,8 @@ CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a ser
 async def open_bus(url: str, settings: Settings | None = None, *, migrating: bool = True) -> Bus:
     """Tape in this process on the store a URL names."""
     settings = settings or Settings()
-    return Bus(await open_store(url, settings, migrating=migrating), settings)
+    store = await open_store(url, settings, migrating=migrating)
+    return Bus(store, settings, check_target=check_target)
 
 
 def connect(
@@ -48,11 +50,18 @@ def connect_async(
 async def _connected(
     url: str | None, token: str | None, settings: Settings | None
 ) -> AsyncTapeClient:
-    if url is None:
-        url = os.environ.get("TAPE_URL") or os.environ.get("TAPE_STORE") or DEFAULT_URL
-    if token is None:
-        token = os.environ.get("TAPE_TOKEN", "")
+    url = default_url() if url is None else url
+    token = default_token() if token is None else token
     return AsyncTapeClient(await open_operations(url, token, settings or Settings()))
+
+
+def default_url() -> str:
+    """Where a program works that was not told where."""
+    return os.environ.get("TAPE_URL") or os.environ.get("TAPE_STORE") or DEFAULT_URL
+
+
+def default_token() -> str:
+    return os.environ.get("TAPE_TOKEN", "")
 
 
 async def open_operations(url: str, token: str, settings: Settings) -> Operations:
@@ -104,6 +113,7 @@ async def serve(
     async with AsyncExitStack() as running:
         bus = await open_bus(options.store_url, options.settings)
         running.push_async_callback(bus.close)
+        bus.start_matching()
         server = GrpcServer(bus, options.settings.limits, tokens)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
         running.push_async_callback(server.stop)
@@ -120,7 +130,14 @@ async def serve(
 async def _refresh_metrics(bus: Bus) -> None:
     from tape.telemetry import metrics
 
-    metrics.JOURNAL_HEAD.set((await bus.info()).head_global_seq)
+    head = (await bus.info()).head_global_seq
+    metrics.JOURNAL_HEAD.set(head)
+    for state in await bus.list_reactions():
+        reaction_id = state.reaction.reaction_id
+        metrics.LAG.labels(reaction_id).set(max(0, head - state.position))
+        metrics.TASKS_PENDING.labels(reaction_id).set(state.pending)
+        metrics.TASKS_CLAIMED.labels(reaction_id).set(state.claimed)
+        metrics.DEAD_LETTERS.labels(reaction_id).set(state.dead_letters)
 
 
 def _tls(options: ServeOptions) -> Tls | None:

@@ -1,1 +1,81 @@
-"""The reactive half of the bus: declared reactions, the matcher, the dispatcher."""
+"""The reactive half of the bus: declared reactions, the matcher, the dispatcher.
+
+The three functions here are the public ones. They put a running worker together, so they reach up
+to `tape.worker` when they are called; nothing below does.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tape.config import Settings
+    from tape.model.reaction import Reaction
+
+__all__ = ["register_all", "run_dispatcher", "run_pubsub_bridge"]
+
+
+def run_dispatcher(
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    settings: "Settings | None" = None,
+    owner: str = "",
+    reaction_ids: "Sequence[str]" = (),
+) -> None:
+    """Register what is declared and handle its tasks, until SIGTERM or Ctrl-C.
+
+    Without a URL it is that of TAPE_URL, then TAPE_STORE, then the default server. A store's URL
+    (`sqlite:`, `postgres:`) needs no server: this process matches, too.
+    """
+    from tape.config import Settings
+    from tape.worker import WorkerOptions, run_worker
+
+    run_worker(
+        WorkerOptions(
+            url=url,
+            token=token,
+            settings=settings or Settings(),
+            owner=owner,
+            reaction_ids=tuple(reaction_ids),
+        )
+    )
+
+
+def run_pubsub_bridge(
+    url: str | None = None,
+    *,
+    project: str,
+    topic: str,
+    token: str | None = None,
+    settings: "Settings | None" = None,
+    owner: str = "",
+    reaction_ids: "Sequence[str]" = (),
+) -> None:
+    """Publish tasks to a Pub/Sub topic instead of handling them here, until SIGTERM or Ctrl-C.
+
+    By default those of every registered reaction that makes tasks. Each is done when Pub/Sub has
+    acknowledged it.
+    """
+    from tape.config import Settings
+    from tape.worker import WorkerOptions, run_worker
+
+    run_worker(
+        WorkerOptions(
+            url=url,
+            token=token,
+            settings=settings or Settings(),
+            owner=owner,
+            bridge=f"pubsub://{project}/{topic}",
+            reaction_ids=tuple(reaction_ids),
+        )
+    )
+
+
+def register_all(url: str | None = None, *, token: str | None = None) -> "list[Reaction]":
+    """Register every declared reaction with a journal, without dispatching anything."""
+    import asyncio
+
+    from tape.worker import register
+
+    return asyncio.run(register(url, token))

@@ -1,0 +1,168 @@
+"""A worker: a process that does the work of reactions.
+
+It registers what is declared, and dispatches until it is told to stop. On a store in this process
+it also matches whenever no other process does, so that it needs no server; with a server's URL the
+server does that.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tape.app import default_token, default_url, open_operations
+from tape.brokers.by_target import open_broker
+from tape.bus import Bus, Operations
+from tape.config import DispatcherSettings, Settings
+from tape.errors import InvalidArgument
+from tape.journal.ids import UlidFactory
+from tape.model.reaction import HandlerKind, Reaction
+from tape.ports.broker import Broker
+from tape.reactions.declare import DECLARED, Declaration, Registry, register_declared
+from tape.reactions.dispatch import Dispatcher, Job
+from tape.reactions.work import Call, Publish, Work
+
+log = logging.getLogger("tape.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What a worker works on. `bridge` publishes tasks there instead of calling their handlers."""
+
+    url: str | None = None
+    token: str | None = None
+    registry: Registry = field(default_factory=lambda: DECLARED)
+    settings: Settings = field(default_factory=Settings)
+    owner: str = ""
+    bridge: str = ""
+    reaction_ids: tuple[str, ...] = ()
+    """Only these; by default all that are declared, for a bridge all that make tasks."""
+
+
+async def work(
+    options: WorkerOptions,
+    *,
+    on_ready: Callable[[list[Reaction]], None] = lambda _reactions: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Work until `stop` is set; then finish what is in hand."""
+    settings = _from_environment(options.settings)
+    async with AsyncExitStack() as running:
+        operations = await open_operations(
+            options.url or default_url(), options.token or default_token(), settings
+        )
+        running.push_async_callback(operations.close)
+        if isinstance(operations, Bus):
+            operations.start_matching()
+        await register_declared(operations, options.registry)
+        reactions = await _served(operations, options)
+        executor = ThreadPoolExecutor(settings.dispatcher.threads, "tape-handler")
+        running.callback(executor.shutdown, wait=False, cancel_futures=True)
+        jobs = await _jobs(reactions, options, executor, running)
+        dispatcher = Dispatcher(operations, jobs, options.owner or _owner(), settings.dispatcher)
+        on_ready(reactions)
+        await dispatcher.run(stop or asyncio.Event())
+
+
+def run_worker(options: WorkerOptions) -> None:
+    """The same for a program without an event loop, until SIGTERM or Ctrl-C."""
+
+    async def until_signalled() -> None:
+        stop = asyncio.Event()
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stop.set)
+        await work(options, stop=stop)
+
+    asyncio.run(until_signalled())
+
+
+async def register(url: str | None, token: str | None) -> list[Reaction]:
+    """Register every declared reaction; they as they are now."""
+    operations = await open_operations(url or default_url(), token or default_token(), Settings())
+    try:
+        return await register_declared(operations)
+    finally:
+        await operations.close()
+
+
+async def _served(operations: Operations, options: WorkerOptions) -> list[Reaction]:
+    """The reactions whose tasks this worker takes."""
+    registered = {
+        state.reaction.reaction_id: state.reaction for state in await operations.list_reactions()
+    }
+    unknown = set(options.reaction_ids) - registered.keys()
+    if unknown:
+        raise InvalidArgument(f"{min(unknown)!r} is not registered", field="reaction_id")
+    wanted: Iterable[str] = options.reaction_ids
+    if not wanted and options.bridge:
+        wanted = (name for name, r in registered.items() if r.handler_kind == HandlerKind.TASK)
+    elif not wanted:
+        wanted = (declaration.new.reaction_id for declaration in options.registry)
+    served = [registered[name] for name in wanted if name in registered]
+    kinds = (HandlerKind.TASK, HandlerKind.PUBLISH)
+    found = [reaction for reaction in served if reaction.handler_kind in kinds]
+    if not found:
+        raise InvalidArgument(
+            "there is nothing to do: no reaction with a handler or a target is declared here",
+            field="reactions",
+        )
+    return found
+
+
+async def _jobs(
+    reactions: Iterable[Reaction],
+    options: WorkerOptions,
+    executor: ThreadPoolExecutor,
+    running: AsyncExitStack,
+) -> Mapping[str, Job]:
+    brokers: dict[str, Broker] = {}
+
+    async def publishing(target: str) -> Work:
+        if target not in brokers:
+            brokers[target] = await open_broker(target)
+            running.push_async_callback(brokers[target].close)
+        return Publish(brokers[target])
+
+    jobs: dict[str, Job] = {}
+    for reaction in reactions:
+        target = options.bridge or reaction.publish_target
+        declared = options.registry.get(reaction.reaction_id)
+        if target:
+            job = await publishing(target)
+        else:
+            job = Call(_handler(reaction, declared), executor)
+        jobs[reaction.reaction_id] = Job(job, reaction.max_concurrency)
+    return jobs
+
+
+def _handler(reaction: Reaction, declared: Declaration | None) -> Callable[[dict[str, Any]], Any]:
+    if declared is None or declared.handler is None:
+        raise InvalidArgument(
+            f"{reaction.reaction_id!r} has no handler in this process", field="reaction_id"
+        )
+    return declared.handler
+
+
+def _from_environment(settings: Settings) -> Settings:
+    """TAPE_LEASE_MS, where it is set and the settings leave the default."""
+    lease_ms = os.environ.get("TAPE_LEASE_MS", "")
+    if not lease_ms or settings.dispatcher.lease_s != DispatcherSettings().lease_s:
+        return settings
+    if not lease_ms.isdecimal() or int(lease_ms) < 100:
+        raise InvalidArgument(f"{lease_ms!r} is not a number of 100 or more", field="TAPE_LEASE_MS")
+    return replace(settings, dispatcher=replace(settings.dispatcher, lease_s=int(lease_ms) / 1000))
+
+
+def _owner() -> str:
+    """Nobody else's, so that two workers on one machine never share a lease."""
+    name = os.environ.get("TAPE_LEASE_OWNER") or f"{socket.gethostname()}-{os.getpid()}"
+    return f"{name}-{next(UlidFactory())}"
