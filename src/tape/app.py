@@ -119,7 +119,7 @@ async def serve(
         running.push_async_callback(server.stop)
         http = None
         if options.http_address is not None:
-            app = http_app(bus, tokens, lambda: _refresh_metrics(bus))
+            app = http_app(bus, tokens, lambda: refresh_metrics(bus))
             door = HttpServer(app, tokens=bool(tokens))
             running.push_async_callback(door.stop)
             http = await door.start(options.http_address, tls=tls, insecure=insecure)
@@ -127,12 +127,13 @@ async def serve(
         await (stop or asyncio.Event()).wait()
 
 
-async def _refresh_metrics(bus: Bus) -> None:
+async def refresh_metrics(operations: Operations) -> None:
+    """Bring the gauges of what the store holds up to date."""
     from tape.telemetry import metrics
 
-    head = (await bus.info()).head_global_seq
+    head = (await operations.info()).head_global_seq
     metrics.JOURNAL_HEAD.set(head)
-    for state in await bus.list_reactions():
+    for state in await operations.list_reactions():
         reaction_id = state.reaction.reaction_id
         metrics.LAG.labels(reaction_id).set(max(0, head - state.position))
         metrics.TASKS_PENDING.labels(reaction_id).set(state.pending)

@@ -12,12 +12,12 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from tape.app import default_token, default_url, open_operations
+from tape.app import default_token, default_url, open_operations, refresh_metrics
 from tape.brokers.by_target import open_broker
 from tape.bus import Bus, Operations
 from tape.config import DispatcherSettings, Settings
@@ -27,7 +27,9 @@ from tape.model.reaction import HandlerKind, Reaction
 from tape.ports.broker import Broker
 from tape.reactions.declare import DECLARED, Declaration, Registry, register_declared
 from tape.reactions.dispatch import Dispatcher, Job
+from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Call, Publish, Work
+from tape.telemetry.tracing import export_spans
 
 log = logging.getLogger("tape.worker")
 
@@ -44,12 +46,21 @@ class WorkerOptions:
     bridge: str = ""
     reaction_ids: tuple[str, ...] = ()
     """Only these; by default all that are declared, for a bridge all that make tasks."""
+    http_address: str | None = None
+    """Where to answer /metrics, /healthz and /readyz; on this machine only."""
+
+
+class Ready(NamedTuple):
+    """What a worker has begun to serve, and where it answers HTTP."""
+
+    reactions: list[Reaction]
+    http: str | None
 
 
 async def work(
     options: WorkerOptions,
     *,
-    on_ready: Callable[[list[Reaction]], None] = lambda _reactions: None,
+    on_ready: Callable[["Ready"], None] = lambda _ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Work until `stop` is set; then finish what is in hand."""
@@ -63,15 +74,35 @@ async def work(
             operations.start_matching()
         await register_declared(operations, options.registry)
         reactions = await _served(operations, options)
-        executor = ThreadPoolExecutor(settings.dispatcher.threads, "tape-handler")
-        running.callback(executor.shutdown, wait=False, cancel_futures=True)
+        executor = HandlerThreads(settings.dispatcher.threads)
+        running.callback(executor.shutdown)
         jobs = await _jobs(reactions, options, executor, running)
         dispatcher = Dispatcher(operations, jobs, options.owner or _owner(), settings.dispatcher)
-        on_ready(reactions)
+        http = await _answer_http(operations, options.http_address, running)
+        on_ready(Ready(reactions, http))
         await dispatcher.run(stop or asyncio.Event())
 
 
-def run_worker(options: WorkerOptions) -> None:
+async def _answer_http(
+    operations: Operations, address: str | None, running: AsyncExitStack
+) -> str | None:
+    if address is None:
+        return None
+    from tape.api.auth import Tokens
+    from tape.api.http_app import http_app
+    from tape.api.http_server import HttpServer
+
+    app = http_app(operations, Tokens.parse(""), lambda: refresh_metrics(operations))
+    door = HttpServer(app, tokens=False)
+    running.push_async_callback(door.stop)
+    return await door.start(address)
+
+
+def run_worker(
+    options: WorkerOptions,
+    *,
+    on_ready: Callable[[Ready], None] = lambda _ready: None,
+) -> None:
     """The same for a program without an event loop, until SIGTERM or Ctrl-C."""
 
     async def until_signalled() -> None:
@@ -80,9 +111,13 @@ def run_worker(options: WorkerOptions) -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, stop.set)
-        await work(options, stop=stop)
+        await work(options, on_ready=on_ready, stop=stop)
 
-    asyncio.run(until_signalled())
+    send_spans = export_spans("tape-worker")
+    try:
+        asyncio.run(until_signalled())
+    finally:
+        send_spans()
 
 
 async def register(url: str | None, token: str | None) -> list[Reaction]:
@@ -121,7 +156,7 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
 async def _jobs(
     reactions: Iterable[Reaction],
     options: WorkerOptions,
-    executor: ThreadPoolExecutor,
+    executor: Executor,
     running: AsyncExitStack,
 ) -> Mapping[str, Job]:
     brokers: dict[str, Broker] = {}

@@ -1,0 +1,130 @@
+"""`tape worker`: handles the tasks of the reactions that modules declare."""
+
+import importlib
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from tape.cli.target import Target, target_options
+from tape.config import DispatcherSettings, Settings
+from tape.errors import InvalidArgument
+from tape.model.reaction import HandlerKind
+from tape.worker import Ready, WorkerOptions, run_worker
+
+_DEFAULTS = DispatcherSettings()
+
+
+@click.command()
+@click.option(
+    "-m",
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module, which declares reactions. May be repeated.",
+)
+@click.option(
+    "--reaction",
+    "reaction_ids",
+    multiple=True,
+    metavar="ID",
+    help="Only the tasks of this reaction. May be repeated.",
+)
+@click.option(
+    "--bridge",
+    default="",
+    metavar="TARGET",
+    help="Publish tasks to this target instead of calling handlers.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.concurrency,
+    show_default=True,
+    help="Tasks in hand at once.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.threads,
+    show_default=True,
+    help="Threads for handlers that are not async.",
+)
+@click.option(
+    "--lease",
+    "lease_s",
+    type=click.FloatRange(min=0.1),
+    default=_DEFAULTS.lease_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a task stays with a lost worker.",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(min=0),
+    default=_DEFAULTS.grace_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long handlers may finish at the end.",
+)
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Answer /metrics, /healthz and /readyz there; port 0 picks one.",
+)
+@target_options
+@click.pass_obj
+def worker(
+    target: Target, *, modules: tuple[str, ...], reaction_ids: tuple[str, ...], bridge: str,
+    concurrency: int, threads: int, lease_s: float, grace_s: float, http: str | None,
+) -> None:  # fmt: skip
+    """Do the work of reactions, until SIGTERM or Ctrl-C; then finish what is in hand.
+
+    Registers what the modules declare, and prints a line for each reaction it serves when it is
+    ready. On a --store it needs no server.
+    """
+    logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
+    if not modules and not bridge:
+        raise click.UsageError("name a module that declares reactions with -m, or a --bridge")
+    for module in modules:
+        _load(module)
+    dispatcher = replace(
+        _DEFAULTS, concurrency=concurrency, threads=threads, lease_s=lease_s, grace_s=grace_s
+    )
+    run_worker(
+        WorkerOptions(
+            url=target.address,
+            settings=Settings(dispatcher=dispatcher),
+            bridge=bridge,
+            reaction_ids=reaction_ids,
+            http_address=http,
+        ),
+        on_ready=_announce,
+    )
+
+
+def _load(module: str) -> None:
+    """Import it as `python -m` would, with the current folder first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not module.startswith(missing.name):
+            raise
+        raise InvalidArgument(
+            f"there is no module {module!r} here or among the installed packages", field="--module"
+        ) from None
+
+
+def _announce(ready: Ready) -> None:
+    for reaction in ready.reactions:
+        kind = HandlerKind(reaction.handler_kind).name.lower()
+        print(f"{kind} {reaction.reaction_id} {reaction.subject_pattern}", flush=True)
+    if ready.http is not None:
+        print(f"http {ready.http}", flush=True)
