@@ -1,7 +1,7 @@
 """Nothing a client sends is our fault: no input is answered with UNKNOWN or INTERNAL."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -24,7 +24,8 @@ NUMBERS = [-(2**63), -(2**31), -1, 0, 1, 2**31 - 1, 2**31, 2**63 - 1]
 GOOD: dict[str, Any] = {
     "subject_pattern": "/**", "payload_json": "{}", "event_type": "a", "namespace": "n", "key": "k",
     "value_json": "1", "app_name": "a", "user_id": "u", "session_id": "s", "run_id": "",
-    "if_version": -1, "schema_version": 1,
+    "if_version": -1, "schema_version": 1, "reaction_id": "r", "handler_kind": 2, "owner": "o",
+    "max_concurrency": 1, "num_shards": 1, "verdict": 1, "task_id": "r/0/1",
 }  # fmt: skip
 
 
@@ -55,18 +56,26 @@ def spoiled(message: Message) -> Iterator[Message]:
                 yield type(message).FromString(message.SerializeToString())
             target.CopyFrom(before)
             continue
-        fits = {FieldDescriptor.TYPE_INT32: 31, FieldDescriptor.TYPE_INT64: 63}.get(field.type)
-        values: list[Any] = (
-            TEXTS if fits is None else [n for n in NUMBERS if fits == 63 or n >> fits in (0, -1)]
-        )
-        for value in values:
+        for value in nonsense(field):
             copy = type(message).FromString(message.SerializeToString())
-            setattr(copy, field.name, value)
+            if field.is_repeated:
+                getattr(copy, field.name).append(value)
+            else:
+                setattr(copy, field.name, value)
             yield copy
 
 
+def nonsense(field: Any) -> Sequence[Any]:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return TEXTS
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return [False, True]
+    bits = 63 if field.type == FieldDescriptor.TYPE_INT64 else 31  # an enumeration has 31 too
+    return [number for number in NUMBERS if number >> bits in (0, -1)]
+
+
 async def status(rpc: Any, method: MethodDescriptor, request: Any) -> Any:
-    """How a call ends; a stream that has nothing wrong with it is cut off after a moment."""
+    """How a call ends; one that goes on or waits, with nothing wrong, is cut off after a moment."""
     call = getattr(rpc, method.name)
     if method.client_streaming:
 
@@ -77,7 +86,7 @@ async def status(rpc: Any, method: MethodDescriptor, request: Any) -> Any:
     elif method.server_streaming:
         made = call(request, timeout=0.3)
     else:
-        made = call(request)
+        made = call(request, timeout=0.3 if getattr(request, "wait_ms", 0) > 0 else None)
         return await made.code()
     try:
         async for _ in made:
