@@ -161,8 +161,10 @@ class Dispatcher:
         now = asyncio.get_running_loop().time()
         by_reaction: dict[str, list[Task]] = {}
         for task in tasks:
-            self._held[task.task_id] = _Held(task, now)
-            by_reaction.setdefault(task.reaction_id, []).append(task)
+            # One that ran past its lease may come back to whom still runs it.
+            if task.task_id not in self._held:
+                self._held[task.task_id] = _Held(task, now)
+                by_reaction.setdefault(task.reaction_id, []).append(task)
         for reaction_id, some in by_reaction.items():
             job = self._jobs[reaction_id]
             self._count(reaction_id, len(some))

@@ -2,8 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextvars import Context
+from functools import partial
 from typing import Any, Protocol
 
 from tape.errors import BrokerUnavailable, GiveUp
@@ -11,7 +13,7 @@ from tape.journal.follow import envelope
 from tape.model.task import Task
 from tape.ports.broker import Broker, Outgoing
 from tape.reactions.tasks import TaskOutcome
-from tape.telemetry.tracing import handling
+from tape.telemetry.tracing import handling, is_tracing
 
 Handler = Callable[[dict[str, Any]], Any]
 
@@ -72,25 +74,33 @@ class Call:
         return [await self._one(task) for task in tasks]
 
     async def _one(self, task: Task) -> TaskOutcome:
-        if not task.entry.event_id:
-            return TaskOutcome(task.task_id, "refused", "the entry that made this task is gone")
-        facts = {"tape.task_id": task.task_id, "tape.subject": task.entry.subject}
+        entry, task_id = task.entry, task.task_id
+        if not entry.event_id:
+            return TaskOutcome(task_id, "refused", "the entry that made this task is gone")
         try:
-            with handling(self._name, task.entry.trace_id, task.entry.span_id, facts) as context:
-                if self.threaded:
-                    loop = asyncio.get_running_loop()
-                    result = await loop.run_in_executor(
-                        self._executor, context.run, self._handler, handler_envelope(task)
-                    )
-                    if isinstance(result, Awaitable):
-                        await result
-                else:
-                    await self._handler(handler_envelope(task))
+            if is_tracing(entry.trace_id):
+                facts = {"tape.task_id": task_id, "tape.subject": entry.subject}
+                with handling(self._name, entry.trace_id, entry.span_id, facts) as context:
+                    await self._call(task, context)
+            else:
+                await self._call(task, None)
         except GiveUp as error:
-            return TaskOutcome(task.task_id, "refused", described(error))
+            return TaskOutcome(task_id, "refused", described(error))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its task's failure
-            return TaskOutcome(task.task_id, "failed", described(error))
-        return TaskOutcome(task.task_id)
+            return TaskOutcome(task_id, "failed", described(error))
+        return TaskOutcome(task_id)
+
+    async def _call(self, task: Task, context: Context | None) -> None:
+        if not self.threaded:
+            await self._handler(handler_envelope(task))
+            return
+        call = partial(self._handler, handler_envelope(task))
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(
+            self._executor, call if context is None else partial(context.run, call)
+        )
+        if inspect.isawaitable(result):
+            await result
 
 
 class Publish:

@@ -73,6 +73,11 @@ def handling(
         yield contextvars.copy_context()
 
 
+def is_tracing(trace_id: str) -> bool:
+    """Whether `handling` would do anything: a trace to go on with, or an SDK to begin one."""
+    return bool(trace_id) or not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 def _remote(trace_id: str, span_id: str) -> Context:
     """A context in which that span is current; without one, the start of a new trace."""
     if not (trace_id and span_id):
