@@ -2,17 +2,26 @@
 
 from tape.testing.conformance import (
     CommitContract,
+    DeadLettersContract,
     JournalContract,
     KeysContract,
+    MatchingContract,
     OrderContract,
+    ReactionsContract,
     RunsContract,
     SequencesContract,
     SessionsContract,
+    TasksContract,
+    TaskSequencesContract,
     ValuesContract,
 )
 
 
 class TestCommit(CommitContract):
+    pass
+
+
+class TestDeadLetters(DeadLettersContract):
     pass
 
 
@@ -24,7 +33,15 @@ class TestKeys(KeysContract):
     pass
 
 
+class TestMatching(MatchingContract):
+    pass
+
+
 class TestOrder(OrderContract):
+    pass
+
+
+class TestReactions(ReactionsContract):
     pass
 
 
@@ -37,6 +54,14 @@ class TestSequences(SequencesContract):
 
 
 class TestSessions(SessionsContract):
+    pass
+
+
+class TestTaskSequences(TaskSequencesContract):
+    pass
+
+
+class TestTasks(TasksContract):
     pass
 
 

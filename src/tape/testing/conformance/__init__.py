@@ -9,23 +9,33 @@ Two stores opened on one database stand for two processes.
 """
 
 from tape.testing.conformance.commit import CommitContract
+from tape.testing.conformance.dead_letters import DeadLettersContract
 from tape.testing.conformance.journal import JournalContract
 from tape.testing.conformance.keys import KeysContract
+from tape.testing.conformance.matching import MatchingContract
 from tape.testing.conformance.order import OrderContract
 from tape.testing.conformance.playing import OpenStore
+from tape.testing.conformance.reactions import ReactionsContract
 from tape.testing.conformance.runs import RunsContract
 from tape.testing.conformance.sequences import SequencesContract
 from tape.testing.conformance.sessions import SessionsContract
+from tape.testing.conformance.task_sequences import TaskSequencesContract
+from tape.testing.conformance.tasks import TasksContract
 from tape.testing.conformance.values import ValuesContract
 
 __all__ = [
     "CommitContract",
+    "DeadLettersContract",
     "JournalContract",
     "KeysContract",
+    "MatchingContract",
     "OpenStore",
     "OrderContract",
+    "ReactionsContract",
     "RunsContract",
     "SequencesContract",
     "SessionsContract",
+    "TaskSequencesContract",
+    "TasksContract",
     "ValuesContract",
 ]
