@@ -27,7 +27,7 @@ async def play(stage: Stage) -> Day:
         async for entry in entries:
             ordered = ordered and entry.global_seq > last
             last = entry.global_seq
-            types[entry.event_type or f"{entry.kind} changed"] += 1
+            types[entry.event_type or " ".join(entry.subject.split("/")[2:4])] += 1
             events[entry.event_id] = entry.global_seq
             if entry.idempotency_key:
                 keys[entry.idempotency_key] += 1
