@@ -57,6 +57,21 @@ def date_time(ts_ms: int) -> str:
     return f"{datetime.fromtimestamp(ts_ms / 1000, tz=UTC).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
+def span(ms: int) -> str:
+    """A length of time in its two largest units."""
+    seconds = max(0, ms) // 1000
+    days, hours = divmod(seconds // 3600, 24)
+    minutes = seconds // 60 % 60
+    for large, unit, small, below in (
+        (days, "d", hours, "h"),
+        (hours, "h", minutes, "m"),
+        (minutes, "m", seconds % 60, "s"),
+    ):
+        if large:
+            return f"{large}{unit} {small}{below}"
+    return f"{seconds}s"
+
+
 def abridged(text: str, width: int) -> str:
     """`text` on one line of at most `width` characters."""
     flat = printable(" ".join(text.split()))

@@ -4,8 +4,11 @@ from typing import Any
 
 from tape.cli.output import raw_json
 from tape.model.entry import Entry
+from tape.model.reaction import HandlerKind, Reaction, ReactionState
 from tape.model.session import Session, SessionEvent
+from tape.model.task import Task, TaskStatus
 from tape.model.value import Value, ValueChange
+from tape.reactions.settings import shown_target
 
 
 def entry_record(entry: Entry) -> dict[str, Any]:
@@ -38,4 +41,27 @@ def session_event_record(event: SessionEvent) -> dict[str, Any]:
     record = event._asdict()
     for name in ("content", "actions"):
         record[name] = raw_json(record.pop(f"{name}_json"))
+    return record
+
+
+def reaction_record(reaction: Reaction) -> dict[str, Any]:
+    """Its kind by name, and its target without what may be a secret."""
+    record = reaction._asdict()
+    del record["deleted"]
+    record["handler_kind"] = HandlerKind(reaction.handler_kind).name.lower()
+    record["publish_target"] = shown_target(reaction.publish_target)
+    return record
+
+
+def reaction_state_record(state: ReactionState, head: int) -> dict[str, Any]:
+    """With its progress, and how many entries it has yet to consider."""
+    progress = state._asdict()
+    record = reaction_record(progress.pop("reaction"))
+    return record | progress | {"lag": max(0, head - state.position)}
+
+
+def task_record(task: Task) -> dict[str, Any]:
+    record: dict[str, Any] = {"task_id": task.task_id, **task._asdict()}
+    record["status"] = TaskStatus(task.status).name.lower()
+    record["entry"] = entry_record(task.entry)
     return record

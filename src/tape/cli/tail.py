@@ -18,7 +18,7 @@ _KIND_STYLES = {"event": "green", "value": "yellow", "session": "magenta"}
 _PLAIN_PAYLOAD = 200  # characters of a payload where no terminal bounds the line
 
 
-class _Start(click.ParamType[int | None]):
+class Start(click.ParamType[int | None]):
     """`start`, `now`, or the `global_seq` after which to begin."""
 
     name = "start"
@@ -41,7 +41,7 @@ class _Start(click.ParamType[int | None]):
 @click.option(
     "--from",
     "start",
-    type=_Start(),
+    type=Start(),
     metavar="SEQ|start|now",
     default="now",
     help="Entries after this global_seq; now is the default.",

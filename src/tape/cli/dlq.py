@@ -1,0 +1,112 @@
+"""`tape dlq`: dead letters, which are tasks whose attempts were used up or refused for good."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+import click
+
+from tape.cli.output import print_json, say
+from tape.cli.target import Target, connect, target_options
+from tape.cli.tasks import print_tasks, read_tasks, show_task
+from tape.errors import NotFound
+from tape.model.task import TaskStatus
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_ALL = click.option("--all", "take_all", is_flag=True, help="Every dead letter of the reaction.")
+
+
+@click.group()
+@target_options
+def dlq() -> None:
+    """Dead letters: look at them, replay them, drop them."""
+
+
+@dlq.command("list")
+@click.argument("reaction_id", default="", metavar="[REACTION]")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@_JSON
+@target_options
+@click.pass_obj
+def list_letters(target: Target, reaction_id: str, limit: int, as_json: bool) -> None:
+    """List dead letters, of all reactions or of one, with their last error."""
+    print_tasks(read_tasks(target, reaction_id, TaskStatus.DLQ, limit), as_json=as_json)
+
+
+@dlq.command()
+@click.argument("task_id")
+@_JSON
+@target_options
+@click.pass_obj
+def show(target: Target, task_id: str, as_json: bool) -> None:
+    """Show a task and the entry that made it; exit code 1 if there is none."""
+    show_task(target, task_id, as_json=as_json)
+
+
+@dlq.command()
+@click.argument("reaction_id", metavar="REACTION")
+@click.argument("task_ids", nargs=-1, metavar="[TASK_ID]...")
+@_ALL
+@_JSON
+@target_options
+@click.pass_context
+def replay(
+    ctx: click.Context, reaction_id: str, task_ids: tuple[str, ...], take_all: bool, as_json: bool
+) -> None:
+    """Queue dead letters again, their attempts forgotten; exit code 1 if none of those named is."""
+    _check_which(ctx, task_ids, take_all)
+    count = asyncio.run(_change(ctx.ensure_object(Target), "replay", reaction_id, task_ids))
+    _tell(count, "queued again", task_ids, as_json=as_json)
+
+
+@dlq.command()
+@click.argument("reaction_id", metavar="REACTION")
+@click.argument("task_ids", nargs=-1, metavar="[TASK_ID]...")
+@_ALL
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_JSON
+@target_options
+@click.pass_context
+def drop(
+    ctx: click.Context, *, reaction_id: str, task_ids: tuple[str, ...], take_all: bool, yes: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Give dead letters up for good; they stay on record as failed."""
+    _check_which(ctx, task_ids, take_all)
+    if not yes:
+        _ask(ctx, f"all dead letters of {reaction_id}" if take_all else f"{len(task_ids)} of them")
+    count = asyncio.run(_change(ctx.ensure_object(Target), "drop", reaction_id, task_ids))
+    _tell(count, "dropped", task_ids, as_json=as_json)
+
+
+async def _change(
+    target: Target, how: Literal["replay", "drop"], reaction_id: str, task_ids: Sequence[str]
+) -> int:
+    async with connect(target) as client:
+        if how == "replay":
+            return await client.replay_dead_letters(reaction_id, task_ids)
+        return await client.drop_dead_letters(reaction_id, task_ids)
+
+
+def _check_which(ctx: click.Context, task_ids: Sequence[str], take_all: bool) -> None:
+    if take_all == bool(task_ids):
+        raise click.UsageError("name TASK_IDs, or say --all", ctx)
+
+
+def _ask(ctx: click.Context, which: str) -> None:
+    try:
+        agreed = click.confirm(f"Drop {which} for good?", err=True)
+    except click.Abort:
+        click.echo(err=True)
+        raise click.UsageError("nobody answered; say --yes to drop without asking", ctx) from None
+    if not agreed:
+        raise click.ClickException("nothing was dropped")
+
+
+def _tell(count: int, what: str, task_ids: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"count": count})
+    if task_ids and not count:
+        raise NotFound("none of them is a dead letter of that reaction")
+    if not as_json:
+        say(f"{count} dead letter{'' if count == 1 else 's'} {what}")
