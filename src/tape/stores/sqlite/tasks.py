@@ -24,38 +24,43 @@ _ANY = (0, 2**31 - 1)
 def claim_tasks(db: sqlite3.Connection, claim: Claim) -> list[Task]:
     asked = as_json([(want.reaction_id, *_shards(want)) for want in claim.wants])
     # Without the lock first: those who ask in vain hold nobody up.
-    claimable = {place for (place,) in db.execute(SQL["find_claimable"], (asked, now_ms()))}
+    claimable = [place for (place,) in db.execute(SQL["find_claimable"], (asked, now_ms()))]
     if not claimable:
         return []
+    due: list[Task] = []
+    fresh: list[Task] = []
     with quick_transaction(db):
-        return [
-            task
-            for place, want in enumerate(claim.wants)
-            if place in claimable
-            for task in _claim(db, claim, want)
-        ]
+        for place in _another_first(claimable):
+            want, room = claim.wants[place], claim.most - len(due) - len(fresh)
+            waited, never_waited = _claim(db, claim, want, room)
+            due += waited
+            fresh += never_waited
+    return [*due, *sorted(fresh, key=_by_source)]
 
 
-def _claim(db: sqlite3.Connection, claim: Claim, want: Want) -> list[Task]:
+def _claim(
+    db: sqlite3.Connection, claim: Claim, want: Want, most: int
+) -> tuple[list[Task], list[Task]]:
+    """Those that waited and those that never did."""
     limits = db.execute(SQL["read_room"], (want.reaction_id,)).fetchone()
     if limits is None:
-        return []
+        return [], []
     now_us = time.time_ns() // 1000
     free, rate, next_free_us = limits
-    room = min(want.most, free)
+    room = min(want.most, most, free)
     # Starts are this far apart.
     pause_us = 1_000_000 / rate if rate else 0.0
     base_us = max(next_free_us, now_us - CATCH_UP_US)
     if rate:
         room = min(room, int((now_us - base_us) // pause_us) + 1)
     if room <= 0:
-        return []
-    found = _take_due(db, claim, want, now_us // 1000, room)
-    found += _take_fresh(db, claim, want, now_us // 1000, room - len(found))
-    if found:
-        free_us = round(base_us + len(found) * pause_us) if rate else next_free_us
-        db.execute(SQL["count_claimed"], (want.reaction_id, len(found), free_us))
-    return found
+        return [], []
+    due = _take_due(db, claim, want, now_us // 1000, room)
+    fresh = _take_fresh(db, claim, want, now_us // 1000, room - len(due))
+    if taken := len(due) + len(fresh):
+        free_us = round(base_us + taken * pause_us) if rate else next_free_us
+        db.execute(SQL["count_claimed"], (want.reaction_id, taken, free_us))
+    return due, fresh
 
 
 def _take_due(db: sqlite3.Connection, claim: Claim, want: Want, now: int, room: int) -> list[Task]:
@@ -71,7 +76,7 @@ def _take_fresh(
     db: sqlite3.Connection, claim: Claim, want: Want, now: int, room: int
 ) -> list[Task]:
     found: list[Task] = []
-    for shard in _fresh_shards(db, want, now):
+    for shard in _fresh_shards(db, want):
         if len(found) >= room:
             break
         rows = db.execute(SQL["read_fresh_tasks"], (want.reaction_id, shard, room - len(found)))
@@ -86,13 +91,17 @@ def _take_fresh(
     return found
 
 
-def _fresh_shards(db: sqlite3.Connection, want: Want, now: int) -> list[int]:
+def _fresh_shards(db: sqlite3.Connection, want: Want) -> list[int]:
     if want.shard >= 0:
         return [want.shard]
-    shards = [shard for (shard,) in db.execute(SQL["read_fresh_shards"], (want.reaction_id,))]
-    # Another first shard each time, so that none starves.
-    first = now % len(shards) if shards else 0
-    return shards[first:] + shards[:first]
+    rows = db.execute(SQL["read_fresh_shards"], (want.reaction_id,))
+    return _another_first([shard for (shard,) in rows])
+
+
+def _another_first(places: list[int]) -> list[int]:
+    """Beginning with another one each time, so that none starves."""
+    first = time.time_ns() // 1000 % len(places) if places else 0
+    return places[first:] + places[:first]
 
 
 def _claimed(task: Task, claim: Claim, now: int) -> Task:
@@ -186,3 +195,7 @@ def list_tasks(
 
 def _has_ended(db: sqlite3.Connection, key: TaskKey) -> bool:
     return db.execute(SQL["load_task_ended"], (as_json([key]),)).fetchone() is not None
+
+
+def _by_source(task: Task) -> int:
+    return task.source_global_seq

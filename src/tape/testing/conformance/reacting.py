@@ -100,7 +100,7 @@ async def claim(
     lease_ms: int = HOUR_MS,
     shard: int = ANY_SHARD,
 ) -> list[Task]:
-    return await store.claim_tasks(Claim(owner, lease_ms, [Want(reaction_id, shard, most)]))
+    return await store.claim_tasks(Claim(owner, lease_ms, [Want(reaction_id, shard, most)], most))
 
 
 def failing(owner: str, keys: Sequence[TaskKey], error: str = "no", **fields: bool) -> FailTasks:

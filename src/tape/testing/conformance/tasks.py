@@ -166,6 +166,40 @@ class TasksContract(Sound):
         found = await store.claim_tasks(Claim("me", HOUR_MS, wants))
         assert sorted(keys_of(found)) == [("a", 0, 1), ("b", 0, 1), ("b", 0, 2)]
 
+    async def test_a_claim_has_a_bound_over_all_it_wants(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        for name in ("a", "b", "c"):
+            await register(store, name, num_shards=2, retry_backoff_ms=0)
+            await queue(store, [a_task(n, name, shard=n % 2) for n in range(1, 5)])
+        wants = [Want(name, -1, 4) for name in ("a", "b", "c")]
+        found = await store.claim_tasks(Claim("me", HOUR_MS, wants, 5))
+        assert len(found) == 5
+        await fail(store, "me", keys_of(found))
+        again = await store.claim_tasks(Claim("me", HOUR_MS, wants, 7))
+        assert len(again) == 7
+        waited = [task.attempts > 1 for task in again]
+        assert waited == sorted(waited, reverse=True)
+        fresh = [task.source_global_seq for task in again if task.attempts == 1]
+        assert fresh == sorted(fresh)
+        assert await store.claim_tasks(Claim("me", HOUR_MS, wants, 0)) == []
+
+    async def test_none_of_several_reactions_and_shards_starves(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        for name in ("a", "b"):
+            await register(store, name, num_shards=2)
+            await queue(store, [a_task(n, name, shard=n % 2) for n in range(1, 101)])
+        wants = [Want("a", -1, 1), Want("b", -1, 1)]
+        found = [
+            task
+            for _ in range(60)
+            for task in await store.claim_tasks(Claim("me", HOUR_MS, wants, 1))
+        ]
+        assert {(task.reaction_id, task.shard) for task in found} == {
+            ("a", 0), ("a", 1), ("b", 0), ("b", 1),
+        }  # fmt: skip
+
     async def test_unknown_and_stopped_reactions_have_none(self, open_store: OpenStore) -> None:
         store = await open_store()
         await ready(store, 2)
@@ -296,7 +330,7 @@ class TasksContract(Sound):
         tasks = [a_task(n, "a", shard=n % 2) for n in range(1, 1_201)]
         await queue(store, tasks + [a_task(n, "b") for n in range(1, 301)])
         wants = [Want("a", -1, 2_000), Want("b", -1, 200)]
-        keys = keys_of(await store.claim_tasks(Claim("me", HOUR_MS, wants)))
+        keys = keys_of(await store.claim_tasks(Claim("me", HOUR_MS, wants, MANY)))
         assert len(keys) == 1_400
         settlement = await store.complete_tasks("me", keys)
         assert set(settlement.done) == set(keys)
