@@ -126,6 +126,7 @@ def claim_to_wire(claim: Claim, wait_ms: int) -> pb.ClaimTasksRequest:
     return pb.ClaimTasksRequest(
         owner=claim.owner,
         lease_ms=claim.lease_ms,
+        max=claim.most,
         wants=(
             pb.Want(reaction_id=want.reaction_id, shard=want.shard, max=want.most)
             for want in claim.wants
@@ -135,10 +136,13 @@ def claim_to_wire(claim: Claim, wait_ms: int) -> pb.ClaimTasksRequest:
 
 
 def claim_from_wire(request: pb.ClaimTasksRequest) -> Claim:
-    """`wants`, or else the one reaction that the request names itself."""
+    """`wants`, at most `max` in all, or else the one reaction that the request names itself."""
     wants = [Want(want.reaction_id, want.shard, want.max) for want in request.wants]
     if not wants:
         wants = [Want(request.reaction_id, request.shard, request.max)]
+        return Claim(request.owner, request.lease_ms, wants)
+    if request.max > 0:
+        return Claim(request.owner, request.lease_ms, wants, request.max)
     return Claim(request.owner, request.lease_ms, wants)
 
 

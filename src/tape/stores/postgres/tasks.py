@@ -14,18 +14,15 @@ from typing import Any
 import asyncpg
 import orjson
 
-from tape.model.entry import Entry
 from tape.model.task import Task, TaskKey, TaskStatus
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
+from tape.stores.task_rows import start_after, task_of
 
 ANEW_EVERY_S = 2.0
 ANEW_SHARE = 0.05
 """The part of the time that beginning anew may take."""
-
-_ENTRY_AT = len(Task._fields) - 1
-_FIRST = TaskKey("", -1, 0)
 
 
 class PostgresTasks:
@@ -55,10 +52,10 @@ class PostgresTasks:
         )  # fmt: skip
         for seen in anew:
             seen.began(started, time.monotonic() - started)
-        fresh = sorted((_task(row[1:]) for row in rows if not row[0]), key=_by_source)
+        fresh = sorted((task_of(row[1:]) for row in rows if not row[0]), key=_by_source)
         for task in fresh:
             self._seen[task.reaction_id].note(task)
-        return [*(_task(row[1:]) for row in rows if row[0]), *fresh]
+        return [*(task_of(row[1:]) for row in rows if row[0]), *fresh]
 
     async def extend(self, owner: str, lease_ms: int, keys: Sequence[TaskKey]) -> list[TaskKey]:
         rows = await self._writes.use(
@@ -85,19 +82,19 @@ class PostgresTasks:
 
     async def get(self, key: TaskKey) -> Task | None:
         rows = await self._reads.use(_fetching("get_task", *key), again=True)
-        return _task(rows[0]) if rows else None
+        return task_of(rows[0]) if rows else None
 
     async def list_tasks(
         self, reaction_id: str, status: TaskStatus | None, after: TaskKey | None, limit: int
     ) -> list[Task]:
         found: list[Task] = []
         for name in _listings(status):
-            start = after or _FIRST._replace(reaction_id=reaction_id)
+            start = start_after(reaction_id, after)
             rows = await self._reads.use(
                 _fetching(name, *start, reaction_id, int(status or 0), limit - len(found)),
                 again=True,
             )
-            found += map(_task, rows)
+            found += map(task_of, rows)
         return found
 
 
@@ -125,10 +122,6 @@ def _listings(status: TaskStatus | None) -> Iterable[str]:
     if status in (TaskStatus.PENDING, TaskStatus.CLAIMED):
         return ("list_queued_tasks",)
     return ("list_ended_tasks" if status is TaskStatus.DONE else "list_badly_ended_tasks",)
-
-
-def _task(row: Sequence[Any]) -> Task:
-    return Task._make((*row[:_ENTRY_AT], Entry._make(row[_ENTRY_AT:])))
 
 
 def _by_source(task: Task) -> int:

@@ -1582,7 +1582,7 @@ class ClaimTasksRequest(_message.Message):
     lease_ms: _builtins.int
     """<= 0 => 60000"""
     max: _builtins.int
-    """<= 0 => 16"""
+    """<= 0 => 16; with `wants`, over all of them, <= 0 => 1000"""
     now_ms: _builtins.int
     """not used: the store's clock decides"""
     wait_ms: _builtins.int
