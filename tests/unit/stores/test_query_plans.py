@@ -119,6 +119,98 @@ def test_sqlite_loads_rows_by_their_keys(
     assert "SCAN tape_" not in plan
 
 
+TASK_KEY = "(reaction_id=? AND shard=? AND source_global_seq=?)"
+CURSOR_KEY = "(reaction_id=? AND shard=?)"
+AFTER_KEY = "((reaction_id,shard,source_global_seq)>(?,?,?) AND reaction_id<?)"
+FRESH, DUE = "INDEX tape_task_queue_fresh", "INDEX tape_task_queue_due"
+WAITS = "(reaction_id=? AND next_attempt_at_ms>? AND next_attempt_at_ms<?)"
+
+# Of each statement of a step, a claim or a settlement: its parameters, and how it finds rows.
+TASK_STATEMENTS: dict[str, tuple[tuple[object, ...], list[str]]] = {
+    "load_reactions": (("[]",), ["PRIMARY KEY (reaction_id=?)"]),
+    "load_reaction_cursors": (("[]",), [f"PRIMARY KEY {CURSOR_KEY}"]),
+    "delete_reaction_cursors": (("[]",), [f"PRIMARY KEY {CURSOR_KEY}"]),
+    "load_reaction_tallies": (("[]",), ["PRIMARY KEY (reaction_id=?)"]),
+    "load_reaction_book": (("[]",), ["PRIMARY KEY (name=?)"]),
+    "load_task_queue": (("[]",), [f"PRIMARY KEY {TASK_KEY}"]),
+    "delete_task_queue": (("[]",), [f"PRIMARY KEY {TASK_KEY}"]),
+    "load_task_ended": (("[]",), [f"PRIMARY KEY {TASK_KEY}"]),
+    "delete_task_ended": (("[]",), [f"PRIMARY KEY {TASK_KEY}"]),
+    "load_sources": (("[]",), ["INTEGER PRIMARY KEY (rowid=?)"]),
+    "advance_cursors": (("[]", 1), [f"PRIMARY KEY {CURSOR_KEY}"]),
+    "count_coalesced": (("[]",), [f"PRIMARY KEY {CURSOR_KEY}"]),
+    "find_known_tasks": (("[]",), [f"PRIMARY KEY {TASK_KEY}"] * 2),
+    "find_superseded_tasks": (
+        ("[]",),
+        ["INDEX tape_task_queue_debounce (reaction_id=? AND debounce_key=?)"],
+    ),
+    "find_claimable": (
+        ("[]", 1),
+        [f"{FRESH} (reaction_id=? AND shard>? AND shard<?)", f"{DUE} {WAITS}"],
+    ),
+    "read_room": (("r",), ["PRIMARY KEY (reaction_id=?)"] * 2),
+    "read_due_tasks": (
+        ("r", 0, 9, 1, 500),
+        [f"{DUE} {WAITS}", "INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"],
+    ),
+    "read_fresh_shards": (
+        ("r",),
+        [f"{FRESH} (reaction_id=?)", f"{FRESH} (reaction_id=? AND shard>?)"],
+    ),
+    "read_fresh_tasks": (
+        ("r", 0, 500),
+        [f"{FRESH} (reaction_id=? AND shard=?)", "INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"],
+    ),
+    "claim_due_tasks": (("[]", "a", 1, 1), [f"PRIMARY KEY {TASK_KEY}"]),
+    "claim_fresh_tasks": (
+        ("r", 0, 1, "a", 1, 1),
+        [f"{FRESH} (reaction_id=? AND shard=? AND source_global_seq<?)"],
+    ),
+    "count_claimed": (("r", 1, 1), ["PRIMARY KEY (reaction_id=?)"]),
+    "count_tasks": (("[]",), ["PRIMARY KEY (reaction_id=?)"]),
+    "extend_tasks": (("[]", "a", 1), [f"PRIMARY KEY {TASK_KEY}"]),
+    "complete_tasks": (("[]", "a"), [f"PRIMARY KEY {TASK_KEY}"]),
+    "read_expired": ((1, 9), ["INDEX tape_task_queue_lease (lease_expires_at_ms<?)"]),
+    "read_next_due": (
+        ("[]", 1),
+        [
+            "PRIMARY KEY (reaction_id=?)",
+            "PRIMARY KEY (reaction_id=?)",
+            "COVERING INDEX tape_task_queue_due (reaction_id=? AND next_attempt_at_ms>?)",
+        ],
+    ),
+    "get_task": (
+        ("r", 0, 1),
+        [f"PRIMARY KEY {TASK_KEY}", "INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"] * 2,
+    ),
+    "list_queued_tasks": (
+        ("r", -1, 0, "r", 0, 9),
+        [f"PRIMARY KEY {AFTER_KEY}", "INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"],
+    ),
+    "list_ended_tasks": (
+        ("r", -1, 0, "r", 0, 9),
+        [f"PRIMARY KEY {AFTER_KEY}", "INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"],
+    ),
+    "list_badly_ended_tasks": (
+        ("r", -1, 0, "r", 5, 9),
+        [
+            f"INDEX tape_task_ended_badly {AFTER_KEY}",
+            "INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TASK_STATEMENTS)
+def test_sqlite_finds_tasks_by_all_of_their_key(sqlite_plan: Callable[..., str], name: str) -> None:
+    params, expected = TASK_STATEMENTS[name]
+    plan = sqlite_plan(name, *params)
+    searches = [line.split(" USING ")[1] for line in plan.splitlines() if "SEARCH" in line]
+    assert searches == expected
+    assert "SCAN tape_" not in plan
+    assert "TEMP B-TREE" not in plan
+
+
 @pytest.fixture(params=["not analysed", "analysed"])
 async def postgres_session(
     postgres_url: str, request: pytest.FixtureRequest

@@ -55,7 +55,7 @@ WHERE EXISTS (
 -- Tasks that still wait and whose window one of these falls into, with the shard of that one.
 SELECT q.reaction_id, q.shard, q.source_global_seq, d.value ->> 1
 FROM json_each(?) AS d
-CROSS JOIN tape_task_queue AS q
+CROSS JOIN tape_task_queue AS q INDEXED BY tape_task_queue_debounce
 WHERE q.reaction_id = d.value ->> 0 AND q.debounce_key = d.value ->> 4 AND q.debounce_key <> ''
   AND q.status = 1 AND q.debounce_until_ms > d.value ->> 3;
 

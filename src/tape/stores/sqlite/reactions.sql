@@ -42,7 +42,7 @@ SELECT
   predicate_errors, last_error, last_error_global_seq
 FROM tape_reaction_cursors
 WHERE (reaction_id, shard) IN (
-  SELECT value ->> 0, value ->> 1 FROM json_each(?));
+  SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER) FROM json_each(?));
 
 -- name: save_reaction_cursors
 -- Write one row, new or changed.
@@ -64,7 +64,7 @@ ON CONFLICT (reaction_id, shard) DO UPDATE SET
 -- Delete rows by key.
 DELETE FROM tape_reaction_cursors
 WHERE (reaction_id, shard) IN (
-  SELECT value ->> 0, value ->> 1 FROM json_each(?));
+  SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER) FROM json_each(?));
 
 -- name: load_reaction_tallies
 -- Rows by key, for a batch to decide on.

@@ -1,5 +1,8 @@
 -- Tasks: the queue, what has ended, and the entries that made them. Statements that return tasks
 -- give the columns of model.task.Task and then those of its entry, NULL where that is gone.
+--
+-- Keys are cast: of columns with several types SQLite looks up only the first where it has to
+-- guess. Indexes of a part of the queue are named: it would take the whole.
 
 -- name: load_task_queue
 -- Rows by key, for a batch to decide on.
@@ -8,7 +11,8 @@ SELECT
   lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms
 FROM tape_task_queue
 WHERE (reaction_id, shard, source_global_seq) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+  SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
+  FROM json_each(?));
 
 -- name: save_task_queue
 -- Write one row, new or changed.
@@ -32,7 +36,8 @@ ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
 -- Delete rows by key.
 DELETE FROM tape_task_queue
 WHERE (reaction_id, shard, source_global_seq) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+  SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
+  FROM json_each(?));
 
 -- name: load_task_ended
 -- Rows by key, for a batch to decide on.
@@ -41,7 +46,8 @@ SELECT
   completed_at_ms
 FROM tape_task_ended
 WHERE (reaction_id, shard, source_global_seq) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+  SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
+  FROM json_each(?));
 
 -- name: save_task_ended
 -- Write one row, new or changed.
@@ -61,7 +67,8 @@ ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
 -- Delete rows by key.
 DELETE FROM tape_task_ended
 WHERE (reaction_id, shard, source_global_seq) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+  SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
+  FROM json_each(?));
 
 -- name: load_sources
 -- What an entry about a task says of the entry that made it.
@@ -75,11 +82,11 @@ WHERE global_seq IN (
 SELECT w.key
 FROM json_each(?1) AS w
 WHERE EXISTS (
-    SELECT 1 FROM tape_task_queue
+    SELECT 1 FROM tape_task_queue INDEXED BY tape_task_queue_fresh
     WHERE reaction_id = w.value ->> 0 AND shard BETWEEN w.value ->> 1 AND w.value ->> 2
       AND status = 1 AND next_attempt_at_ms = 0)
   OR EXISTS (
-    SELECT 1 FROM tape_task_queue
+    SELECT 1 FROM tape_task_queue INDEXED BY tape_task_queue_due
     WHERE reaction_id = w.value ->> 0 AND next_attempt_at_ms > 0 AND next_attempt_at_ms <= ?2
       AND status = 1 AND shard BETWEEN w.value ->> 1 AND w.value ->> 2);
 
@@ -99,7 +106,7 @@ SELECT
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
   coalesce(j.idempotency_key, '')
-FROM tape_task_queue q
+FROM tape_task_queue q INDEXED BY tape_task_queue_due
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE q.reaction_id = ?1 AND q.next_attempt_at_ms > 0 AND q.next_attempt_at_ms <= ?4
   AND q.status = 1 AND q.shard BETWEEN ?2 AND ?3
@@ -109,11 +116,11 @@ LIMIT ?5;
 -- name: read_fresh_shards
 -- The shards of a reaction that have tasks which never waited, each found from the one before.
 WITH RECURSIVE found (shard) AS (
-  SELECT min(shard) FROM tape_task_queue
+  SELECT min(shard) FROM tape_task_queue INDEXED BY tape_task_queue_fresh
   WHERE reaction_id = ?1 AND status = 1 AND next_attempt_at_ms = 0
   UNION ALL
   SELECT (
-    SELECT min(q.shard) FROM tape_task_queue q
+    SELECT min(q.shard) FROM tape_task_queue q INDEXED BY tape_task_queue_fresh
     WHERE q.reaction_id = ?1 AND q.shard > found.shard
       AND q.status = 1 AND q.next_attempt_at_ms = 0)
   FROM found WHERE found.shard IS NOT NULL
@@ -129,7 +136,7 @@ SELECT
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
   coalesce(j.idempotency_key, '')
-FROM tape_task_queue q
+FROM tape_task_queue q INDEXED BY tape_task_queue_fresh
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE q.reaction_id = ? AND q.shard = ? AND q.status = 1 AND q.next_attempt_at_ms = 0
 ORDER BY q.source_global_seq
@@ -141,11 +148,12 @@ UPDATE tape_task_queue SET
   status = 2, attempts = attempts + 1, next_attempt_at_ms = 0, lease_owner = ?2,
   lease_expires_at_ms = ?3, claimed_at_ms = ?4
 WHERE (reaction_id, shard, source_global_seq) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1));
+  SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
+  FROM json_each(?1));
 
 -- name: claim_fresh_tasks
 -- Give those of a shard that never waited, up to a source, to an owner.
-UPDATE tape_task_queue SET
+UPDATE tape_task_queue INDEXED BY tape_task_queue_fresh SET
   status = 2, attempts = attempts + 1, lease_owner = ?4, lease_expires_at_ms = ?5,
   claimed_at_ms = ?6
 WHERE reaction_id = ?1 AND shard = ?2 AND source_global_seq <= ?3
@@ -167,7 +175,8 @@ WHERE t.reaction_id = d.value ->> 0;
 -- Prolong the leases that the owner still holds.
 UPDATE tape_task_queue SET lease_expires_at_ms = ?3
 WHERE (reaction_id, shard, source_global_seq) IN (
-    SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))
+    SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
+    FROM json_each(?1))
   AND lease_owner = ?2 AND status = 2
 RETURNING reaction_id, shard, source_global_seq;
 
@@ -175,7 +184,8 @@ RETURNING reaction_id, shard, source_global_seq;
 -- Take those that this owner was the last to claim from the queue.
 DELETE FROM tape_task_queue
 WHERE (reaction_id, shard, source_global_seq) IN (
-    SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))
+    SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
+    FROM json_each(?1))
   AND lease_owner = ?2
 RETURNING
   reaction_id, shard, source_global_seq, status, attempts, lease_owner, last_error, created_at_ms;
@@ -183,7 +193,7 @@ RETURNING
 -- name: read_expired
 -- Claimed tasks whose lease has run out, longest first.
 SELECT reaction_id, shard, source_global_seq
-FROM tape_task_queue
+FROM tape_task_queue INDEXED BY tape_task_queue_lease
 WHERE status = 2 AND lease_expires_at_ms <= ?
 ORDER BY lease_expires_at_ms
 LIMIT ?;
@@ -191,7 +201,7 @@ LIMIT ?;
 -- name: read_next_due
 -- Of reactions with room for one: when the next that waits is due, and when their rate allows one.
 SELECT
-  (SELECT min(q.next_attempt_at_ms) FROM tape_task_queue q
+  (SELECT min(q.next_attempt_at_ms) FROM tape_task_queue q INDEXED BY tape_task_queue_due
    WHERE q.reaction_id = r.reaction_id AND q.next_attempt_at_ms > 0
      AND q.next_attempt_at_ms > ?2),
   iif(r.rate_limit_per_s > 0, t.next_free_us, 0)
@@ -265,7 +275,7 @@ SELECT
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
   coalesce(j.idempotency_key, '')
-FROM tape_task_ended q
+FROM tape_task_ended q INDEXED BY tape_task_ended_badly
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE (q.reaction_id, q.shard, q.source_global_seq) > (?1, ?2, ?3)
   AND q.reaction_id <= iif(?4 = '', x'', ?4) AND q.status > 3 AND q.status = ?5
