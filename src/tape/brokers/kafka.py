@@ -11,6 +11,7 @@ A thread polls for reports, so the event loop never waits for the client.
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidAr
 from tape.ports.broker import Outgoing
 from tape.wire.cloudevents import cloud_event, kafka_headers
 
+log = logging.getLogger("tape.kafka")
 CONFIG_VARIABLE = "TAPE_KAFKA_CONFIG"
 REPORTS_S = 30.0
 POLL_S = 0.1
@@ -72,7 +74,7 @@ class _Session:
     """One producer and the thread that polls it, until it is thrown away."""
 
     def __init__(self, config: dict[str, str | int | bool]) -> None:
-        self.producer = Producer(config)
+        self.producer = Producer({**config, "logger": log})
         self.over = False
         self._polling = threading.Thread(target=self._poll, name="tape-kafka-poll", daemon=True)
         self._polling.start()
@@ -88,7 +90,10 @@ class _Session:
 
     def _poll(self) -> None:
         while not self.over or len(self.producer):
-            self.producer.poll(POLL_S)
+            try:
+                self.producer.poll(POLL_S)
+            except KafkaException:  # the producer has ended itself; what is left is reported
+                self.discard()
 
 
 class KafkaBroker:
@@ -193,7 +198,7 @@ class KafkaBroker:
     def _translated(self, error: KafkaError) -> BrokerError:
         where, name = self._target.shown, error.name()
         if error.code() in _PURGED:
-            return BrokerUnavailable(f"{where}: no acknowledgement in time")
+            return BrokerUnavailable(f"{where}: given up on before it was acknowledged")
         if error.code() in _REFUSED:
             return BrokerRefused(f"{where}: {name}")
         return BrokerUnavailable(f"{where}: {name}")

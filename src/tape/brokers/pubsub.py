@@ -28,6 +28,7 @@ ANSWER_S = 15.0
 CLOSE_S = 2.0
 REQUEST_MESSAGES = 500  # the service takes 1,000 and 10 MB
 REQUEST_BYTES = 5_000_000
+MESSAGE_BYTES = 9_900_000  # likewise 10 MB with the request around it
 NAME_BYTES = 1_024  # of an attribute's value and of an ordering key
 
 _REFUSED = (
@@ -136,6 +137,8 @@ class PubSubBroker:
         self, client: PublisherAsyncClient, group: Sequence[PubsubMessage]
     ) -> BrokerError | None:
         where = self._target.shown
+        if len(group) == 1 and len(group[0].data) > MESSAGE_BYTES:
+            return BrokerRefused(f"{where}: the message is larger than Pub/Sub takes")
         try:
             await client.publish(
                 topic=self._topic, messages=list(group), retry=None, timeout=self._answer_s

@@ -61,7 +61,9 @@ class NatsServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start, also again after a kill, on the same data and port."""
+        """Start, also again after a kill, on the same data and port; nothing if it runs."""
+        if self._process is not None:
+            return
         config = self._folder / "config"
         config.write_text(_CONFIG.format(port=self.port, store=self._folder / "data"))
         with (self._folder / "log").open("ab") as log:

@@ -4,7 +4,9 @@ It listens in a thread of its own. `fail` decides for each delivery before it is
 answer with, 0 to hang up without an answer, or None to take it.
 """
 
+import contextlib
 import hmac
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -27,14 +29,22 @@ class Delivery(NamedTuple):
     body: bytes
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    block_on_close = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A sender that hangs up is no news."""
+
+
 class WebhookReceiver:
     """Use with `with`; `target` is where it listens."""
 
     def __init__(self, secret: str = SECRET, port: int = 0) -> None:
         self._key = secret_key(secret)
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
-        self._server.daemon_threads = True
+        self._connections: set[socket.socket] = set()
+        self._server = _Server(("127.0.0.1", port), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self.taken: list[Delivery] = []
         self.refused: list[str] = []
@@ -47,6 +57,10 @@ class WebhookReceiver:
     def __exit__(self, *_error: object) -> None:
         self._server.shutdown()
         self._thread.join()
+        with self._lock:
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
     @property
@@ -88,6 +102,16 @@ class WebhookReceiver:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                super().setup()
+                with receiver._lock:
+                    receiver._connections.add(self.connection)
+
+            def finish(self) -> None:
+                with receiver._lock:
+                    receiver._connections.discard(self.connection)
+                super().finish()
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))

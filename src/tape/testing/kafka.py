@@ -1,0 +1,227 @@
+"""A Kafka for tests: a real broker in KRaft mode where Java and Maven are, else a stand-in.
+
+The broker's jars come from Maven once and stay in the user's cache. The stand-in is librdkafka's
+own mock cluster: it speaks the protocol over TCP but keeps nothing, so what is shown with it is
+less, and tests that kill the broker need the real one.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import Producer
+
+from tape.testing.nats import await_port
+from tape.testing.postgres import free_port
+
+VERSION = "4.3.1"
+LEAST_JAVA = 17
+RESOLVE_S = 300.0
+START_S = 60.0
+PORTS_TRIED = 3
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tape</groupId><artifactId>kafka-for-tests</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+    <version>{VERSION}</version>
+  </dependency></dependencies>
+</project>
+"""
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_SETTINGS = """
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+broker.session.timeout.ms=1500
+broker.heartbeat.interval.ms=300
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+num.partitions=4
+"""
+_JVM = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+class KafkaUnavailable(RuntimeError):
+    """A real Kafka broker cannot be had here."""
+
+
+class Kafka(Protocol):
+    """What tests need of either kind."""
+
+    real: bool
+
+    @property
+    def address(self) -> str: ...
+
+    def __enter__(self) -> "Kafka": ...
+
+    def __exit__(self, *_error: object) -> None: ...
+
+
+@cache
+def kafka_classpath() -> str:
+    """The broker's jars, fetched where the cache lacks them; KafkaUnavailable says why not."""
+    _require_java()
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tape"
+    jars = root / f"kafka-{VERSION}"
+    if not jars.is_dir():
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise KafkaUnavailable("Maven (mvn) is not installed")
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root) as work:
+            _resolve(maven, Path(work))
+            # Renamed whole, so that a fetch that was cut off leaves nothing behind.
+            if not jars.is_dir():
+                (Path(work) / "jars").rename(jars)
+    return f"{jars}/*"
+
+
+def start_kafka() -> "KafkaServer | MockKafka":
+    """The real one where it can be had."""
+    try:
+        kafka_classpath()
+    except KafkaUnavailable:
+        return MockKafka()
+    return KafkaServer()
+
+
+class KafkaServer:
+    """Start with `with KafkaServer() as server:`; it can be killed and started on the same data."""
+
+    real = True
+
+    def __init__(self) -> None:
+        self._classpath = kafka_classpath()
+        self._folder = Path(tempfile.mkdtemp(prefix="tape-kafka-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    def __enter__(self) -> "KafkaServer":
+        for tried in range(PORTS_TRIED):
+            self.port = free_port()
+            self._write_settings()
+            if tried == 0:
+                self._format()
+            try:
+                self.start()
+            except RuntimeError:  # somebody else may have taken a port in the meantime
+                if tried == PORTS_TRIED - 1:
+                    raise
+            else:
+                break
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, also again after a kill, on the same data and port; nothing if it runs."""
+        if self._process is not None:
+            return
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self._settings)), stdout=log, stderr=log
+            )
+        await_port(self.port, self._process, START_S)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(30)
+            self._process = None
+
+    @property
+    def _settings(self) -> Path:
+        return self._folder / "server.properties"
+
+    def _write_settings(self) -> None:
+        self._settings.write_text(
+            _SETTINGS.format(port=self.port, controller=free_port(), data=self._folder / "data")
+        )
+
+    def _format(self) -> None:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = self._java(
+            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)
+        )
+        done = subprocess.run(command, capture_output=True, check=False, timeout=START_S)
+        if done.returncode:
+            raise RuntimeError(f"Kafka's storage was not made: {done.stderr.decode()[-300:]}")
+
+    def _java(self, *arguments: str) -> list[str]:
+        return ["java", *_JVM, "-cp", self._classpath, *arguments]
+
+
+class MockKafka:
+    """librdkafka's mock cluster. It lives as long as the producer that made it."""
+
+    real = False
+
+    def __init__(self) -> None:
+        self._owner: Producer | None = None
+
+    def __enter__(self) -> "MockKafka":
+        self._owner = Producer(
+            {"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0}
+        )
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._owner = None
+
+    @property
+    def address(self) -> str:
+        if self._owner is None:
+            raise RuntimeError("the mock cluster is not running")
+        (broker,) = self._owner.list_topics(timeout=10).brokers.values()
+        return f"{broker.host}:{broker.port}"
+
+
+def _require_java() -> None:
+    java = shutil.which("java")
+    if java is None:
+        raise KafkaUnavailable("Java is not installed")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found[1]) < LEAST_JAVA:
+        raise KafkaUnavailable(f"Kafka {VERSION} needs Java {LEAST_JAVA} or later")
+
+
+def _resolve(maven: str, work: Path) -> None:
+    (work / "pom.xml").write_text(_POM)
+    command = [maven, "-q", "-B", _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={work}/jars"]
+    try:
+        done = subprocess.run(
+            command, cwd=work, capture_output=True, text=True, check=False, timeout=RESOLVE_S
+        )
+    except subprocess.TimeoutExpired:
+        raise KafkaUnavailable(f"Maven did not answer within {RESOLVE_S:.0f} s") from None
+    if done.returncode:
+        raise KafkaUnavailable("Maven could not fetch Kafka: is a repository within reach?")
