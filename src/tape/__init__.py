@@ -1,6 +1,6 @@
 """A durable event bus and run journal for Python."""
 
-from tape import errors
+from tape import errors, reactions
 from tape.app import connect, connect_async
 from tape.client import AsyncTapeClient, TapeClient, event
 from tape.config import DEFAULT_URL, VERSION, Settings
@@ -101,4 +101,5 @@ __all__ = [
     "on_run",
     "on_value_change",
     "on_value_deleted",
+    "reactions",
 ]

@@ -13,7 +13,7 @@ Page PermissionDenied Reaction ReactionState Recorded Settings StaleLease StoreF
 StoreMismatch StoreUnavailable TapeClient TapeError Task TaskOutcome TaskStatus TooLarge
 Unauthenticated Unsafe Value ValueChange VersionMismatch connect connect_async errors event on
 on_decision_recorded on_effect_confirmed on_effect_failed on_effect_unknown on_gate on_run
-on_value_change on_value_deleted
+on_value_change on_value_deleted reactions
 """
 
 
