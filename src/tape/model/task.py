@@ -23,6 +23,7 @@ import orjson
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError
 from tape.model.entry import Draft, Entry, Kind
+from tape.model.json_text import utf8_length
 from tape.model.move import Change, Decision, Need, State, Table, delete, save
 from tape.model.names import check_name
 from tape.model.reaction import REACTIONS, TALLIES, Reaction, Tally
@@ -62,6 +63,7 @@ def parse_task_id(task_id: str) -> TaskKey:
         raise InvalidArgument(
             f"{task_id!r} is not REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ", field="task_id"
         )
+    utf8_length(reaction_id, "task_id")
     shard, seq = map(int, numbers)
     if shard >= 2**31:
         raise InvalidArgument(f"{shard} is no shard", field="task_id")

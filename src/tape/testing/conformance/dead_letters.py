@@ -271,6 +271,18 @@ class DeadLettersContract(Sound):
         assert await attempt(store, replaying([first, second]), dropping([first, second])) == [0, 0]
         assert await store.list_tasks("r", None, None, 9) == before
 
+    async def test_dead_lettered_and_replayed_in_one_batch(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        keys = await claimed_of(store, 3, retry_max=0)
+        _, replayed, failed = await attempt(
+            store, failing("a", keys), replaying(keys[:2]), failing("a", keys)
+        )
+        assert replayed == 2
+        assert [type(outcome) for outcome in failed] == [NotHeld, NotHeld, TaskStatus]
+        assert await sources_with(store, PENDING) == [1, 2]
+        assert await sources_with(store, DLQ) == [3]
+        assert sources_of(await claim(store)) == [1, 2]
+
     async def test_replayed_and_dropped_in_one_batch(self, open_store: OpenStore) -> None:
         store = await open_store()
         keys = await letters_of(store, 3)
