@@ -126,8 +126,8 @@ class TestIds:
 
     @pytest.mark.parametrize(
         "text",
-        ["", "r", "r/0", "/0/1", "r/0/", "r//1", "r/x/1", "r/0/-1", "r/+0/1", "r/0/1 ", "r/0/\u0661",
-         "a\0b/0/1", "\ud800/0/1", "r/2147483648/1", "r/0/" + "9" * 19],
+        ["", "r", "r/0", "/0/1", "r/0/", "r//1", "r/x/1", "r/0/-1", "r/+0/1", "r/0/1 ",
+         "r/0/\u0661", "a\0b/0/1", "\ud800/0/1", "r/2147483648/1", "r/0/" + "9" * 19],
     )  # fmt: skip
     def test_what_is_no_id_is_refused_by_its_name(self, text: str) -> None:
         with pytest.raises(InvalidArgument) as caught:
