@@ -29,7 +29,7 @@ from tape.testing.conformance.reacting import (
     until,
 )
 
-PENDING, CLAIMED, DONE = TaskStatus.PENDING, TaskStatus.CLAIMED, TaskStatus.DONE
+PENDING, CLAIMED, DONE, FAILED, DLQ = TaskStatus
 CATCH_UP_S = 0.1
 R = [TaskKey("r", 0, source) for source in range(10)]
 
@@ -350,15 +350,17 @@ class TasksContract(Sound):
         names = ["q", "r", "r/0", "s"]
         for name in names:
             await register(store, name, num_shards=2, retry_max=0)
-            await queue(store, [a_task(n, name, shard=n % 2) for n in range(1, 13)])
+            await queue(store, [a_task(n, name, shard=n % 2) for n in range(1, 25)])
             for owner, most in (("a", 4), ("b", 4), ("c", 2)):
                 await claim(store, name, most, owner=owner, shard=0)
                 await claim(store, name, most, owner=owner, shard=1)
             held = await store.list_tasks(name, CLAIMED, None, MANY)
             await store.complete_tasks("a", [t.key for t in held if t.lease_owner == "a"])
             await fail(store, "b", [t.key for t in held if t.lease_owner == "b"])
-        for status in (None, *TaskStatus):
+        counts = {None: 96, PENDING: 16, CLAIMED: 16, DONE: 32, FAILED: 0, DLQ: 32}
+        for status, count in counts.items():
             everything = await store.list_tasks("", status, None, MANY)
+            assert len(everything) == count
             for name in ("", *names):
                 expected = [t for t in everything if name in ("", t.reaction_id)]
                 found: list[Task] = []
