@@ -4,6 +4,7 @@ Postgres refuses to run as root, so root hands the server to `nobody`, who needs
 binaries and the data: the binaries are copied out of a home that is closed to others.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -99,9 +100,16 @@ class PostgresServer:
             self._process = None
 
     def kill(self) -> None:
-        """kill -9 of the postmaster and every backend."""
+        """kill -9 of the postmaster and everything it started, at one moment.
+
+        They are stopped first: whoever outlives the postmaster writes down what it can.
+        """
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.send_signal(signal.SIGSTOP)
+            for child in _children(self._process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            self._process.kill()
             self._process.wait(30)
             self._process = None
 
@@ -144,6 +152,12 @@ class PostgresServer:
             if self._process is None or self._process.poll() is not None:
                 raise PostgresEnded(f"Postgres ended while starting: {self._last_words()}")
             time.sleep(0.05)
+
+
+def _children(pid: int) -> list[int]:
+    """Those of its only thread: Postgres has no other. None where the system does not tell."""
+    told = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in told.read_text().split()] if told.exists() else []
 
 
 def free_port() -> int:

@@ -83,8 +83,8 @@ SELECT
   (task).attempts, (task).next_attempt_at_ms, (task).lease_owner, (task).lease_expires_at_ms,
   (task).claimed_at_ms, (task).last_error, (task).created_at_ms, 0::bigint AS completed_at_ms,
   (task).source_global_seq, /* entry */ NULL
-FROM tape_claim($1, $2, $3::text[], $4::integer[], $5::integer[], $6::integer, $7::jsonb)
-LEFT JOIN tape_journal j ON j.global_seq = (task).source_global_seq;
+FROM tape_claim($1, $2, $3::text[], $4::integer[], $5::integer[], $6::integer, $7::jsonb) AS c
+CROSS JOIN LATERAL (SELECT (c.entry).*) AS j;
 
 -- name: extend_tasks
 -- Prolong the leases that the owner still holds.

@@ -142,11 +142,12 @@ $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 -- 'reaction/shard' to the source up to which the claimer has seen all that never waited. Another
 -- reaction and another shard come first each time, so that none starves. One whose tally somebody
 -- else has at the moment is passed over; if then nothing is found, the first of those is waited for,
--- with nothing else locked.
+-- with nothing else locked. The entries are looked up in here: whoever calls may see the journal as it
+-- was before such a wait.
 CREATE FUNCTION tape_claim(
   p_owner TEXT, p_lease_ms BIGINT, p_reaction TEXT[], p_shard INTEGER[], p_most INTEGER[],
   p_total INTEGER, p_after JSONB
-) RETURNS TABLE (task tape_task_queue, waited BOOLEAN) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (task tape_task_queue, waited BOOLEAN, entry tape_journal) LANGUAGE plpgsql AS $$
 DECLARE
   wants CONSTANT INTEGER := cardinality(p_reaction);
   todo INTEGER[];
@@ -222,35 +223,43 @@ BEGIN
     END IF;
     CONTINUE WHEN room <= 0;
     RETURN QUERY
-    UPDATE tape_task_queue AS u SET
-      status = 2, attempts = attempts + 1, next_attempt_at_ms = 0, lease_owner = p_owner,
-      lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
-    WHERE ctid = ANY (ARRAY(
-      SELECT q.ctid FROM tape_task_queue q
-      WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
-        AND q.next_attempt_at_ms <= now_ms AND q.status = 1
-        AND (p_shard[i] < 0 OR q.shard = p_shard[i])
-      ORDER BY q.next_attempt_at_ms
-      LIMIT room
-      FOR UPDATE SKIP LOCKED))
-    RETURNING u, TRUE;
+    WITH given AS (
+      UPDATE tape_task_queue AS u SET
+        status = 2, attempts = attempts + 1, next_attempt_at_ms = 0, lease_owner = p_owner,
+        lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
+      WHERE ctid = ANY (ARRAY(
+        SELECT q.ctid FROM tape_task_queue q
+        WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
+          AND q.next_attempt_at_ms <= now_ms AND q.status = 1
+          AND (p_shard[i] < 0 OR q.shard = p_shard[i])
+        ORDER BY q.next_attempt_at_ms
+        LIMIT room
+        FOR UPDATE SKIP LOCKED))
+      RETURNING u
+    )
+    SELECT g.u, TRUE, j FROM given g
+    LEFT JOIN tape_journal j ON j.global_seq = (g.u).source_global_seq;
     GET DIAGNOSTICS taken = ROW_COUNT;
     FOREACH one_shard IN ARRAY shards LOOP
       EXIT WHEN taken >= room;
       RETURN QUERY
-      UPDATE tape_task_queue AS u SET
-        status = 2, attempts = attempts + 1, lease_owner = p_owner,
-        lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
-      WHERE ctid = ANY (ARRAY(
-        SELECT q.ctid FROM tape_task_queue q
-        WHERE q.reaction_id = reaction.reaction_id AND q.shard = one_shard
-          AND q.source_global_seq
-            > coalesce((p_after ->> (reaction.reaction_id || '/' || one_shard))::bigint, 0)
-          AND q.status = 1 AND q.next_attempt_at_ms = 0
-        ORDER BY q.source_global_seq
-        LIMIT room - taken
-        FOR UPDATE SKIP LOCKED))
-      RETURNING u, FALSE;
+      WITH given AS (
+        UPDATE tape_task_queue AS u SET
+          status = 2, attempts = attempts + 1, lease_owner = p_owner,
+          lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
+        WHERE ctid = ANY (ARRAY(
+          SELECT q.ctid FROM tape_task_queue q
+          WHERE q.reaction_id = reaction.reaction_id AND q.shard = one_shard
+            AND q.source_global_seq
+              > coalesce((p_after ->> (reaction.reaction_id || '/' || one_shard))::bigint, 0)
+            AND q.status = 1 AND q.next_attempt_at_ms = 0
+          ORDER BY q.source_global_seq
+          LIMIT room - taken
+          FOR UPDATE SKIP LOCKED))
+        RETURNING u
+      )
+      SELECT g.u, FALSE, j FROM given g
+      LEFT JOIN tape_journal j ON j.global_seq = (g.u).source_global_seq;
       GET DIAGNOSTICS rows = ROW_COUNT;
       taken := taken + rows;
     END LOOP;

@@ -1,0 +1,88 @@
+"""What only Postgres can do to a claim: let it wait while the journal goes on, or forget it."""
+
+import asyncio
+import contextlib
+
+import psycopg
+
+from tape.app import open_bus
+from tape.bus import Bus
+from tape.errors import StoreUnavailable
+from tape.model.event import NewEvent
+from tape.model.reaction import HandlerKind, NewReaction
+from tape.ports.tasks import Claim, Want
+from tape.testing.conformance.reacting import until
+from tape.testing.postgres import PostgresServer
+
+BOUND_S = 20.0
+REACTION = NewReaction("r", "/tape/**", HandlerKind.TASK, max_concurrency=100)
+QUEUE_ONE = """
+INSERT INTO tape_task_queue (reaction_id, shard, source_global_seq, status, created_at_ms)
+VALUES ('r', 0, %s, 1, 0)
+"""
+WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%tape_claim%%'
+"""
+
+
+CLAIMED = """
+SELECT reaction_id || '/' || shard || '/' || source_global_seq FROM tape_task_queue
+WHERE status = 2
+"""
+
+
+async def test_a_claim_that_waited_brings_the_entries_recorded_meanwhile(
+    postgres_url: str,
+) -> None:
+    bus = await open_bus(postgres_url)
+    await bus.register_reaction(REACTION)
+    (first,) = await bus.record_events([NewEvent("before")])
+    with (
+        psycopg.connect(postgres_url) as other,
+        psycopg.connect(postgres_url, autocommit=True) as look,
+    ):
+        look.execute(QUEUE_ONE, (first.global_seq,))
+        other.execute("SELECT FROM tape_reaction_tallies FOR UPDATE")
+        claiming = asyncio.create_task(bus.claim_tasks(Claim("me", 60_000, [Want("r", -1, 10)])))
+        await until(lambda: _is(look.execute(WAITING).fetchone() == (1,)))
+        (second,) = await bus.record_events([NewEvent("meanwhile")])
+        other.execute(QUEUE_ONE, (second.global_seq,))
+        other.commit()
+        claimed = await claiming
+    await bus.close()
+    assert [(task.entry.event_type, task.entry.event_id) for task in claimed] == [
+        ("before", first.event_id),
+        ("meanwhile", second.event_id),
+    ]
+
+
+async def test_claims_that_a_crash_of_the_database_undid_are_made_again() -> None:
+    """Who claims goes on from where it was; what is behind that is looked at again in time."""
+    with PostgresServer("wal_writer_delay=10000ms") as server:
+        bus = await open_bus(server.create_database("crashed"))
+        await bus.register_reaction(REACTION)
+        bus.start_matching()
+        await bus.record_events([NewEvent("a") for _ in range(50)])
+        claimed = await _claim(bus, 50)
+        server.kill()
+        server.start()
+        with psycopg.connect(server.url("crashed")) as look:
+            kept = {task_id for (task_id,) in look.execute(CLAIMED)}
+        assert len(kept) < 50, "the crash undid no claim"
+        again = await _claim(bus, 50 - len(kept))
+        await bus.close()
+    assert set(again) == set(claimed) - kept
+
+
+async def _is(true: bool) -> bool:
+    return true
+
+
+async def _claim(bus: Bus, count: int) -> list[str]:
+    found: list[str] = []
+    async with asyncio.timeout(BOUND_S):
+        while len(found) < count:
+            with contextlib.suppress(StoreUnavailable):
+                tasks = await bus.claim_tasks(Claim("me", 60_000, [Want("r", -1, 7)]), 500)
+                found += [task.task_id for task in tasks]
+    return found
