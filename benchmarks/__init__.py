@@ -6,7 +6,17 @@ turns, and the reported figures are medians over the repetitions.
 
 from collections.abc import Callable, Iterator
 
-from benchmarks import append, decide, doors, follow, growth
+from benchmarks import (
+    append,
+    decide,
+    doors,
+    follow,
+    growth,
+    matching,
+    tasks_age,
+    tasks_drain,
+    tasks_latency,
+)
 from benchmarks.result import Result
 
 AREAS: dict[str, Callable[[], Iterator[Result]]] = {
@@ -15,10 +25,15 @@ AREAS: dict[str, Callable[[], Iterator[Result]]] = {
     "grpc": doors.run,
     "decide": decide.run,
     "growth": growth.run,
+    "matcher": matching.run,
+    "tasks.drain": tasks_drain.run,
+    "tasks.latency": tasks_latency.run,
+    "tasks.age": tasks_age.run,
 }
 
 
 def run(area: str) -> Iterator[Result]:
-    """The results of one area, or of all, as they come."""
-    for name in AREAS if area == "all" else [area]:
-        yield from AREAS[name]()
+    """The results of one area, of those under one name, or of all, as they come."""
+    for name, results in AREAS.items():
+        if area in ("all", name, name.partition(".")[0]):
+            yield from results()

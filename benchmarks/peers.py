@@ -16,7 +16,7 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastor
 
 from benchmarks.workload import PAYLOAD
 from tape.stores.rows import PLACED_COLUMNS
-from tape.stores.sqlite.store import SQL as SQLITE
+from tape.stores.sqlite.turn import SQL as SQLITE
 
 Row = tuple[Any, ...]
 TABLE = "raw_journal"

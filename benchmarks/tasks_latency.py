@@ -52,9 +52,7 @@ def run() -> Iterator[Result]:
         where.format("p99", "one process"), "ms", ours.p99, procrastinate, slow.p99,
         n=SAMPLES, at_most=1.0,
     )  # fmt: skip
-    yield compare(
-        where.format("p99", "one process"), "ms", ours.p99, pgqueuer, fast.p99, n=SAMPLES
-    )
+    yield compare(where.format("p99", "one process"), "ms", ours.p99, pgqueuer, fast.p99, n=SAMPLES)
     yield compare(
         where.format("p50", "through gRPC"), "ms", served.p50, pgqueuer, fast.p50, n=SAMPLES
     )

@@ -51,9 +51,7 @@ async def pgqueuer_drain(url: str, count: int, tuning: PgqueuerTuning) -> float:
         producer = await _pgqueuer(url, stack)
         for start in range(0, count, ENQUEUED_AT_ONCE):
             some = min(ENQUEUED_AT_ONCE, count - start)
-            await producer.enqueue(
-                [ENTRYPOINT] * some, [PAYLOAD.encode()] * some, [0] * some
-            )
+            await producer.enqueue([ENTRYPOINT] * some, [PAYLOAD.encode()] * some, [0] * some)
 
         async def handle(_job: Job) -> None:
             pass
