@@ -1,0 +1,82 @@
+"""`tape relay`: the journal to brokers, webhooks or the terminal."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.output import notes, printable
+from tape.cli.target import Target, target_options
+from tape.outbox.journal_relay import OnProgress, Progress
+from tape.reactors import DEFAULT_CURSOR, DEFAULT_PATTERN, run_outbox_relay
+from tape.sinks import sink_for
+
+
+@click.command()
+@click.option(
+    "--sink",
+    "targets",
+    required=True,
+    multiple=True,
+    metavar="TARGET",
+    help="Where to: nats://, kafka://, pubsub://, https:// or log: (repeatable).",
+)
+@click.option(
+    "--cursor",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=DEFAULT_CURSOR,
+    show_default=True,
+    metavar="FILE",
+    help="Where the position is kept; one file per relay.",
+)
+@click.option("--pattern", default=DEFAULT_PATTERN, show_default=True, help="Subjects to relay.")
+@click.option("--where", default="", metavar="CEL", help="Only entries for which this holds.")
+@click.option("--no-follow", is_flag=True, help="End at the newest entry.")
+@target_options
+@click.pass_obj
+def relay(
+    target: Target, *, targets: tuple[str, ...], cursor: Path, pattern: str, where: str,
+    no_follow: bool,
+) -> None:  # fmt: skip
+    """Send the journal's entries as CloudEvents, in order, until SIGTERM or Ctrl-C.
+
+    Every sink acknowledges a page before the cursor moves past it; a sink that is away is waited
+    for. A webhook is signed with the secret in TAPE_WEBHOOK_SECRET.
+    """
+    logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
+    target.inputs.update(subject_pattern=pattern, predicate_cel=where)
+    sinks = [sink_for(text) for text in targets]
+    with quiet_on_broken_pipe(), _showing() as on_progress:
+        run_outbox_relay(
+            target.address,
+            sinks=sinks,
+            cursor_path=cursor,
+            subject_pattern=pattern,
+            predicate=where,
+            live=not no_follow,
+            on_progress=on_progress,
+        )
+
+
+@contextlib.contextmanager
+def _showing() -> Iterator[OnProgress]:
+    """A line that says how far the relay is, where there is a terminal to say it on."""
+    out = notes()
+    if not out.is_terminal:
+        yield lambda _progress: None
+        return
+    sent = 0
+    with out.status("waiting for entries") as status:
+
+        def show(progress: Progress) -> None:
+            nonlocal sent
+            sent = progress.sent
+            trouble = f", waiting: {printable(progress.trouble)}" if progress.trouble else ""
+            status.update(Text(f"relayed {sent}, up to entry {progress.cursor}{trouble}"))
+
+        yield show
+    out.print(f"relayed {sent}")

@@ -1,0 +1,153 @@
+"""What runs beside the journal, for programs: the outbox relay.
+
+from tape.reactors import run_outbox_relay
+from tape.sinks import NatsSink
+
+run_outbox_relay(sink=NatsSink("nats://127.0.0.1:4222/tape.events"))
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from pathlib import Path
+
+from tape.app import open_operations
+from tape.bus import FollowQuery, Operations
+from tape.config import DEFAULT_URL, Settings
+from tape.errors import InvalidArgument
+from tape.journal.follow import Page
+from tape.outbox.cursor_file import CursorFile, OldCursor
+from tape.outbox.journal_relay import DEFAULT_BACKOFF, Backoff, JournalRelay, OnProgress
+from tape.outbox.old_cursor import Past, position_of
+from tape.ports.sink import Sink
+
+DEFAULT_CURSOR = Path("tape-relay.cursor")
+DEFAULT_PATTERN = "/tape/**"
+PAGE_ENTRIES = 500
+
+
+def run_outbox_relay(
+    url: str | None = None,
+    *,
+    sink: Sink | None = None,
+    sinks: Sequence[Sink] = (),
+    cursor_path: Path | str = DEFAULT_CURSOR,
+    subject_pattern: str = DEFAULT_PATTERN,
+    predicate: str = "",
+    token: str | None = None,
+    live: bool = True,
+    on_progress: OnProgress = lambda _progress: None,
+) -> None:
+    """Take the journal to a sink, or to several, until SIGTERM or SIGINT; the page in hand is
+    finished. Unless `live` it ends at the newest entry. The sinks are closed at the end.
+    """
+
+    async def relay() -> None:
+        stop = asyncio.Event()
+        with _stopping_on_signals(stop):
+            await relay_outbox(
+                url,
+                sink=sink,
+                sinks=sinks,
+                cursor_path=cursor_path,
+                subject_pattern=subject_pattern,
+                predicate=predicate,
+                token=token,
+                live=live,
+                on_progress=on_progress,
+                stop=stop,
+            )
+
+    asyncio.run(relay())
+
+
+async def relay_outbox(
+    url: str | None = None,
+    *,
+    sink: Sink | None = None,
+    sinks: Sequence[Sink] = (),
+    cursor_path: Path | str = DEFAULT_CURSOR,
+    subject_pattern: str = DEFAULT_PATTERN,
+    predicate: str = "",
+    token: str | None = None,
+    live: bool = True,
+    on_progress: OnProgress = lambda _progress: None,
+    stop: asyncio.Event | None = None,
+    backoff: Backoff = DEFAULT_BACKOFF,
+    settings: Settings | None = None,
+) -> None:
+    """Like `run_outbox_relay`, on the running event loop, until `stop` is set."""
+    targets = [*sinks, *([] if sink is None else [sink])]
+    if not targets:
+        raise InvalidArgument("the relay needs a sink", field="sink")
+    url = url or os.environ.get("TAPE_URL") or os.environ.get("TAPE_STORE") or DEFAULT_URL
+    token = os.environ.get("TAPE_TOKEN", "") if token is None else token
+    async with contextlib.AsyncExitStack() as stack:
+        for target in targets:
+            stack.push_async_callback(target.close)
+        cursor = stack.enter_context(CursorFile(Path(cursor_path)))
+        kept = cursor.read()  # a file that is no cursor is refused before anything else is done
+        bus = await open_operations(url, token, settings or Settings())
+        stack.push_async_callback(bus.close)
+        start, until = await _range(bus, kept, live=live)
+
+        def open_pages(after: int) -> AsyncGenerator[Page, None]:
+            if until is not None and after >= until:
+                return _nothing()
+            return bus.follow(
+                FollowQuery(subject_pattern, predicate, after, PAGE_ENTRIES, until=until or 0)
+            )
+
+        relay = JournalRelay(open_pages, targets, cursor, backoff=backoff, on_progress=on_progress)
+        await relay.run(start, stop or asyncio.Event())
+
+
+async def _range(
+    bus: Operations, kept: int | OldCursor | None, *, live: bool
+) -> tuple[int, int | None]:
+    """Where to start, and where to end unless live."""
+    head = (await bus.info()).head_global_seq
+    start = kept or 0
+    if isinstance(start, OldCursor):
+
+        def read_past(past: Past) -> AsyncGenerator[Page, None]:
+            return bus.follow(
+                FollowQuery(from_ts_ms=past.from_ts_ms, run_id=past.run_id, until=past.until)
+            )
+
+        start = await position_of(start, read_past, head)
+    return start, None if live else head
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT ask to stop; a second one ends the process as it always would."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def forget() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    def ask() -> None:
+        forget()
+        stop.set()
+
+    for number in numbers:
+        loop.add_signal_handler(number, ask)
+    try:
+        yield
+    finally:
+        forget()
+
+
+async def _nothing() -> AsyncGenerator[Page, None]:
+    nothing: tuple[Page, ...] = ()
+    for page in nothing:
+        yield page

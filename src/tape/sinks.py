@@ -1,0 +1,144 @@
+"""Sinks for `run_outbox_relay`: each takes the journal to one broker.
+
+The order is kept within a run, and within a subject for entries outside any run. An entry that is
+sent again keeps its id and says so: `tapeattempt` of its CloudEvents form counts from 2.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TextIO
+
+from tape.brokers.by_target import check_client, open_broker
+from tape.brokers.log import LogBroker
+from tape.brokers.targets import KafkaTarget, WebhookTarget, parse_target
+from tape.errors import InvalidArgument
+from tape.model.entry import Entry
+from tape.ports.broker import Broker, Outgoing
+from tape.ports.sink import Sink
+
+__all__ = [
+    "KafkaSink", "LogSink", "NatsSink", "PubSubSink", "Sink", "WebhookSink", "sink_for",
+]  # fmt: skip
+
+
+class BrokerSink:
+    """Entries to a broker. It remembers which of a failed `send` were acknowledged and which were
+    tried, so that the relay's next `send` of the same ones repeats little and marks it.
+    """
+
+    def __init__(self, open_it: Callable[[], Awaitable[Broker]]) -> None:
+        self._open = open_it
+        self._broker: Broker | None = None
+        self._tried: dict[str, int] = {}
+        self._acknowledged: set[str] = set()
+
+    async def send(self, entries: Sequence[Entry]) -> None:
+        if self._broker is None:
+            self._broker = await self._open()
+        messages = [
+            Outgoing(
+                entry,
+                entry.event_id,
+                entry.run_id or entry.subject,
+                self._tried.get(entry.event_id, 0) + 1,
+            )
+            for entry in entries
+            if entry.event_id not in self._acknowledged
+        ]
+        self._tried = {message.message_id: message.attempt for message in messages}
+        results = await self._broker.publish(messages)
+        failures = [result for result in results if result is not None]
+        if failures:
+            taken = zip(messages, results, strict=True)
+            self._acknowledged.update(message.message_id for message, r in taken if r is None)
+            self._acknowledged &= {entry.event_id for entry in entries}
+            raise failures[0]
+        self._tried.clear()
+        self._acknowledged.clear()
+
+    def expect_repeats(self, entries: Sequence[Entry]) -> None:
+        """These may have been sent by an earlier relay."""
+        for entry in entries:
+            self._tried.setdefault(entry.event_id, 1)
+
+    async def close(self) -> None:
+        if self._broker is not None:
+            await self._broker.close()
+            self._broker = None
+
+
+class NatsSink(BrokerSink):
+    """To a JetStream stream: `nats://HOST:PORT/SUBJECT`."""
+
+    def __init__(self, target: str) -> None:
+        _require("nats", target)
+        super().__init__(lambda: open_broker(target))
+
+
+class KafkaSink(BrokerSink):
+    """To a topic: `kafka://HOST:PORT/TOPIC`. `config` are client settings such as SASL and TLS,
+    else those of the file that TAPE_KAFKA_CONFIG names."""
+
+    def __init__(
+        self, target: str, *, config: Mapping[str, str | int | bool] | None = None
+    ) -> None:
+        _require("kafka", target)
+
+        async def open_it() -> Broker:
+            from tape.brokers.kafka import KafkaBroker
+
+            parsed = parse_target(target)
+            assert isinstance(parsed, KafkaTarget)  # noqa: S101 - by its scheme
+            return KafkaBroker(parsed, config=None if config is None else dict(config))
+
+        super().__init__(open_it)
+
+
+class PubSubSink(BrokerSink):
+    """To a topic of Google Pub/Sub, with the run's id as ordering key."""
+
+    def __init__(self, project: str, topic: str) -> None:
+        target = f"pubsub://{project}/{topic}"
+        _require("pubsub", target)
+        super().__init__(lambda: open_broker(target))
+
+
+class WebhookSink(BrokerSink):
+    """Signed POSTs to an `https://` URL, with `X-Tape-Event-Id: run_id/seq`. The secret is that of
+    TAPE_WEBHOOK_SECRET unless one is given."""
+
+    def __init__(self, url: str, *, secret: str | None = None) -> None:
+        from tape.brokers.webhook import WebhookBroker
+
+        parsed = parse_target(url)
+        if not isinstance(parsed, WebhookTarget):
+            raise InvalidArgument("is not the URL of a webhook", field="publish_target")
+        broker = WebhookBroker(parsed, secret=secret)
+
+        async def open_it() -> Broker:
+            return broker
+
+        super().__init__(open_it)
+
+
+class LogSink(BrokerSink):
+    """One line of CloudEvents JSON per entry, to standard output or to `out`."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        async def open_it() -> Broker:
+            return LogBroker(out)
+
+        super().__init__(open_it)
+
+
+def sink_for(target: str) -> Sink:
+    """The sink of a publish target. What it needs and lacks is found out here."""
+    if isinstance(parse_target(target), WebhookTarget):
+        return WebhookSink(target)
+    check_client(target)
+    return BrokerSink(lambda: open_broker(target))
+
+
+def _require(scheme: str, target: str) -> None:
+    check_client(target)
+    if target.partition(":")[0] != scheme:
+        raise InvalidArgument(f"does not start with {scheme}://", field="publish_target")
