@@ -31,7 +31,7 @@ from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
 from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
-from tape.model.task import Task, TaskStatus
+from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.model.value import Deleted, Value, ValueChange
 from tape.reactions.declare import (
     on,
@@ -44,7 +44,6 @@ from tape.reactions.declare import (
     on_value_change,
     on_value_deleted,
 )
-from tape.reactions.tasks import TaskOutcome
 
 __version__ = VERSION
 

@@ -34,14 +34,14 @@ from tape.model.session import (
     SessionWithEvents,
 )
 from tape.model.subject import EVERYTHING, parse_pattern
-from tape.model.task import Task, TaskStatus
+from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, WriteValue
 from tape.ports.store import JournalInfo, Store
 from tape.ports.tasks import Claim
 from tape.predicates import Predicate, PredicateLimits, check
 from tape.reactions.agents import Agents
 from tape.reactions.lead import Leader
-from tape.reactions.tasks import TaskOutcome, Tasks
+from tape.reactions.tasks import Tasks
 
 DEFAULT_PAGE = 1_000
 MAX_SESSION_EVENTS = 10_000
@@ -121,9 +121,7 @@ class Operations(Protocol):
     async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
         """Take tasks on lease; where there are none, wait so long for some."""
 
-    async def listen_for_tasks(
-        self, reaction_ids: Sequence[str], heard: int, wait_ms: int
-    ) -> int:
+    async def listen_for_tasks(self, reaction_ids: Sequence[str], heard: int, wait_ms: int) -> int:
         """Wait until there may be tasks of these, at most so long. A hint, so it may be given up.
 
         `heard` is what the last call returned, 0 at first.
@@ -301,9 +299,7 @@ class Bus:
     async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
         return await self._tasks.claim(claim, wait_ms)
 
-    async def listen_for_tasks(
-        self, reaction_ids: Sequence[str], heard: int, wait_ms: int
-    ) -> int:
+    async def listen_for_tasks(self, reaction_ids: Sequence[str], heard: int, wait_ms: int) -> int:
         return await self._tasks.listen(reaction_ids, heard, wait_ms)
 
     async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:

@@ -42,6 +42,7 @@ def test_planted_violations_are_found(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1, done.stderr
-    assert {line for line in done.stdout.splitlines() if line.endswith("BROKEN")} == BROKEN
+    judged = {line.partition(" (1 ignored")[0] for line in done.stdout.splitlines()}
+    assert {line for line in judged if line.endswith("BROKEN")} == BROKEN
     for sentence in EXPLAINED:
         assert sentence in done.stdout

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tape.bus import Operations
 from tape.config import MIB
 from tape.errors import NotFound, TapeError, TooLarge
-from tape.model.task import Task
+from tape.model.task import Task, TaskOutcome
 from tape.ports.tasks import Claim
 from tape.reactions.settings import named
-from tape.reactions.tasks import WAIT_MOST_MS, TaskOutcome
+from tape.reactions.tasks import WAIT_MOST_MS
 from tape.wire import mapping_reactions, mapping_tasks
 from tape.wire.v1 import tape_pb2 as pb
 
@@ -87,7 +87,7 @@ class ReactionCalls:
         return pb.NackTaskResponse(task=mapping_tasks.task_to_wire(task))
 
     async def settle_tasks(self, request: pb.SettleTasksRequest) -> pb.SettleTasksResponse:
-        outcomes = [TaskOutcome(*each) for each in mapping_tasks.outcomes_from_wire(request)]
+        outcomes = mapping_tasks.outcomes_from_wire(request)
         results = await self._operations.settle_tasks(request.owner, outcomes)
         return mapping_tasks.settled_to_wire(results)
 

@@ -6,9 +6,8 @@ from tape.client.representable import representable
 from tape.client.server import Server
 from tape.errors import TapeError
 from tape.model.reaction import NewReaction, Reaction, ReactionState
-from tape.model.task import Task, TaskStatus
+from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim
-from tape.reactions.tasks import TaskOutcome
 from tape.wire import mapping_reactions, mapping_tasks
 from tape.wire.v1 import tape_pb2 as pb
 

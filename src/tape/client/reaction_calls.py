@@ -6,10 +6,10 @@ from typing import Unpack
 from tape.bus import Operations
 from tape.errors import InvalidArgument, NotFound, TapeError
 from tape.model.reaction import NewReaction, Reaction, ReactionState
-from tape.model.task import ANY_SHARD, Task, TaskStatus
+from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim, Want
 from tape.reactions.settings import Options, new_reaction
-from tape.reactions.tasks import DEFAULT_CLAIM, DEFAULT_LEASE_MS, TaskOutcome
+from tape.reactions.tasks import DEFAULT_CLAIM, DEFAULT_LEASE_MS
 
 TASKS_PAGE = 1_000
 

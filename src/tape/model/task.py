@@ -16,7 +16,7 @@ Claims, extensions and completions are sets of rows that make no entry: they are
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -146,6 +146,18 @@ class Task(NamedTuple):
     @property
     def task_id(self) -> str:
         return self.key.task_id
+
+
+Verdict = Literal["done", "failed", "refused", "given_back"]
+"""`refused` is a failure that no retry will mend; one `given_back` does not count."""
+
+
+class TaskOutcome(NamedTuple):
+    """What a holder says became of a task."""
+
+    task_id: str
+    verdict: Verdict = "done"
+    error: str = ""
 
 
 class Failure(NamedTuple):

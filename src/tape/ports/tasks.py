@@ -66,7 +66,7 @@ class TaskStore(Protocol):
     async def list_tasks(
         self, reaction_id: str, status: TaskStatus | None, after: TaskKey | None, limit: int
     ) -> list[Task]:
-        """By reaction, shard and source. Without a status, queued ones before ended ones."""
+        """By reaction, shard and source, after a key; without a status, whatever they are at."""
 
     @property
     def task_bell(self) -> int:

@@ -14,10 +14,10 @@ from tape.journal.writer import Writer
 from tape.model.entry import Trace
 from tape.model.reaction import Reaction
 from tape.model.run import QueueRun, RunName
-from tape.model.task import Task
+from tape.model.task import Task, TaskOutcome
 from tape.ports.store import Store
 from tape.ports.tasks import Claim, Want
-from tape.reactions.tasks import TaskOutcome, Tasks
+from tape.reactions.tasks import Tasks
 
 LEASE_MS = 30_000
 AT_ONCE = 200

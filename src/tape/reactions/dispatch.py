@@ -16,9 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tape.config import DispatcherSettings
 from tape.errors import Overloaded, StoreUnavailable, TapeError
-from tape.model.task import ANY_SHARD, Task, TaskStatus
+from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim, Want
-from tape.reactions.tasks import TaskOutcome
 from tape.reactions.work import Away, Work
 from tape.telemetry import metrics
 from tape.telemetry.metrics import Outcome

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
 
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError, TooLarge
@@ -17,13 +16,12 @@ from tape.model.task import (
     ReplayDeadLetters,
     Task,
     TaskKey,
+    TaskOutcome,
     TaskStatus,
     parse_task_id,
 )
 from tape.ports.store import Store
 from tape.ports.tasks import Claim
-
-Verdict = Literal["done", "failed", "refused", "given_back"]
 
 DEFAULT_LEASE_MS = 60_000
 DEFAULT_CLAIM = 16
@@ -33,14 +31,6 @@ POLL_S = 0.25
 """How long a claim that waits trusts the bell: another dispatcher's completion does not ring it."""
 
 LETTERS_AT_ONCE = 500
-
-
-class TaskOutcome(NamedTuple):
-    """What became of a task. `refused` is a failure that no retry will mend."""
-
-    task_id: str
-    verdict: Verdict = "done"
-    error: str = ""
 
 
 class Tasks:

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 from tape.errors import BrokerUnavailable, GiveUp
 from tape.journal.follow import envelope
-from tape.model.task import Task
+from tape.model.task import Task, TaskOutcome
 from tape.ports.broker import Broker, Outgoing
-from tape.reactions.tasks import TaskOutcome
 from tape.telemetry.tracing import handling, is_tracing
 
 Handler = Callable[[dict[str, Any]], Any]

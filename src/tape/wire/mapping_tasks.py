@@ -5,18 +5,13 @@ Every task passes here twice, so fields at their default are not touched.
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Literal
 
 from tape.errors import InvalidArgument, TapeError
 from tape.model.entry import Entry
-from tape.model.task import Task, TaskStatus
+from tape.model.task import Task, TaskOutcome, TaskStatus, Verdict
 from tape.ports.tasks import Claim, Want
 from tape.wire.errors import from_reason
 from tape.wire.v1 import tape_pb2 as pb
-
-Verdict = Literal["done", "failed", "refused", "given_back"]
-Outcome = tuple[str, Verdict, str]
-"""Of which task, what became of it, and the error."""
 
 _VERDICTS: dict[int, Verdict] = {
     pb.VERDICT_DONE: "done",
@@ -146,7 +141,7 @@ def claim_from_wire(request: pb.ClaimTasksRequest) -> Claim:
     return Claim(request.owner, request.lease_ms, wants)
 
 
-def outcomes_to_wire(owner: str, outcomes: Iterable[Outcome]) -> pb.SettleTasksRequest:
+def outcomes_to_wire(owner: str, outcomes: Iterable[TaskOutcome]) -> pb.SettleTasksRequest:
     request = pb.SettleTasksRequest(owner=owner)
     add = request.outcomes.add
     for task_id, verdict, error in outcomes:
@@ -159,8 +154,8 @@ def outcomes_to_wire(owner: str, outcomes: Iterable[Outcome]) -> pb.SettleTasksR
     return request
 
 
-def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[Outcome]:
-    outcomes: list[Outcome] = []
+def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[TaskOutcome]:
+    outcomes: list[TaskOutcome] = []
     for index, message in enumerate(request.outcomes):
         verdict = _VERDICTS.get(message.verdict)
         if verdict is None:
@@ -168,7 +163,7 @@ def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[Outcome]:
             raise InvalidArgument(
                 f"{message.verdict} is not one of {known}", field=f"outcomes[{index}].verdict"
             )
-        outcomes.append((message.task_id, verdict, message.error))
+        outcomes.append(TaskOutcome(message.task_id, verdict, message.error))
     return outcomes
 
 

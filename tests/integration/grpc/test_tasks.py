@@ -9,7 +9,7 @@ import pytest
 import tape
 from tape.bus import Bus
 from tape.client import AsyncTapeClient
-from tape.reactions.tasks import TaskOutcome
+from tape.model.task import TaskOutcome
 from tape.wire.errors import from_rpc_error
 from tape.wire.mapping_tasks import task_from_wire
 from tape.wire.v1 import tape_pb2 as pb

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError
 from tape.model.entry import Entry
 from tape.model.reaction import NewReaction, Reaction, ReactionState
-from tape.model.task import Task, TaskStatus
+from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim, Want
-from tape.reactions.tasks import TaskOutcome
 from tape.wire import mapping_reactions, mapping_tasks
 from tape.wire.v1 import tape_pb2 as pb
 

@@ -8,7 +8,7 @@ the longer that takes.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import asyncpg
@@ -18,7 +18,7 @@ from tape.model.task import Task, TaskKey, TaskStatus
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
-from tape.stores.task_rows import start_after, task_of
+from tape.stores.task_rows import listings, merged, start_after, task_of
 
 ANEW_EVERY_S = 2.0
 ANEW_SHARE = 0.05
@@ -33,6 +33,8 @@ class PostgresTasks:
         self._seen: dict[str, _Seen] = {}
 
     async def claim(self, claim: Claim) -> list[Task]:
+        if not claim.wants:
+            return []
         after: dict[str, int] = {}
         anew: list[_Seen] = []
         started = time.monotonic()
@@ -58,12 +60,16 @@ class PostgresTasks:
         return [*(task_of(row[1:]) for row in rows if row[0]), *fresh]
 
     async def extend(self, owner: str, lease_ms: int, keys: Sequence[TaskKey]) -> list[TaskKey]:
+        if not keys:
+            return []
         rows = await self._writes.use(
             _fetching("extend_tasks", owner, lease_ms, *zip(*keys, strict=True)), again=True
         )
         return [TaskKey(*row) for row in rows]
 
     async def complete(self, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+        if not keys:
+            return Settlement([], [])
         rows = await self._writes.use(
             _fetching("complete_tasks", owner, *zip(*keys, strict=True)), again=True
         )
@@ -88,14 +94,13 @@ class PostgresTasks:
         self, reaction_id: str, status: TaskStatus | None, after: TaskKey | None, limit: int
     ) -> list[Task]:
         found: list[Task] = []
-        for name in _listings(status):
+        for name in listings(status):
             start = start_after(reaction_id, after)
             rows = await self._reads.use(
-                _fetching(name, *start, reaction_id, int(status or 0), limit - len(found)),
-                again=True,
+                _fetching(name, *start, reaction_id, int(status or 0), limit), again=True
             )
             found += map(task_of, rows)
-        return found
+        return merged(found, limit)
 
 
 class _Seen:
@@ -114,14 +119,6 @@ class _Seen:
     def note(self, task: Task) -> None:
         shard = f"{task.reaction_id}/{task.shard}"
         self.upto[shard] = max(self.upto.get(shard, 0), task.source_global_seq)
-
-
-def _listings(status: TaskStatus | None) -> Iterable[str]:
-    if status is None:
-        return ("list_queued_tasks", "list_ended_tasks")
-    if status in (TaskStatus.PENDING, TaskStatus.CLAIMED):
-        return ("list_queued_tasks",)
-    return ("list_ended_tasks" if status is TaskStatus.DONE else "list_badly_ended_tasks",)
 
 
 def _by_source(task: Task) -> int:

@@ -12,23 +12,26 @@ JOIN unnest($1::text[], $2::integer[], $3::bigint[])
 FOR UPDATE OF tape_task_queue;
 
 -- name: save_task_queue
--- Write rows, new or changed.
-INSERT INTO tape_task_queue (
-  reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
-  lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms)
-SELECT * FROM unnest(
-  $1::text[], $2::integer[], $3::bigint[], $4::smallint[], $5::integer[], $6::bigint[], $7::text[],
-  $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::bigint[], $13::bigint[])
-ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
-  status = excluded.status,
-  attempts = excluded.attempts,
-  next_attempt_at_ms = excluded.next_attempt_at_ms,
-  lease_owner = excluded.lease_owner,
-  lease_expires_at_ms = excluded.lease_expires_at_ms,
-  claimed_at_ms = excluded.claimed_at_ms,
-  last_error = excluded.last_error,
-  debounce_key = excluded.debounce_key,
-  debounce_until_ms = excluded.debounce_until_ms;
+-- Write rows, new or changed, and wake who waits for tasks.
+WITH saved AS (
+  INSERT INTO tape_task_queue (
+    reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
+    lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms)
+  SELECT * FROM unnest(
+    $1::text[], $2::integer[], $3::bigint[], $4::smallint[], $5::integer[], $6::bigint[], $7::text[],
+    $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::bigint[], $13::bigint[])
+  ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
+    status = excluded.status,
+    attempts = excluded.attempts,
+    next_attempt_at_ms = excluded.next_attempt_at_ms,
+    lease_owner = excluded.lease_owner,
+    lease_expires_at_ms = excluded.lease_expires_at_ms,
+    claimed_at_ms = excluded.claimed_at_ms,
+    last_error = excluded.last_error,
+    debounce_key = excluded.debounce_key,
+    debounce_until_ms = excluded.debounce_until_ms
+)
+SELECT pg_notify('tape_tasks_' || 'tape_journal'::regclass::oid, '');
 
 -- name: delete_task_queue
 -- Forget rows by key.

@@ -4,13 +4,12 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import assert_never
 
 from tape.model.task import EndedTask, Task, TaskKey, TaskStatus
 from tape.ports.tasks import Claim, Settlement, Want
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
 from tape.stores.sqlite.turn import SQL, as_json, now_ms
-from tape.stores.task_rows import start_after, task_of
+from tape.stores.task_rows import listings, merged, start_after, task_of
 
 CATCH_UP_US = 100_000
 """What a rate did not use in the last tenth of a second may be caught up."""
@@ -172,29 +171,13 @@ def list_tasks(
     after: TaskKey | None,
     limit: int,
 ) -> list[Task]:
-    def listed(name: str, beyond: TaskKey | None, most: int) -> list[Task]:
-        start = start_after(reaction_id, beyond)
-        rows = db.execute(SQL[name], (*start, reaction_id, status or 0, most))
-        return [task_of(row) for row in rows]
-
-    match status:
-        case None:
-            found: list[Task] = []
-            if after is None or not _has_ended(db, after):
-                found, after = listed("list_queued_tasks", after, limit), None
-            return found + listed("list_ended_tasks", after, limit - len(found))
-        case TaskStatus.PENDING | TaskStatus.CLAIMED:
-            return listed("list_queued_tasks", after, limit)
-        case TaskStatus.DONE:
-            return listed("list_ended_tasks", after, limit)
-        case TaskStatus.FAILED | TaskStatus.DLQ:
-            return listed("list_badly_ended_tasks", after, limit)
-        case _:
-            assert_never(status)
-
-
-def _has_ended(db: sqlite3.Connection, key: TaskKey) -> bool:
-    return db.execute(SQL["load_task_ended"], (as_json([key]),)).fetchone() is not None
+    start = start_after(reaction_id, after)
+    found = [
+        task_of(row)
+        for name in listings(status)
+        for row in db.execute(SQL[name], (*start, reaction_id, status or 0, limit))
+    ]
+    return merged(found, limit)
 
 
 def _by_source(task: Task) -> int:
