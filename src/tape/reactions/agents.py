@@ -31,12 +31,18 @@ class Agents:
         self._tasks = tasks
 
     async def begin_runs(self, owner: str, reaction_ids: list[str]) -> None:
+        for start in range(0, len(reaction_ids), AT_ONCE):
+            await self._begin_some(owner, reaction_ids[start : start + AT_ONCE])
+
+    async def _begin_some(self, owner: str, reaction_ids: list[str]) -> None:
         wants = [Want(reaction_id, -1, AT_ONCE) for reaction_id in reaction_ids]
         while claimed := await self._tasks.claim(Claim(owner, LEASE_MS, wants), 0):
             book = await self._store.read_reactions()
             apps = {reaction.reaction_id: reaction for reaction in book.reactions}
             outcomes = [await self._begin(task, apps.get(task.reaction_id)) for task in claimed]
             await self._tasks.settle(owner, outcomes)
+            if any(outcome.verdict == "given_back" for outcome in outcomes):
+                return  # they would come again at once
 
     async def _begin(self, task: Task, reaction: Reaction | None) -> TaskOutcome:
         if reaction is None or not reaction.agent_app:

@@ -9,6 +9,7 @@ dispatcher lets it finish what it holds, and gives back what does not finish in 
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from tape.config import DispatcherSettings
 from tape.errors import Overloaded, StoreUnavailable, TapeError
 from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim, Want
-from tape.reactions.work import Away, Work
+from tape.reactions.work import Away, Work, described
 from tape.telemetry import metrics
 from tape.telemetry.metrics import Outcome
 
@@ -29,6 +30,10 @@ PAUSE_MOST_S = 5.0
 AWAY_FIRST_S = 1.0
 AWAY_MOST_S = 30.0
 LISTEN_MS = 1_000
+NAMES_MOST = 1_000
+"""How many reactions one claim may name."""
+SETTLE_S = 10.0
+"""How long a stopping dispatcher waits for a store that is away, besides its grace."""
 
 
 class TaskSource(Protocol):
@@ -85,10 +90,12 @@ class Dispatcher:
         self._in_hand = dict.fromkeys(jobs, 0)
         self._in_threads = 0
         self._breaks: dict[str, _Break] = {}
+        self._turn = 0
         self._outcomes: list[TaskOutcome] = []
         self._to_settle = asyncio.Event()
         self._freed = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
+        self._is_draining = False
 
     @property
     def held(self) -> int:
@@ -115,10 +122,8 @@ class Dispatcher:
             if not wants:
                 await _first((self._freed.wait(), stop.wait()), LISTEN_MS / 1000)
                 continue
-            most = self._settings.concurrency - len(self._held)
-            claim = Claim(self._owner, self._lease_ms, wants, most)
             try:
-                tasks = await self._source.claim_tasks(claim)
+                tasks = await self._claim(wants)
                 if not tasks:
                     heard = await self._listen(wants, heard, stop, or_freed=limited)
                 pause = PAUSE_FIRST_S
@@ -145,6 +150,22 @@ class Dispatcher:
                 continue
             wants.append(Want(reaction_id, job.shard, free))
         return wants, limited
+
+    async def _claim(self, wants: list[Want]) -> list[Task]:
+        """As many as there is room for; of the others too if one claim cannot name them all."""
+        most = self._settings.concurrency - len(self._held)
+        if any(self._jobs[want.reaction_id].work.threaded for want in wants):
+            # What has no thread would only be kept from other dispatchers.
+            most = min(most, self._settings.threads - self._in_threads)
+        if len(wants) > NAMES_MOST:
+            self._turn = (self._turn + NAMES_MOST) % len(wants)
+            wants = wants[self._turn :] + wants[: self._turn]
+        for start in range(0, len(wants), NAMES_MOST):
+            named = wants[start : start + NAMES_MOST]
+            tasks = await self._source.claim_tasks(Claim(self._owner, self._lease_ms, named, most))
+            if tasks:
+                return tasks
+        return []
 
     async def _listen(
         self, wants: Sequence[Want], heard: int, stop: asyncio.Event, *, or_freed: bool
@@ -190,12 +211,18 @@ class Dispatcher:
         except Away as away:
             outcomes = away.outcomes
             self._take_a_break(reaction_id, str(away))
-        except asyncio.CancelledError:
-            if job.work.threaded:
+        except asyncio.CancelledError as error:
+            if not self._is_draining:
+                outcomes = _failed(tasks, error)
+            elif job.work.threaded:
                 # It still runs: given back, it would run twice at once.
                 self._abandon(tasks)
                 return
-            outcomes = [TaskOutcome(task.task_id, "given_back") for task in tasks]
+            else:
+                outcomes = [TaskOutcome(task.task_id, "given_back") for task in tasks]
+        except Exception as error:
+            log.exception("the work of reaction %s failed in a way it should not", reaction_id)
+            outcomes = _failed(tasks, error)
         metrics.TASK_HANDLING.labels(reaction_id).observe(loop.time() - started)
         self._outcomes += outcomes
         self._to_settle.set()
@@ -282,17 +309,26 @@ class Dispatcher:
         if self._working:
             log.info("finishing %d tasks", len(self._held))
             await asyncio.wait(self._working, timeout=self._settings.grace_s)
+        self._is_draining = True
         for working in tuple(self._working):
             working.cancel()
-        while self._held:
-            self._freed.clear()
-            if self._held:
-                await self._freed.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                while self._held:
+                    self._freed.clear()
+                    await self._freed.wait()
+        for task_id in tuple(self._held):
+            log.warning("task %s could not be settled; its lease will run out", task_id)
+            self._release(task_id)
 
 
 class _Break(NamedTuple):
     until: float
     pause: float
+
+
+def _failed(tasks: Sequence[Task], error: BaseException) -> list[TaskOutcome]:
+    return [TaskOutcome(task.task_id, "failed", described(error)) for task in tasks]
 
 
 def _observe_wait(tasks: Sequence[Task]) -> None:

@@ -95,7 +95,8 @@ class Leader:
             if keys:
                 ids = list(self._ids.take(len(keys)))
                 count = await self._writer.submit(ExpireTasks(keys, ids))
-                log.warning("the leases of %d tasks ran out", count)
+                if count:  # whoever was late may have renewed them after all
+                    log.warning("the leases of %d tasks ran out", count)
             if len(keys) < EXPIRED_AT_ONCE:
                 await asyncio.sleep(max(self._settings.expiry_s, took / LOOKING_SHARE))
 

@@ -1,0 +1,226 @@
+"""The leader: who gets to match, when, and what becomes of it when something goes wrong."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+
+import pytest
+
+from tape.config import MatcherSettings, Settings
+from tape.errors import StoreUnavailable
+from tape.journal.ids import UlidFactory
+from tape.journal.writer import Writer
+from tape.model.task import TaskStatus
+from tape.ports.matching import Step, StepResult
+from tape.ports.store import Store
+from tape.reactions.lead import BeginRuns, Leader
+from tape.stores.sqlite.store import SqliteStore
+from tape.telemetry import metrics
+from tape.testing.conformance.reacting import (
+    HOUR_MS,
+    claim,
+    expect_sound,
+    lead,
+    record_some,
+    register,
+    sources_with,
+    until,
+)
+
+TAKEN = """
+UPDATE tape_matcher SET owner = 'other', fencing_token = 2, expires_at_ms = :now_ms + 500
+"""
+QUICK = MatcherSettings(ttl_s=0.3, expiry_s=0.05)
+
+
+class FaultyStore(SqliteStore):
+    """Its steps fail as often as the test says."""
+
+    faults: list[Exception]
+
+    async def make_step(self, step: Step) -> StepResult:
+        if step.tasks and self.faults:
+            raise self.faults.pop()
+        return await super().make_step(step)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[FaultyStore]:
+    opened = await FaultyStore.open(tmp_path / "tape.db", Settings().sqlite)
+    assert isinstance(opened, FaultyStore)
+    opened.faults = []
+    yield opened
+    await expect_sound(opened)
+    await opened.close()
+
+
+async def no_runs(owner: str, reaction_ids: list[str]) -> None:
+    pass
+
+
+@asynccontextmanager
+async def leading(
+    store: Store, settings: MatcherSettings = QUICK, begin_runs: BeginRuns = no_runs
+) -> AsyncIterator[asyncio.Task[None]]:
+    writer = Writer(store, Settings().writer)
+    leader = Leader(store, writer, UlidFactory(), settings, begin_runs)
+    running = asyncio.create_task(leader.run())
+    try:
+        yield running
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await writer.close()
+
+
+async def has_made(store: Store, count: int) -> None:
+    async def ask() -> bool:
+        return len(await sources_with(store, None)) == count
+
+    await until(ask)
+
+
+async def is_leading(wanted: int = 1) -> None:
+    async def ask() -> bool:
+        return metrics.MATCHER_LEADING.value == wanted
+
+    await until(ask)
+
+
+async def test_it_takes_over_when_the_last_one_has_not_been_heard_of(store: FaultyStore) -> None:
+    await register(store)
+    await store.acquire_matcher("dead", 500)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await record_some(store, 3)
+    async with leading(store):
+        await has_made(store, 3)
+        took = loop.time() - began
+    assert 0.45 < took < 5
+
+
+async def test_it_waits_for_as_long_as_another_leads(store: FaultyStore) -> None:
+    await register(store)
+    lease = await store.acquire_matcher("other", HOUR_MS)
+    assert lease is not None
+    async with leading(store):
+        asked = [0]
+        real = store.acquire_matcher
+
+        async def counted(owner: str, ttl_ms: int) -> object:
+            asked[0] += 1
+            return await real(owner, ttl_ms)
+
+        store.acquire_matcher = counted  # type: ignore[method-assign, assignment]
+        await record_some(store, 3)
+
+        async def asked_often() -> bool:
+            return asked[0] >= 3
+
+        await until(asked_often)
+        assert await sources_with(store, None) == []
+        await store.release_matcher(lease)
+        await has_made(store, 3)
+
+
+async def test_its_end_lets_another_begin_at_once(store: FaultyStore) -> None:
+    patient = MatcherSettings(ttl_s=600)
+    async with leading(store, patient):
+        await is_leading()
+        assert await store.acquire_matcher("next", HOUR_MS) is None
+    assert metrics.MATCHER_LEADING.value == 0
+    assert await store.acquire_matcher("next", HOUR_MS) is not None
+
+
+async def test_an_end_before_it_led_takes_the_lease_from_nobody(store: FaultyStore) -> None:
+    await store.acquire_matcher("other", HOUR_MS)
+    async with leading(store):
+        pass
+    assert await store.acquire_matcher("next", HOUR_MS) is None
+
+
+@pytest.mark.parametrize(
+    "fault", [lambda: StoreUnavailable("for a moment"), lambda: ZeroDivisionError("a mistake")]
+)
+async def test_no_error_ends_it_for_good(
+    store: FaultyStore, fault: Callable[[], Exception]
+) -> None:
+    await register(store)
+    store.faults = [fault(), fault()]
+    async with leading(store) as running:
+        await record_some(store, 3)
+        await has_made(store, 3)
+        assert not running.done()
+    assert store.faults == []
+
+
+async def test_an_error_in_beginning_runs_does_not_end_the_matching(store: FaultyStore) -> None:
+    await register(store)
+    await register(store, "agent", handler_kind=1, agent_app="app")
+    calls: list[str] = []
+
+    async def faulty(owner: str, reaction_ids: list[str]) -> None:
+        calls.extend(reaction_ids)
+        if len(calls) < 3:
+            raise RuntimeError("a mistake")
+
+    async with leading(store, begin_runs=faulty) as running:
+        await record_some(store, 3)
+        await has_made(store, 3)
+
+        async def called() -> bool:
+            return len(calls) >= 3
+
+        await until(called)
+        assert not running.done()
+    assert set(calls) == {"agent"}
+
+
+async def test_one_whose_lease_another_took_asks_again(store: FaultyStore, tmp_path: Path) -> None:
+    await register(store)
+    async with leading(store):
+        await is_leading()
+        # As after a pause of the process: the lease had run out and is another's.
+        with closing(sqlite3.connect(tmp_path / "tape.db", isolation_level=None)) as other:
+            other.execute(TAKEN, {"now_ms": time.time_ns() // 1_000_000})
+        await is_leading(0)
+        await record_some(store, 3)
+        assert await sources_with(store, None) == []
+        await has_made(store, 3)
+    assert (await lead(store, "next")).fencing_token == 4
+
+
+async def test_tasks_of_the_lost_are_taken_back(store: FaultyStore) -> None:
+    await register(store, subject_pattern="/tape/event/**")
+    await register(store, "once", subject_pattern="/tape/event/**", retry_max=0)
+    async with leading(store):
+        await record_some(store, 2)
+        await has_made(store, 2)
+        for name in ("r", "once"):
+            assert len(await claim(store, name, owner="lost", lease_ms=50)) == 2
+
+        async def ended() -> bool:
+            letters = await sources_with(store, TaskStatus.DLQ, "once")
+            return letters == [1, 2] and await sources_with(store, TaskStatus.PENDING) == [1, 2]
+
+        await until(ended)
+    again = await claim(store, owner="next")
+    assert [(task.attempts, task.last_error) for task in again] == [
+        (2, "the lease of lost ran out")
+    ] * 2
+
+
+async def test_leases_that_are_kept_are_not_taken_back(store: FaultyStore) -> None:
+    await register(store)
+    async with leading(store):
+        await record_some(store, 1)
+        await has_made(store, 1)
+        (task,) = await claim(store, owner="slow", lease_ms=1_500)
+        for _ in range(5):
+            await asyncio.sleep(0.4)
+            assert await store.extend_tasks("slow", 1_500, [task.key]) == [task.key]
+    assert await sources_with(store, TaskStatus.CLAIMED) == [1]

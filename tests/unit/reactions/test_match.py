@@ -1,0 +1,319 @@
+"""The matcher on a real store: what it makes of entries while reactions come, change and go."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tape.config import MatcherSettings, SqliteSettings
+from tape.model.event import NewEvent
+from tape.ports.matching import MatcherLease, Step, StepResult
+from tape.reactions.match import LeaseLost, Matcher
+from tape.stores.sqlite.store import SqliteStore
+from tape.testing.conformance.playing import record
+from tape.testing.conformance.reacting import (
+    HOUR_MS,
+    cursors_of,
+    deregister,
+    expect_sound,
+    record_some,
+    register,
+    sources_with,
+    state_of,
+    until,
+)
+
+SMALL = MatcherSettings(page_entries=20, step_tasks=30, settle_s=0.01)
+
+Hook = Callable[[Step], Awaitable[None]]
+
+
+class HookedStore(SqliteStore):
+    """Lets a test do something just before a step is made."""
+
+    before_step: Hook | None = None
+
+    async def make_step(self, step: Step) -> StepResult:
+        hook, self.before_step = self.before_step, None
+        if hook is not None:
+            await hook(step)
+        self.results.append(await super().make_step(step))
+        return self.results[-1]
+
+    def __init__(self, path: Path, settings: SqliteSettings) -> None:
+        super().__init__(path, settings)
+        self.results: list[StepResult] = []
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[HookedStore]:
+    opened = await HookedStore.open(tmp_path / "tape.db", SqliteSettings())
+    assert isinstance(opened, HookedStore)
+    yield opened
+    await expect_sound(opened)
+    await opened.close()
+
+
+async def lead(store: SqliteStore, owner: str = "matcher") -> MatcherLease:
+    lease = await store.acquire_matcher(owner, HOUR_MS)
+    assert lease is not None
+    return lease
+
+
+@asynccontextmanager
+async def matching(
+    store: SqliteStore, settings: MatcherSettings = SMALL
+) -> AsyncIterator[asyncio.Task[None]]:
+    matcher = Matcher(store, await lead(store), settings)
+    running = asyncio.create_task(matcher.run())
+    yield running
+    running.cancel()
+    with suppress(asyncio.CancelledError, LeaseLost):
+        await running
+
+
+async def considered(store: SqliteStore, upto: int) -> None:
+    async def ask() -> bool:
+        late = [state for state in await store.list_reactions() if not state.following]
+        return not late and await store.read_position() >= upto
+
+    await until(ask)
+
+
+async def made(store: SqliteStore, reaction_id: str) -> list[int]:
+    found = await sources_with(store, None, reaction_id)
+    assert len(set(found)) == len(found)
+    return sorted(found)
+
+
+async def test_what_is_there_and_what_comes_is_matched(store: HookedStore) -> None:
+    await register(store)
+    before = await record_some(store, 50)
+    async with matching(store):
+        after = await record_some(store, 50)
+        await considered(store, after[-1])
+    assert await made(store, "r") == before + after
+    state = await state_of(store)
+    assert (state.matched, state.position, state.predicate_errors) == (100, 100, 0)
+
+
+async def test_entries_that_match_nothing_are_passed_over(store: HookedStore) -> None:
+    await register(store, subject_pattern="/tape/value/**")
+    await record_some(store, 100)
+    async with matching(store):
+        await considered(store, 100)
+    assert await made(store, "r") == []
+
+
+async def test_nothing_is_matched_twice_by_the_next_who_leads(store: HookedStore) -> None:
+    await register(store)
+    await record_some(store, 30)
+    async with matching(store):
+        await considered(store, 30)
+    await record_some(store, 30)
+    async with matching(store):
+        await considered(store, 60)
+    assert await made(store, "r") == list(range(1, 61))
+    assert (await state_of(store)).matched == 60
+
+
+async def test_a_reaction_registered_before_the_step_misses_nothing(store: HookedStore) -> None:
+    await register(store)
+    await record_some(store, 5)
+
+    async def somebody_registers(step: Step) -> None:
+        await register(store, "s")
+        await record_some(store, 3)
+
+    store.before_step = somebody_registers
+    async with matching(store):
+        await considered(store, 8)
+    assert store.results[0] == "outdated"
+    assert await made(store, "r") == list(range(1, 9))
+    assert await made(store, "s") == [6, 7, 8]
+    assert [(await state_of(store, name)).matched for name in ("r", "s")] == [8, 3]
+
+
+async def test_one_that_starts_in_the_past_is_registered_before_the_step(
+    store: HookedStore,
+) -> None:
+    await register(store)
+    await record_some(store, 100)
+
+    async def somebody_registers(step: Step) -> None:
+        await register(store, "s", from_global_seq=10)
+
+    store.before_step = somebody_registers
+    async with matching(store):
+        await considered(store, 100)
+    assert await made(store, "r") == list(range(1, 101))
+    assert await made(store, "s") == list(range(11, 101))
+
+
+async def test_settings_that_change_before_the_step_hold_from_there_on(
+    store: HookedStore,
+) -> None:
+    await register(store)
+    await record_some(store, 10)
+
+    async def somebody_narrows(step: Step) -> None:
+        await register(store, predicate_cel="global_seq > 5")
+
+    store.before_step = somebody_narrows
+    async with matching(store):
+        await considered(store, 10)
+    assert await made(store, "r") == [6, 7, 8, 9, 10]
+
+
+async def test_one_deregistered_before_the_step_makes_nothing(store: HookedStore) -> None:
+    await register(store)
+    await register(store, "s")
+    await record_some(store, 10)
+
+    async def somebody_deregisters(step: Step) -> None:
+        await deregister(store, "s")
+
+    store.before_step = somebody_deregisters
+    async with matching(store):
+        await considered(store, 10)
+    assert await made(store, "r") == list(range(1, 11))
+    assert await made(store, "s") == []
+
+
+async def test_a_late_one_catches_up_while_entries_keep_coming(store: HookedStore) -> None:
+    await register(store)
+    await record_some(store, 2_000)
+    enough = asyncio.Event()
+
+    async def keep_recording() -> int:
+        last = 0
+        while not enough.is_set():
+            last = (await record_some(store, 7))[-1]
+        return last
+
+    async with matching(store):
+        recording = asyncio.create_task(keep_recording())
+        await register(store, "late", from_global_seq=0, num_shards=3)
+
+        async def late_has_joined() -> bool:
+            return (await state_of(store, "late")).following
+
+        await until(late_has_joined)
+        enough.set()
+        last = await recording
+        await considered(store, last)
+    for name in ("r", "late"):
+        assert await made(store, name) == list(range(1, last + 1))
+        assert (await state_of(store, name)).matched == last
+    assert [cursor.following for cursor in await cursors_of(store, "late")] == [1, 1, 1]
+
+
+async def test_several_late_ones_do_not_hold_the_others_up(store: HookedStore) -> None:
+    await record_some(store, 500)
+    for k in range(3):
+        await register(store, f"late-{k}", from_global_seq=100 * k)
+    await register(store)
+    async with matching(store):
+        (fresh,) = await record_some(store, 1)
+        await considered(store, fresh)
+    assert await made(store, "r") == [fresh]
+    for k in range(3):
+        assert await made(store, f"late-{k}") == list(range(100 * k + 1, fresh + 1))
+
+
+async def test_a_late_one_counts_its_errors_as_any_other(store: HookedStore) -> None:
+    """Though the store sorts out most of what its predicate does not hold for."""
+    payloads = ('{"n":1}', '{"n":2}', "{}", '{"n":"x"}')
+    events = [NewEvent("a", payloads[k % 4]) for k in range(200)]
+    await register(store, predicate_cel="payload.n > 1")
+    await record(store, *events)
+    await register(store, "late", predicate_cel="payload.n > 1", from_global_seq=0)
+    async with matching(store):
+        await considered(store, 200)
+    wanted = [seq for seq in range(1, 201) if (seq - 1) % 4 == 1]
+    for name in ("r", "late"):
+        assert await made(store, name) == wanted
+        state = await state_of(store, name)
+        assert (state.matched, state.predicate_errors) == (50, 100)
+
+
+async def test_a_late_one_whose_start_is_beyond_the_matcher_misses_nothing(
+    store: HookedStore,
+) -> None:
+    await register(store)
+    await record_some(store, 60)
+    await register(store, "late", from_global_seq=40)
+    async with matching(store):
+        await record_some(store, 10)
+        await considered(store, 70)
+    assert await made(store, "late") == list(range(41, 71))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
+async def test_shards_change_under_way(store: HookedStore, before: int, after: int) -> None:
+    events = [NewEvent(f"e{k}") for k in range(40)]
+    await register(store, num_shards=before)
+    await record(store, *events)
+
+    async def somebody_reshards(step: Step) -> None:
+        await register(store, num_shards=after)
+        await record(store, *events)
+
+    async with matching(store):
+        await considered(store, 20)
+        store.before_step = somebody_reshards
+        await record(store, *events)
+        await considered(store, 120)
+    assert await made(store, "r") == list(range(1, 121))
+    assert len(await cursors_of(store)) == after
+
+
+async def test_one_for_another_engine_is_none_of_its_business(store: HookedStore) -> None:
+    await register(store, "spark", engine="spark")
+    await register(store)
+    await record_some(store, 5)
+    async with matching(store):
+        await considered(store, 5)
+    assert await made(store, "spark") == []
+    (cursor,) = await cursors_of(store, "spark")
+    assert (cursor.last_global_seq, cursor.matched) == (0, 0)
+
+
+async def test_a_lost_lease_ends_it_and_leaves_no_trace(store: HookedStore) -> None:
+    await register(store)
+    lease = await store.acquire_matcher("first", 0)
+    assert lease is not None
+    second = await lead(store, "second")
+    await record_some(store, 5)
+    async with asyncio.timeout(10):
+        with pytest.raises(LeaseLost):
+            await Matcher(store, lease, SMALL).run()
+    assert await made(store, "r") == []
+    assert await store.read_position() == 0
+    assert (await store.acquire_matcher("second", HOUR_MS)) == second
+
+
+async def test_it_keeps_the_lease_while_nothing_happens(store: HookedStore) -> None:
+    quick = MatcherSettings(ttl_s=0.4)
+    async with matching(store, quick) as running:
+
+        async def renewed_often() -> bool:
+            return len(store.results) > 5
+
+        await until(renewed_often)
+        assert await store.acquire_matcher("another", HOUR_MS) is None
+        assert not running.done()
+
+
+async def test_debounced_bursts_over_many_pages_leave_their_last(store: HookedStore) -> None:
+    await register(store, debounce_ms=60_000)
+    events = [NewEvent(f"e{k % 3}") for k in range(300)]
+    async with matching(store):
+        for start in range(0, 300, 30):
+            await record(store, *events[start : start + 30])
+        await considered(store, 300)
+    assert await made(store, "r") == [298, 299, 300]
+    state = await state_of(store)
+    assert (state.matched, state.coalesced) == (300, 297)
