@@ -369,11 +369,19 @@ class TasksContract(Sound):
                     found += page
                     after = page[-1].key
                 assert found == expected
-                queued = [t.status in (PENDING, CLAIMED) for t in found]
-                assert queued == sorted(queued, reverse=True)
-                for part in (True, False):
-                    keys = [t.key for t, q in zip(found, queued, strict=True) if q is part]
-                    assert keys == sorted(keys)
+                assert keys_of(found) == sorted(keys_of(found))
+
+    async def test_one_that_ends_between_two_pages_hides_no_other(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        await ready(store, 6)
+        await claim(store, most=4)
+        await store.complete_tasks("a", [R[2]])
+        first = await store.list_tasks("r", None, None, 3)
+        await store.complete_tasks("a", [R[1], R[3]])
+        second = await store.list_tasks("r", None, first[-1].key, 9)
+        assert keys_of([*first, *second]) == R[1:7]
 
     async def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
         store = await open_store()
