@@ -10,13 +10,13 @@ from tape.client.build import as_json, event, session_event
 from tape.client.reaction_calls import ReactionCalls
 from tape.client.stream import Batches, Stream
 from tape.journal.follow import Page
-from tape.model.entry import NO_TRACE, Entry, Trace
+from tape.model.entry import Entry, Trace
 from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.subject import EVERYTHING
 from tape.model.value import ANY_VERSION, Author, Deleted, Value, ValueChange
 from tape.ports.store import JournalInfo
-from tape.telemetry.tracing import recording
+from tape.telemetry.tracing import in_span, recording
 
 T = TypeVar("T")
 
@@ -223,11 +223,15 @@ class AsyncTapeClient(ReactionCalls):
             self._closed = True
             await self._operations.close()
 
-    async def _record(self, name: str, events: list[NewEvent]) -> list[Recorded]:
+    def _record(self, name: str, events: list[NewEvent]) -> Awaitable[list[Recorded]]:
+        if in_span():
+            return self._record_traced(name, events)
+        return self._operations.record_events(events)  # most writes: not even a frame more
+
+    async def _record_traced(self, name: str, events: list[NewEvent]) -> list[Recorded]:
         with recording(name) as trace:
-            if trace is not NO_TRACE:
-                events = [_traced(new, trace) for new in events]
-            return await self._operations.record_events(events)
+            traced = [_traced(new, trace) for new in events]
+            return await self._operations.record_events(traced)
 
     def _stream(self, start: Callable[[], Awaitable[Batches[T]]]) -> Stream[T]:
         stream = Stream(start)

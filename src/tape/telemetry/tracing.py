@@ -31,13 +31,15 @@ _UNTRACED: AbstractContextManager[Trace] = nullcontext(NO_TRACE)
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 
 
+def in_span() -> bool:
+    """Whether `recording` would have a parent."""
+    current = trace.get_current_span()
+    return current is not trace.INVALID_SPAN and current.get_span_context().is_valid
+
+
 def recording(name: str) -> AbstractContextManager[Trace]:
     """Around a write: a child of the current span, and the ids for the entry."""
-    current = trace.get_current_span()
-    if current is trace.INVALID_SPAN:
-        return _UNTRACED
-    context = current.get_span_context()
-    return _producing(name, context) if context.is_valid else _UNTRACED
+    return _producing(name, trace.get_current_span().get_span_context()) if in_span() else _UNTRACED
 
 
 @contextmanager
