@@ -133,7 +133,10 @@ async def refresh_metrics(operations: Operations) -> None:
 
     head = (await operations.info()).head_global_seq
     metrics.JOURNAL_HEAD.set(head)
-    for state in await operations.list_reactions():
+    states = await operations.list_reactions()
+    for (reaction_id,) in metrics.LAG.series().keys() - {(s.reaction.reaction_id,) for s in states}:
+        metrics.forget_reaction(reaction_id)
+    for state in states:
         reaction_id = state.reaction.reaction_id
         metrics.LAG.labels(reaction_id).set(max(0, head - state.position))
         metrics.TASKS_PENDING.labels(reaction_id).set(state.pending)
