@@ -28,7 +28,7 @@ class TestKafka(BrokerContract):
     @pytest.fixture
     def far_side(self, kafka_server: KafkaServer) -> FarSide:
         kafka_server.start()
-        far_side = KafkaFarSide(kafka_server, reports_s=4)
+        far_side = KafkaFarSide(kafka_server, reports_s=2.5)
         far_side.make_topic()
         return far_side
 
