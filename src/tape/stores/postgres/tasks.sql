@@ -81,13 +81,7 @@ JOIN unnest($1::bigint[]) AS wanted (global_seq) USING (global_seq);
 
 -- name: claim_tasks
 -- Give tasks to an owner; first whether each had to wait for a time.
-SELECT
-  waited, (task).reaction_id, (task).shard, (task).source_global_seq, (task).status,
-  (task).attempts, (task).next_attempt_at_ms, (task).lease_owner, (task).lease_expires_at_ms,
-  (task).claimed_at_ms, (task).last_error, (task).created_at_ms, 0::bigint AS completed_at_ms,
-  (task).source_global_seq, /* entry */ NULL
-FROM tape_claim($1, $2, $3::text[], $4::integer[], $5::integer[], $6::integer, $7::jsonb) AS c
-CROSS JOIN LATERAL (SELECT (c.entry).*) AS j;
+SELECT * FROM tape_claim($1, $2, $3::text[], $4::integer[], $5::integer[], $6::integer, $7::jsonb);
 
 -- name: extend_tasks
 -- Prolong the leases that the owner still holds.

@@ -147,7 +147,18 @@ $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 CREATE FUNCTION tape_claim(
   p_owner TEXT, p_lease_ms BIGINT, p_reaction TEXT[], p_shard INTEGER[], p_most INTEGER[],
   p_total INTEGER, p_after JSONB
-) RETURNS TABLE (task tape_task_queue, waited BOOLEAN, entry tape_journal) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (
+  waited BOOLEAN,
+  t_reaction_id TEXT, t_shard INTEGER, t_source_global_seq BIGINT, t_status SMALLINT,
+  t_attempts INTEGER, t_next_attempt_at_ms BIGINT, t_lease_owner TEXT,
+  t_lease_expires_at_ms BIGINT, t_claimed_at_ms BIGINT, t_last_error TEXT, t_created_at_ms BIGINT,
+  t_completed_at_ms BIGINT,
+  e_global_seq BIGINT, e_run_id TEXT, e_seq BIGINT, e_kind TEXT, e_subject TEXT,
+  e_payload_json TEXT, e_schema_version SMALLINT, e_trace_id TEXT, e_span_id TEXT,
+  e_parent_span_id TEXT, e_ts_ms BIGINT, e_event_id TEXT, e_event_type TEXT, e_entity_type TEXT,
+  e_entity_id TEXT, e_caused_by TEXT, e_source TEXT, e_occurred_at_ms BIGINT,
+  e_idempotency_key TEXT
+) LANGUAGE plpgsql AS $$
 DECLARE
   wants CONSTANT INTEGER := cardinality(p_reaction);
   todo INTEGER[];
@@ -235,10 +246,17 @@ BEGIN
         ORDER BY q.next_attempt_at_ms
         LIMIT room
         FOR UPDATE SKIP LOCKED))
-      RETURNING u
+      RETURNING u.*
     )
-    SELECT g.u, TRUE, j FROM given g
-    LEFT JOIN tape_journal j ON j.global_seq = (g.u).source_global_seq;
+    SELECT
+      TRUE, g.reaction_id, g.shard, g.source_global_seq, g.status, g.attempts, g.next_attempt_at_ms,
+      g.lease_owner, g.lease_expires_at_ms, g.claimed_at_ms, g.last_error, g.created_at_ms,
+      0::bigint,
+      j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
+      j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
+      j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
+      coalesce(j.idempotency_key, '')
+    FROM given g LEFT JOIN tape_journal j ON j.global_seq = g.source_global_seq;
     GET DIAGNOSTICS taken = ROW_COUNT;
     FOREACH one_shard IN ARRAY shards LOOP
       EXIT WHEN taken >= room;
@@ -256,10 +274,17 @@ BEGIN
           ORDER BY q.source_global_seq
           LIMIT room - taken
           FOR UPDATE SKIP LOCKED))
-        RETURNING u
+        RETURNING u.*
       )
-      SELECT g.u, FALSE, j FROM given g
-      LEFT JOIN tape_journal j ON j.global_seq = (g.u).source_global_seq;
+      SELECT
+        FALSE, g.reaction_id, g.shard, g.source_global_seq, g.status, g.attempts, g.next_attempt_at_ms,
+        g.lease_owner, g.lease_expires_at_ms, g.claimed_at_ms, g.last_error, g.created_at_ms,
+        0::bigint,
+        j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
+        j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
+        j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
+        coalesce(j.idempotency_key, '')
+      FROM given g LEFT JOIN tape_journal j ON j.global_seq = g.source_global_seq;
       GET DIAGNOSTICS rows = ROW_COUNT;
       taken := taken + rows;
     END LOOP;
