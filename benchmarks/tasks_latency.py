@@ -25,6 +25,7 @@ from tape.testing.server import ServerProcess
 TURNS = 3
 SAMPLES = 300
 WARM_UP = 20
+LOST_S = 20.0
 PAUSES_S = (0.008, 0.028)
 PGQUEUER_BATCH = 10
 PROCRASTINATE_CONCURRENCY = 10
@@ -95,7 +96,8 @@ class _Beats:
             await asyncio.sleep(random.uniform(*PAUSES_S))
             self._arrived.clear()
             await send(orjson.dumps({"at": time.perf_counter(), "note": PAD}))
-            await self._arrived.wait()
+            async with asyncio.timeout(LOST_S):
+                await self._arrived.wait()
         return self._waits[WARM_UP:]
 
 

@@ -41,8 +41,9 @@ PGQUEUER_TUNINGS = (
     PgqueuerTuning(500),
     PgqueuerTuning(1000),
     PgqueuerTuning(100, managers=2),
+    PgqueuerTuning(250, managers=2),
 )
-PROCRASTINATE_CONCURRENCIES = (1, 10, 30)
+PROCRASTINATE_CONCURRENCIES = (10, 30)
 
 
 async def pgqueuer_drain(url: str, count: int, tuning: PgqueuerTuning) -> float:
