@@ -37,7 +37,11 @@ def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, 
     keys: dict[Table[Any, Any], dict[tuple[Any, ...], None]] = {}
     for table, key in needs:
         keys.setdefault(table, {})[as_tuple(key)] = None
-    return {table: list(keys[table]) for table in TABLES if table in keys}
+    return {table: list(keys[table]) for table in sorted(keys, key=_place)}
+
+
+def _place(table: Table[Any, Any]) -> int:
+    return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
 def changed_rows(state: State) -> Iterator[tuple[str, Table[Any, Any], list[tuple[Any, ...]]]]:

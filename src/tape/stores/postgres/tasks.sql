@@ -131,22 +131,23 @@ ORDER BY lease_expires_at_ms
 LIMIT $1;
 
 -- name: read_next_due
--- How long until one that waits is due, or the rate of one that has tasks allows the next.
-SELECT min(due_ms) - tape_now_us() / 1000
-FROM (
-  SELECT q.next_attempt_at_ms AS due_ms
-  FROM unnest($1::text[]) AS wanted (reaction_id)
-  CROSS JOIN LATERAL (
-    SELECT next_attempt_at_ms FROM tape_task_queue
-    WHERE reaction_id = wanted.reaction_id AND next_attempt_at_ms > tape_now_us() / 1000
-    ORDER BY next_attempt_at_ms LIMIT 1
-  ) q
+-- How long until one that waits is due or a rate allows the next, of reactions that have room.
+-- One that became due a moment ago may have been missed by a claim just before.
+SELECT min(greatest(waiting.due_ms, free.free_ms)) - tape_now_us() / 1000
+FROM unnest($1::text[]) AS wanted (reaction_id)
+JOIN tape_reactions r ON r.reaction_id = wanted.reaction_id AND r.deleted = 0
+JOIN tape_reaction_tallies t ON t.reaction_id = r.reaction_id
+  AND t.queued > t.in_flight AND t.in_flight < r.max_concurrency
+CROSS JOIN LATERAL (SELECT CASE WHEN r.rate_limit_per_s > 0 THEN t.next_free_us / 1000 + 1
+  ELSE 0 END AS free_ms) free
+CROSS JOIN LATERAL (
+  SELECT CASE WHEN free.free_ms > tape_now_us() / 1000 - 20 THEN free.free_ms END AS due_ms
   UNION ALL
-  SELECT t.next_free_us / 1000 + 1
-  FROM tape_reaction_tallies t
-  JOIN unnest($1::text[]) AS wanted (reaction_id) USING (reaction_id)
-  WHERE t.queued > t.in_flight AND t.next_free_us > tape_now_us()
-) waiting;
+  (SELECT next_attempt_at_ms FROM tape_task_queue
+   WHERE reaction_id = wanted.reaction_id AND next_attempt_at_ms > tape_now_us() / 1000 - 20
+   ORDER BY next_attempt_at_ms LIMIT 1)
+) waiting
+WHERE waiting.due_ms IS NOT NULL;
 
 -- name: get_task
 -- A task by its key, queued or ended.

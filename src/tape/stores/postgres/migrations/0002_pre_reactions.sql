@@ -337,10 +337,17 @@ BEGIN
   IF 0 < ANY (t_debounce_ms) THEN
     WITH gone AS (
       DELETE FROM tape_task_queue q
-      USING unnest(t_reaction, t_shard, t_ts_ms, t_subject, t_debounce_ms)
-        AS d (reaction_id, shard, ts_ms, subject, debounce_ms)
+      USING unnest(t_reaction, t_shard, t_source, t_ts_ms, t_subject, t_debounce_ms)
+        AS d (reaction_id, shard, source, ts_ms, subject, debounce_ms)
       WHERE d.debounce_ms > 0 AND q.reaction_id = d.reaction_id AND q.debounce_key = d.subject
         AND q.debounce_key <> '' AND q.status = 1 AND d.ts_ms < q.debounce_until_ms
+        -- One that is there already, queued or ended, is not made again and takes nobody's place.
+        AND NOT EXISTS (
+          SELECT FROM tape_task_queue k WHERE k.reaction_id = d.reaction_id
+            AND k.shard = d.shard AND k.source_global_seq = d.source)
+        AND NOT EXISTS (
+          SELECT FROM tape_task_ended k WHERE k.reaction_id = d.reaction_id
+            AND k.shard = d.shard AND k.source_global_seq = d.source)
       RETURNING d.reaction_id, d.shard
     ), counted AS (
       SELECT reaction_id, shard, count(*) AS n FROM gone GROUP BY reaction_id, shard
