@@ -141,8 +141,8 @@ $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 -- Claim tasks of several reactions, p_total at most. p_shard < 0 is any shard. p_after maps
 -- 'reaction/shard' to the source up to which the claimer has seen all that never waited. Another
 -- reaction and another shard come first each time, so that none starves. One whose tally somebody
--- else has at the moment is passed over; if then nothing is found, the first of those is waited for,
--- with nothing else locked. The entries are looked up in here: whoever calls may see the journal as it
+-- else has at the moment is passed over; if then nothing is locked, the first of those is waited for.
+-- A tally is locked for good, so one without room is left alone. The entries are looked up in here: whoever calls may see the journal as it
 -- was before such a wait.
 CREATE FUNCTION tape_claim(
   p_owner TEXT, p_lease_ms BIGINT, p_reaction TEXT[], p_shard INTEGER[], p_most INTEGER[],
@@ -170,6 +170,7 @@ DECLARE
   shards INTEGER[];
   one_shard INTEGER;
   total BIGINT := 0;
+  holds BOOLEAN := FALSE;
   room BIGINT;
   taken BIGINT;
   rows BIGINT;
@@ -180,13 +181,16 @@ DECLARE
 BEGIN
   first := floor(random() * wants);
   todo := ARRAY(SELECT (n + first) % wants + 1 FROM generate_series(0, wants - 1) AS n);
-  WHILE at <= cardinality(todo) AND total < p_total AND (at <= wants OR total = 0) LOOP
+  WHILE at <= cardinality(todo) AND total < p_total AND (at <= wants OR NOT holds) LOOP
     i := todo[at];
     at := at + 1;
-    SELECT r.reaction_id, r.max_concurrency, r.rate_limit_per_s, t.shards INTO reaction
+    SELECT
+      r.reaction_id, r.max_concurrency, r.rate_limit_per_s, t.shards, t.in_flight, t.next_free_us
+    INTO reaction
     FROM tape_reactions r JOIN tape_reaction_tallies t USING (reaction_id)
     WHERE r.reaction_id = p_reaction[i] AND r.deleted = 0;
-    CONTINUE WHEN NOT FOUND;
+    CONTINUE WHEN NOT FOUND OR reaction.in_flight >= reaction.max_concurrency
+      OR (reaction.rate_limit_per_s > 0 AND reaction.next_free_us > tape_now_us());
     IF p_shard[i] >= 0 THEN
       shards := ARRAY[p_shard[i]];
     ELSE
@@ -223,6 +227,7 @@ BEGIN
       SELECT t.in_flight, t.next_free_us INTO tally
       FROM tape_reaction_tallies t WHERE t.reaction_id = reaction.reaction_id FOR UPDATE;
     END IF;
+    holds := TRUE;
     now_us := tape_now_us();
     now_ms := now_us / 1000;
     room := least(p_most[i], p_total - total, reaction.max_concurrency - tally.in_flight);
