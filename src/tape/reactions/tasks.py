@@ -58,7 +58,11 @@ class Tasks:
     async def _listen(self, reaction_ids: Sequence[str], heard: int, most_s: float) -> int:
         if heard == self._store.task_bell:
             pause = min(most_s, POLL_S)
-            due_ms = await self._store.read_next_due_ms(reaction_ids)
+            # Whoever waits may be cancelled at any time. A question that was asked is answered all
+            # the same, for breaking it off would cost the store a session.
+            asking = asyncio.ensure_future(self._store.read_next_due_ms(reaction_ids))
+            asking.add_done_callback(_heed)
+            due_ms = await asyncio.shield(asking)
             if due_ms is not None:
                 pause = min(pause, max(due_ms, 1) / 1000)
             await self._store.await_tasks(heard, pause)
@@ -174,6 +178,12 @@ class Tasks:
         if len(task_ids) > self._limits.request_events:
             raise TooLarge(f"{len(task_ids)} tasks, the limit is {self._limits.request_events}")
         return [parse_task_id(task_id) for task_id in task_ids]
+
+
+def _heed(asked: "asyncio.Future[int | None]") -> None:
+    """Its error is told to whoever waits; if nobody does any more, to nobody."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _lease(lease_ms: int) -> int:

@@ -11,7 +11,7 @@ from tape.errors import StoreUnavailable
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.ports.tasks import Claim, Want
-from tape.testing.conformance.reacting import until
+from tape.testing.conformance.reacting import a_task, queue, until
 from tape.testing.postgres import PostgresServer
 
 BOUND_S = 20.0
@@ -25,6 +25,14 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query L
 """
 
 
+ASKING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND query LIKE '%%next_attempt_at_ms%%'
+"""
+SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tape'"
+FREE_TALLIES = """
+SELECT reaction_id FROM tape_reaction_tallies ORDER BY reaction_id FOR UPDATE SKIP LOCKED
+"""
 CLAIMED = """
 SELECT reaction_id || '/' || shard || '/' || source_global_seq FROM tape_task_queue
 WHERE status = 2
@@ -54,6 +62,57 @@ async def test_a_claim_that_waited_brings_the_entries_recorded_meanwhile(
         ("before", first.event_id),
         ("meanwhile", second.event_id),
     ]
+
+
+async def test_a_claim_that_waits_holds_nothing(postgres_url: str) -> None:
+    """What it passed over has no room, and somebody else may be waiting for that."""
+    bus = await open_bus(postgres_url)
+    for reaction in (
+        REACTION._replace(reaction_id="full", max_concurrency=1),
+        REACTION._replace(reaction_id="rated", rate_limit_per_s=1),
+        REACTION,
+    ):
+        await bus.register_reaction(reaction)
+    wants = [Want(name, -1, 1) for name in ("full", "rated", "r")]
+    await bus.record_events([NewEvent("a") for _ in range(5)])
+    await queue(bus._store, [a_task(k, want.reaction_id) for k in range(1, 6) for want in wants])
+    claim = Claim("me", 60_000, wants, 10)
+    assert len(await bus.claim_tasks(claim)) == 3
+    with (
+        psycopg.connect(postgres_url) as other,
+        psycopg.connect(postgres_url, autocommit=True) as look,
+    ):
+        other.execute("SELECT FROM tape_reaction_tallies WHERE reaction_id = 'r' FOR UPDATE")
+        claiming = asyncio.create_task(bus.claim_tasks(claim))
+        await until(lambda: _is(look.execute(WAITING).fetchone() == (1,)))
+        free = look.execute(FREE_TALLIES).fetchall()
+        other.rollback()
+        (task,) = await claiming
+    await bus.close()
+    assert free == [("full",), ("rated",)]
+    assert task.reaction_id == "r"
+
+
+async def test_who_stops_listening_costs_the_store_no_session(postgres_url: str) -> None:
+    bus = await open_bus(postgres_url)
+    await bus.register_reaction(REACTION)
+    await bus.listen_for_tasks(["r"], 0, 1)
+    with (
+        psycopg.connect(postgres_url) as other,
+        psycopg.connect(postgres_url, autocommit=True) as look,
+    ):
+        before = look.execute(SESSIONS).fetchall()
+        for _ in range(3):
+            other.execute("LOCK TABLE tape_reaction_tallies IN ACCESS EXCLUSIVE MODE")
+            listening = asyncio.create_task(bus.listen_for_tasks(["r"], 0, 1_000))
+            await until(lambda: _is(look.execute(ASKING).fetchone() == (1,)))
+            listening.cancel()
+            await asyncio.wait([listening])
+            other.rollback()
+            await bus.listen_for_tasks(["r"], 0, 1)
+        after = look.execute(SESSIONS).fetchall()
+    await bus.close()
+    assert set(before) <= set(after)
 
 
 async def test_claims_that_a_crash_of_the_database_undid_are_made_again() -> None:
