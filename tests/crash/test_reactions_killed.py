@@ -97,6 +97,7 @@ async def _run(
     workers = [victim for victim in victims if isinstance(victim, WorkerProcess)]
     await asyncio.to_thread(_await_registered, url, size.reactions - 1, workers)
     portions = Portions(size)
+    deadlocks = watching.deadlocks(url)
     with Watcher(url) as watcher:
         async with asyncio.TaskGroup() as group:
             group.create_task(_kill(victims, portions, folder, size))
@@ -106,6 +107,7 @@ async def _run(
     assert [worker.stop() for worker in workers] == [0] * len(workers)
     assert not watcher.faults, f"seed {SEED}: {watcher.faults[:5]}"
     assert watcher.looks > 2 * size.kills
+    assert watching.deadlocks(url) == deadlocks
     handled = read_handled(folder)
     print(f"{len(handled)} calls, {len(set(handled))} attempts, {len(watcher.tokens)} leaders")
     _check(url, folder, size)

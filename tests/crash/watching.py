@@ -48,6 +48,15 @@ def query(url: str, statement: str) -> list[tuple[Any, ...]]:
         return db.execute(statement).fetchall()
 
 
+def deadlocks(url: str) -> int:
+    """How often Postgres had to end a quarrel over locks in this database."""
+    if not url.startswith("postgres"):
+        return 0
+    statement = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    ((count,),) = query(url, statement)
+    return int(count)
+
+
 def tasks(url: str) -> list[Row]:
     return [Row(*row) for row in query(url, TASKS)]
 
