@@ -88,7 +88,9 @@ async def test_a_server_and_two_workers_on_one_sqlite_file(sqlite_url: str, tmp_
 
 def _worker(url: str, folder: Path, size: Size) -> WorkerProcess:
     arguments = ("-m", "tests.crash.reactor", url, str(folder), str(size.reactions))
-    return WorkerProcess(*arguments, log=folder / "workers.log", env=LEASES)
+    return WorkerProcess(
+        *arguments, folder=Path(__file__).parents[2], log=folder / "workers.log", env=LEASES
+    )
 
 
 async def _run(

@@ -8,10 +8,17 @@ from pathlib import Path
 
 
 class WorkerProcess:
-    """`python ARGUMENTS`, what it says on standard error in `log`. Use with `with`."""
+    """`python ARGUMENTS` in a folder, what it says on standard error in `log`. Use with `with`."""
 
-    def __init__(self, *arguments: str, log: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        log: Path,
+        folder: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
         self._command = [sys.executable, *arguments]
+        self._folder = folder
         self._env = {**os.environ, **(env or {})}
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -38,7 +45,9 @@ class WorkerProcess:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stderr=log, env=self._env)
+            self._process = subprocess.Popen(
+                self._command, stderr=log, env=self._env, cwd=self._folder
+            )
 
     def stop(self, timeout_s: float = 60.0) -> int:
         """Ask it to end; its exit code."""

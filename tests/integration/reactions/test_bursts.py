@@ -45,7 +45,9 @@ def test_the_last_of_each_burst_is_handled(
 ) -> None:
     def worker(url: str) -> WorkerProcess:
         arguments = ("-m", "tests.integration.reactions.handling", url, str(tmp_path))
-        return WorkerProcess(*arguments, log=tmp_path / "workers.log")
+        return WorkerProcess(
+            *arguments, folder=Path(__file__).parents[3], log=tmp_path / "workers.log"
+        )
 
     def handled(reaction_id: str) -> list[int]:
         return sorted(m.source for m in read_notes(tmp_path) if m.reaction_id == reaction_id)

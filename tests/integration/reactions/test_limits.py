@@ -56,7 +56,9 @@ def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def _observe(url: str, folder: Path, window_s: float) -> Observed:
     def worker(at: str) -> WorkerProcess:
         arguments = ("-m", "tests.integration.reactions.handling", at, str(folder))
-        return WorkerProcess(*arguments, log=folder / "workers.log")
+        return WorkerProcess(
+            *arguments, folder=Path(__file__).parents[3], log=folder / "workers.log"
+        )
 
     with ServerProcess(url) as server, worker(server.url) as one, worker(url) as two:
         await_true(
