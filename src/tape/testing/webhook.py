@@ -31,7 +31,6 @@ class Delivery(NamedTuple):
 
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128
-    block_on_close = True
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A sender that hangs up is no news."""
@@ -45,7 +44,9 @@ class WebhookReceiver:
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._server = _Server(("127.0.0.1", port), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self.taken: list[Delivery] = []
         self.refused: list[str] = []
         self.fail: Callable[[Delivery], int | None] = lambda _delivery: None
@@ -55,6 +56,8 @@ class WebhookReceiver:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        if not self._thread.is_alive():
+            return
         self._server.shutdown()
         self._thread.join()
         with self._lock:

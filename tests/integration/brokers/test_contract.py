@@ -1,5 +1,7 @@
 """The broker contract over NATS, Kafka, the Pub/Sub emulator, a webhook and the log."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tape.testing.conformance.broker import BrokerContract, FarSide
@@ -60,10 +62,11 @@ class TestPubSub(BrokerContract):
 
 class TestWebhook(BrokerContract):
     @pytest.fixture
-    def far_side(self) -> FarSide:
+    def far_side(self) -> Iterator[FarSide]:
         far_side = WebhookFarSide()
         far_side.receiver.__enter__()
-        return far_side
+        yield far_side
+        far_side.receiver.__exit__()
 
 
 class TestLog(BrokerContract):
