@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,18 +183,23 @@ async def test_one_deregistered_before_the_step_makes_nothing(store: HookedStore
     assert await made(store, "s") == []
 
 
-async def test_a_late_one_catches_up_while_entries_keep_coming(store: HookedStore) -> None:
-    await register(store)
-    await record_some(store, 2_000)
+@pytest.mark.parametrize("other", ["/tape/**", "/tape/value/**"])
+async def test_a_late_one_catches_up_while_entries_keep_coming(
+    store: HookedStore, other: str
+) -> None:
+    """Whether the matcher makes a step for each page, or passes over much before it makes one."""
+    await register(store, subject_pattern=other)
+    await record_some(store, 1_000)
     enough = asyncio.Event()
 
     async def keep_recording() -> int:
         last = 0
         while not enough.is_set():
-            last = (await record_some(store, 7))[-1]
+            last = (await record_some(store, 3))[-1]
         return last
 
-    async with matching(store):
+    async with matching(store, replace(SMALL, settle_s=0.15)):
+        await considered(store, 1_000)
         recording = asyncio.create_task(keep_recording())
         await register(store, "late", from_global_seq=0, num_shards=3)
 
@@ -204,23 +210,44 @@ async def test_a_late_one_catches_up_while_entries_keep_coming(store: HookedStor
         enough.set()
         last = await recording
         await considered(store, last)
-    for name in ("r", "late"):
-        assert await made(store, name) == list(range(1, last + 1))
-        assert (await state_of(store, name)).matched == last
+    assert await made(store, "late") == list(range(1, last + 1))
+    assert (await state_of(store, "late")).matched == last
     assert [cursor.following for cursor in await cursors_of(store, "late")] == [1, 1, 1]
+    assert len(await made(store, "r")) == (last if other == "/tape/**" else 0)
 
 
 async def test_several_late_ones_do_not_hold_the_others_up(store: HookedStore) -> None:
-    await record_some(store, 500)
-    for k in range(3):
-        await register(store, f"late-{k}", from_global_seq=100 * k)
     await register(store)
+    await record_some(store, 500)
     async with matching(store):
+        await considered(store, 500)
+        for k in range(3):
+            await register(store, f"late-{k}", from_global_seq=100 * k)
         (fresh,) = await record_some(store, 1)
         await considered(store, fresh)
-    assert await made(store, "r") == [fresh]
+    assert await made(store, "r") == list(range(1, fresh + 1))
     for k in range(3):
         assert await made(store, f"late-{k}") == list(range(100 * k + 1, fresh + 1))
+
+
+async def test_one_that_was_late_goes_on_where_the_last_leader_left_it(
+    store: HookedStore,
+) -> None:
+    await register(store)
+    await record_some(store, 500)
+    async with matching(store):
+        await considered(store, 500)
+        await register(store, "late", from_global_seq=0)
+
+        async def under_way() -> bool:
+            return (await state_of(store, "late")).position >= 40
+
+        await until(under_way)
+    assert not (await state_of(store, "late")).following
+    async with matching(store):
+        await considered(store, 500)
+    assert await made(store, "late") == list(range(1, 501))
+    assert (await state_of(store, "late")).matched == 500
 
 
 async def test_a_late_one_counts_its_errors_as_any_other(store: HookedStore) -> None:
@@ -229,8 +256,9 @@ async def test_a_late_one_counts_its_errors_as_any_other(store: HookedStore) -> 
     events = [NewEvent("a", payloads[k % 4]) for k in range(200)]
     await register(store, predicate_cel="payload.n > 1")
     await record(store, *events)
-    await register(store, "late", predicate_cel="payload.n > 1", from_global_seq=0)
     async with matching(store):
+        await considered(store, 200)
+        await register(store, "late", predicate_cel="payload.n > 1", from_global_seq=0)
         await considered(store, 200)
     wanted = [seq for seq in range(1, 201) if (seq - 1) % 4 == 1]
     for name in ("r", "late"):
