@@ -116,7 +116,12 @@ class KafkaBroker:
         return f"KafkaBroker({self._target.shown})"
 
     async def publish(self, messages: Sequence[Outgoing]) -> Results:
-        session = self._current_session()
+        try:
+            session = self._current_session()
+        except KafkaException as error:  # its text may repeat a setting that is a secret
+            name = error.args[0].name()
+            failure = BrokerUnavailable(f"{self._target.shown}: bad client settings ({name})")
+            return [failure] * len(messages)
         answers: list[Answer | BrokerError] = []
         failures: dict[str, BrokerError] = {}
         for message in messages:
