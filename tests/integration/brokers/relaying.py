@@ -16,6 +16,7 @@ from tape.testing.conformance.broker import Received, ids_by_key
 
 ENTRIES = 2_500
 KEYS = 25
+REQUEST = 10_000
 QUICK = Backoff(0.05, 0.5)
 
 
@@ -26,7 +27,8 @@ async def make_journal(url: str, count: int = ENTRIES) -> list[Entry]:
         events = [
             NewEvent("order.moved", f'{{"n": {n}}}', "order", str(n % KEYS)) for n in range(count)
         ]
-        await bus.record_events(events)
+        for start in range(0, count, REQUEST):
+            await bus.record_events(events[start : start + REQUEST])
         return [
             entry
             async for page in bus.follow(FollowQuery(max_batch=10_000, until=count))
