@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tape
-from tape.config import DispatcherSettings, MatcherSettings, Settings
+from tape.config import DispatcherSettings, Settings
 from tape.reactions import run_dispatcher
 
 RATE, OVERLAP_S = 40, 0.08
 GRACE_S = 10.0
 WINDOW_MS, LONG_WINDOW_MS = 400, 2_500
-SETTINGS = Settings(
-    dispatcher=DispatcherSettings(lease_s=5.0, grace_s=GRACE_S), matcher=MatcherSettings(ttl_s=3.0)
-)
+SLOW_S = 0.8
+SETTINGS = Settings(dispatcher=DispatcherSettings(grace_s=GRACE_S))
+REACTIONS = 6
 
 
 class Moment(NamedTuple):
@@ -81,6 +81,12 @@ def declare(notes: Notes) -> None:
     )  # fmt: skip
     async def long_debounced(envelope: dict[str, Any]) -> None:
         notes.note(envelope, "start")
+
+    @tape.on(f"{events}/slow/**", max_concurrency=1, reaction_id="slow")
+    def slow(envelope: dict[str, Any]) -> None:
+        notes.note(envelope, "start")
+        time.sleep(SLOW_S)
+        notes.note(envelope, "end")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tape.testing.server import ServerProcess
 from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.watching import await_rest, await_true
-from tests.integration.reactions.handling import LONG_WINDOW_MS, WINDOW_MS, read_notes
+from tests.integration.reactions.handling import LONG_WINDOW_MS, REACTIONS, WINDOW_MS, read_notes
 
 SUBJECTS = ("gold", "oil", "wheat")
 BOUND_S = 60.0
@@ -58,7 +58,7 @@ def test_the_last_of_each_burst_is_handled(
 
     with ServerProcess(store_url) as server, worker(server.url) as one, worker(store_url) as two:
         await_true(
-            lambda: len(watching.query(store_url, "SELECT 1 FROM tape_reactions")) == 5,
+            lambda: len(watching.query(store_url, "SELECT 1 FROM tape_reactions")) == REACTIONS,
             BOUND_S,
             lambda: one.said + two.said,
         )

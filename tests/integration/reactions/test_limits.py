@@ -17,7 +17,7 @@ from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.reacting import Row
 from tests.crash.watching import await_true
-from tests.integration.reactions.handling import GRACE_S, RATE, Moment, read_notes
+from tests.integration.reactions.handling import GRACE_S, RATE, REACTIONS, Moment, read_notes
 
 BOUND_S = 60.0
 SHORT_S, LONG_S = 3.5, 10.0
@@ -62,7 +62,7 @@ def _observe(url: str, folder: Path, window_s: float) -> Observed:
 
     with ServerProcess(url) as server, worker(server.url) as one, worker(url) as two:
         await_true(
-            lambda: len(watching.query(url, "SELECT 1 FROM tape_reactions")) == 5,
+            lambda: len(watching.query(url, "SELECT 1 FROM tape_reactions")) == REACTIONS,
             BOUND_S,
             lambda: one.said + two.said,
         )
