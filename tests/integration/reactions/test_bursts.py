@@ -40,6 +40,9 @@ def recorder(store_url: str) -> Iterator[Recorder]:
     recorder.client.close()
 
 
+@pytest.mark.parametrize(
+    "store_url", ["postgres", pytest.param("sqlite", marks=pytest.mark.long)], indirect=True
+)
 def test_the_last_of_each_burst_is_handled(
     store_url: str, recorder: Recorder, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ async def test_while_a_broker_is_away_tasks_are_given_back_and_none_is_given_up(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch, "AWAY_FIRST_S", 0.1)
+    monkeypatch.setattr(dispatch, "LISTEN_MS", 100)
     target = reaction(
         handler_kind=HandlerKind.PUBLISH, publish_target="log:", dlq_after_n=2, max_concurrency=10
     )

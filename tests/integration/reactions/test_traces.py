@@ -28,20 +28,20 @@ run_dispatcher(sys.argv[1])
 """
 
 
-def test_a_handler_goes_on_with_the_trace_of_its_entry(store_url: str, tmp_path: Path) -> None:
-    with SpanReceiver() as otlp, ServerProcess(store_url, env=sending_to(otlp)) as server:
+def test_a_handler_goes_on_with_the_trace_of_its_entry(sqlite_url: str, tmp_path: Path) -> None:
+    with SpanReceiver() as otlp, ServerProcess(sqlite_url, env=sending_to(otlp)) as server:
         worker = WorkerProcess(
             "-c", HANDLER, server.url, log=tmp_path / "worker.log", env=sending_to(otlp)
         )
         with worker:
             await_true(
-                lambda: len(watching.query(store_url, "SELECT 1 FROM tape_reactions")) == 2,
+                lambda: len(watching.query(sqlite_url, "SELECT 1 FROM tape_reactions")) == 2,
                 60,
                 lambda: worker.said,
             )
             run(PRODUCER, server.url, otlp, "producer")
             await_true(
-                lambda: len(watching.query(store_url, "SELECT 1 FROM tape_task_ended")) == 2,
+                lambda: len(watching.query(sqlite_url, "SELECT 1 FROM tape_task_ended")) == 2,
                 60,
                 lambda: worker.said,
             )

@@ -329,6 +329,7 @@ async def test_where_a_broker_is_away_there_is_a_pause_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatch, "AWAY_FIRST_S", 0.2)
+    monkeypatch.setattr(dispatch, "LISTEN_MS", 100)
     source = FakeSource()
     given_back = [TaskOutcome("p/0/1", "given_back", "no route")]
     work = FakeWork(Away(given_back, "no route"), Away(given_back, "no route"))
