@@ -88,7 +88,7 @@ class DispatcherSettings:
     lease_s: float = 60.0
     concurrency: int = 1_000
     threads: int = 32
-    claim_most: int = 500
+    claim_most: int = 250
     grace_s: float = 30.0
     stuck_s: float = 300.0
 

@@ -61,7 +61,7 @@ def reaction_state_record(state: ReactionState, head: int) -> dict[str, Any]:
 
 
 def task_record(task: Task) -> dict[str, Any]:
-    record: dict[str, Any] = {"task_id": task.task_id, **task._asdict()}
+    record: dict[str, Any] = task._asdict()
     record["status"] = TaskStatus(task.status).name.lower()
     record["entry"] = entry_record(task.entry)
     return record

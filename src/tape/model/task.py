@@ -14,6 +14,7 @@ Claims, extensions and completions are sets of rows that make no entry: they are
 (`ports.tasks`). What may end in the journal is a move, here.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Literal, NamedTuple
@@ -32,6 +33,7 @@ from tape.model.subjects import task_subject
 ERROR_CHARACTERS = 2_000
 BACKOFF_MOST_MS = 86_400_000
 ANY_SHARD = -1
+_TASK_ID = re.compile(r"([^\0]+)/([0-9]{1,10})/([0-9]{1,18})", re.DOTALL).fullmatch
 
 
 class TaskStatus(IntEnum):
@@ -53,21 +55,18 @@ class TaskKey(NamedTuple):
 
 
 def parse_task_id(task_id: str) -> TaskKey:
-    reaction_id, *numbers = task_id.rsplit("/", 2)
-    if (
-        not reaction_id
-        or "\0" in reaction_id
-        or len(numbers) != 2
-        or not all(n.isascii() and n.isdecimal() and len(n) < 19 for n in numbers)
-    ):
+    matched = _TASK_ID(task_id)
+    if matched is None:
         raise InvalidArgument(
             f"{task_id!r} is not REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ", field="task_id"
         )
-    utf8_length(reaction_id, "task_id")
-    shard, seq = map(int, numbers)
-    if shard >= 2**31:
+    reaction_id, shard, seq = matched.groups()
+    if not reaction_id.isascii():
+        utf8_length(reaction_id, "task_id")
+    key = TaskKey(reaction_id, int(shard), int(seq))
+    if key.shard >= 2**31:
         raise InvalidArgument(f"{shard} is no shard", field="task_id")
-    return TaskKey(reaction_id, shard, seq)
+    return key
 
 
 class QueuedTask(NamedTuple):
@@ -125,6 +124,7 @@ SOURCES = Table("sources", Source, lambda row: row.global_seq)
 class Task(NamedTuple):
     """A task as its dispatcher and an operator see it, with the entry that made it."""
 
+    task_id: str
     reaction_id: str
     shard: int
     source_global_seq: int
@@ -141,11 +141,7 @@ class Task(NamedTuple):
 
     @property
     def key(self) -> TaskKey:
-        return TaskKey(*self[:3])
-
-    @property
-    def task_id(self) -> str:
-        return self.key.task_id
+        return TaskKey(*self[1:4])
 
 
 Verdict = Literal["done", "failed", "refused", "given_back"]

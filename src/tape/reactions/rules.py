@@ -5,6 +5,7 @@ page, and turns its answer into a step.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from tape.errors import PredicateError
@@ -19,6 +20,12 @@ from tape.predicates import check
 
 SUBJECTS_REMEMBERED = 50_000
 ERROR_CHARACTERS = 500
+
+
+@lru_cache(20_000)
+def _checked(expression: str) -> Predicate:
+    """Compiled once: every registration is followed by reading all reactions again."""
+    return check(expression)
 
 
 class Matched(NamedTuple):
@@ -40,7 +47,7 @@ class Rule:
     def __init__(self, reaction: Reaction, cursors: Sequence[ReactionCursor]) -> None:
         self.reaction_id = reaction.reaction_id
         self.pattern: Pattern = parse_pattern(reaction.subject_pattern)
-        self.predicate: Predicate = check(reaction.predicate_cel)
+        self.predicate: Predicate = _checked(reaction.predicate_cel)
         self.evaluate = None if self.predicate.always_true else self.predicate.evaluate
         self.with_payload = not {"payload", "prev_value_json"}.isdisjoint(self.predicate.names)
         self.debounce_ms = reaction.debounce_ms

@@ -6,13 +6,13 @@ from typing import Any, assert_never
 from tape.model.entry import Entry
 from tape.model.task import Task, TaskKey, TaskStatus
 
-ENTRY_AT = Task._fields.index("entry")
+ENTRY_AT = Task._fields.index("entry") - 1  # a row does not hold the id, which is made of its key
 
 
 def task_of(row: Sequence[Any]) -> Task:
     """A task from its own columns and then those of its entry, which are NULL where it is gone."""
     entry = _gone(row[2]) if row[ENTRY_AT] is None else Entry(*row[ENTRY_AT:])
-    return Task._make((*row[:ENTRY_AT], entry))
+    return Task._make((f"{row[0]}/{row[1]}/{row[2]}", *row[:ENTRY_AT], entry))
 
 
 def start_after(reaction_id: str, after: TaskKey | None) -> TaskKey:

@@ -65,11 +65,10 @@ def tasks_from_wire(messages: Iterable[pb.Task]) -> list[Task]:
 
 def _fill(message: pb.Task, task: Task) -> None:
     (
-        message.reaction_id, shard, message.source_global_seq, status, attempts, next_attempt_at_ms,
-        lease_owner, lease_expires_at_ms, claimed_at_ms, last_error, message.created_at_ms,
-        completed_at_ms, entry,
+        message.task_id, message.reaction_id, shard, message.source_global_seq, status, attempts,
+        next_attempt_at_ms, lease_owner, lease_expires_at_ms, claimed_at_ms, last_error,
+        message.created_at_ms, completed_at_ms, entry,
     ) = task  # fmt: skip
-    message.task_id = task.task_id
     # Stubs know enums by their own type, the model by their number.
     message.status = status  # type: ignore[assignment]
     if shard:

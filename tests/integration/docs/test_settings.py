@@ -27,5 +27,5 @@ def test_the_envelope_of_a_handler() -> None:
     named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row)}
     kinds = tape.Entry.__annotations__.values()
     entry = tape.Entry._make(1 if kind is int else "" for kind in kinds)._replace(payload_json="1")
-    task = tape.Task("r", 0, 1, 2, 1, 0, "", 0, 0, "", 0, 0, entry)
+    task = tape.Task("r/0/1", "r", 0, 1, 2, 1, 0, "", 0, 0, "", 0, 0, entry)
     assert named - {"prev_value_json"} == {*handler_envelope(task)} - {"prev_value_json"}

@@ -31,7 +31,10 @@ def a_task(seq: int, reaction_id: str = "r") -> Task:
         seq, "", 0, "event", "/tape/event/recorded/a/_/_", "{}", 1, "", "", "", 1_000, f"id-{seq}",
         "a", "", "", "", "", 0, "",
     )  # fmt: skip
-    return Task(reaction_id, 0, seq, TaskStatus.CLAIMED.value, 1, 0, "", 0, 0, "", 0, 0, entry)
+    task_id = f"{reaction_id}/0/{seq}"
+    return Task(
+        task_id, reaction_id, 0, seq, TaskStatus.CLAIMED.value, 1, 0, "", 0, 0, "", 0, 0, entry
+    )
 
 
 @dataclass

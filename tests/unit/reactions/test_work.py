@@ -23,7 +23,20 @@ def a_task(seq: int = 7, **fields: Any) -> Task:
         900, "key",
     )  # fmt: skip
     plain = Task(
-        "r", 0, seq, TaskStatus.CLAIMED.value, 2, 0, "me", 9_000, 8_000, "", 7_000, 0, entry
+        f"r/0/{seq}",
+        "r",
+        0,
+        seq,
+        TaskStatus.CLAIMED.value,
+        2,
+        0,
+        "me",
+        9_000,
+        8_000,
+        "",
+        7_000,
+        0,
+        entry,
     )
     return plain._replace(**fields)
 

@@ -34,6 +34,7 @@ from tape.stores.postgres.migrate import applied_migrations, check_current, migr
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.tasks import PostgresTasks
 from tape.stores.postgres.turn import SQL, Turns
+from tape.stores.recent import Recent
 from tape.stores.rows import group_needs, prefix_range
 from tape.stores.statements import PREDICATE
 
@@ -50,6 +51,7 @@ class PostgresStore:
         self._url = url
         self._settings = settings
         self._head = Head()
+        self._recent = Recent()
         self._bell = Bell()
         self._turns = Turns(url, settings)
         self._reads = Pool(url, settings.readers, lambda: connect_reader(url, settings))
@@ -81,8 +83,9 @@ class PostgresStore:
 
     async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
         self._head.check_open()
-        place, last = await self._turns.commit(group_needs(needs), decide, self._head.global_seq)
-        self._head.advance(last)
+        place, entries = await self._turns.commit(group_needs(needs), decide, self._head.global_seq)
+        self._recent.note(place, entries)
+        self._head.advance(place.global_seq + len(entries) - 1)
         return place
 
     async def read_last_given(self) -> int:
@@ -90,6 +93,9 @@ class PostgresStore:
         return last
 
     async def read_entries(self, query: ReadEntries) -> EntryRange:
+        recent = self._recent.read(query)
+        if recent is not None:
+            return recent
         statement, extra = SQL["read_entries"], tuple[object, ...]()
         condition = query.predicate.sql_prefilter("postgres") if query.predicate else None
         if condition is not None:

@@ -40,12 +40,12 @@ class Turns:
         self._copying = False
         self._one_at_a_time = asyncio.Lock()
 
-    async def commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, int]:
-        """Write one batch; its place and the new head. `head` is the highest known before."""
+    async def commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, list[Draft]]:
+        """Write one batch; its place and entries. `head` is the highest known before."""
         async with self._one_at_a_time:
             return await self._commit(keys, decide, head)
 
-    async def _commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, int]:
+    async def _commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, list[Draft]]:
         connection = await self._connected()
         state = State()
         sent = False
@@ -71,7 +71,7 @@ class Turns:
         except BaseException:
             self._drop()
             raise
-        return place, place.global_seq + len(state.entries) - 1
+        return place, state.entries
 
     async def _blind(
         self,

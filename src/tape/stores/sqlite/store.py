@@ -27,6 +27,7 @@ from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.head import Head
+from tape.stores.recent import Recent
 from tape.stores.rows import group_needs, prefix_range
 from tape.stores.sqlite import matching, tasks
 from tape.stores.sqlite.connection import connect, translated
@@ -46,6 +47,7 @@ class SqliteStore:
         self._path = path
         self._settings = settings
         self._head = Head()
+        self._recent = Recent()
         self._bell = Bell()
         self._writing = ThreadPoolExecutor(1, "tape-sqlite-write")
         self._reading = ThreadPoolExecutor(settings.readers, "tape-sqlite-read")
@@ -77,7 +79,8 @@ class SqliteStore:
     async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
         keys = group_needs(needs)
         turn = await self._in(self._writing, lambda db: take_turn(db, keys, decide))
-        self._head.advance(turn.head)
+        self._recent.note(turn.place, turn.entries)
+        self._head.advance(turn.place.global_seq + len(turn.entries) - 1)
         if turn.queued:
             self._bell.ring()
         return turn.place
@@ -87,6 +90,9 @@ class SqliteStore:
         return last
 
     async def read_entries(self, query: ReadEntries) -> EntryRange:
+        recent = self._recent.read(query)
+        if recent is not None:
+            return recent
         return await self._in(self._reading, lambda db: _read_entries(db, query))
 
     async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from tape.model.entry import Draft
 from tape.model.move import Place, State, Table
 from tape.model.task import QUEUE
 from tape.model.value import VALUES, Value
@@ -18,10 +19,10 @@ SQL = load_statements("tape.stores.sqlite")
 
 
 class Turn(NamedTuple):
-    """What came of it: where its entries are, the head now, and whether it queued tasks."""
+    """What came of it: its entries and where they are, and whether it queued tasks."""
 
     place: Place
-    head: int
+    entries: list[Draft]
     queued: bool
 
 
@@ -37,8 +38,7 @@ def take_turn(
             state.put_loaded(table, (make(*row) for row in rows))
         decide(state)
         _write(db, state)
-    place = Place(head + 1, state.now_ms)
-    return Turn(place, head + len(state.entries), bool(state.saves.get(QUEUE)))
+    return Turn(Place(head + 1, state.now_ms), state.entries, bool(state.saves.get(QUEUE)))
 
 
 def _write(db: sqlite3.Connection, state: State) -> None:

@@ -109,7 +109,7 @@ class DeadLettersContract(Sound):
             (task,) = await claim(store)
             assert await fail(store, "a", [task.key], "broken") == [expected]
         letter = await task_of(store, task.key)
-        assert letter[:5] == ("r", 0, 1, DLQ, 2)
+        assert letter[:6] == ("r/0/1", "r", 0, 1, DLQ, 2)
         assert (letter.lease_owner, letter.last_error) == ("a", "broken")
         assert letter.entry == (await read_all(store))[0]
         (entry,) = await about_tasks(store)

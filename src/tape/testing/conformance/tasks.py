@@ -51,7 +51,20 @@ class TasksContract(Sound):
         now = task.claimed_at_ms
         assert now >= task.created_at_ms > 1_600_000_000_000
         assert task == Task(
-            "r", 0, source, CLAIMED, 1, 0, "me", now + 5_000, now, "", task.created_at_ms, 0, entry
+            f"r/0/{source}",
+            "r",
+            0,
+            source,
+            CLAIMED,
+            1,
+            0,
+            "me",
+            now + 5_000,
+            now,
+            "",
+            task.created_at_ms,
+            0,
+            entry,
         )
         assert await store.get_task(task.key) == task
         assert await (await open_store()).list_tasks("r", None, None, 9) == [task]
@@ -289,7 +302,7 @@ class TasksContract(Sound):
         assert settlement == ([first.key], [])
         done = await store.get_task(first.key)
         assert done is not None
-        assert done[:5] == ("r", 0, 1, DONE, 1)
+        assert done[:6] == ("r/0/1", "r", 0, 1, DONE, 1)
         assert (done.lease_owner, done.lease_expires_at_ms) == ("a", 0)
         assert done.created_at_ms == first.created_at_ms
         assert done.completed_at_ms >= first.claimed_at_ms

@@ -1,0 +1,97 @@
+"""The newest entries, where this process has just written them: whoever follows live reads them
+from here and spares the store a question.
+
+Only an unbroken run of them is kept. What another process writes breaks it, and so does a batch
+large enough to be read from the store as fast.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tape.model.entry import Draft, Entry
+from tape.model.move import Place
+from tape.ports.store import EntryRange, ReadEntries
+
+BATCH_MOST = 100
+ENTRIES_MOST = 1_000
+BYTES_MOST = 1024 * 1024
+
+
+class _Batch(NamedTuple):
+    place: Place
+    drafts: Sequence[Draft]
+    size: int
+
+
+class Recent:
+    def __init__(self) -> None:
+        self._batches: deque[_Batch] = deque()
+        self._next = 0  # the global_seq that would go on from here
+        self._entries = 0
+        self._bytes = 0
+
+    def note(self, place: Place, drafts: Sequence[Draft]) -> None:
+        """These have been committed there."""
+        if not drafts:
+            return
+        if place.global_seq != self._next or len(drafts) > BATCH_MOST:
+            self._batches.clear()
+            self._entries = self._bytes = 0
+        self._next = place.global_seq + len(drafts)
+        size = sum(len(draft.payload_json) for draft in drafts)
+        if len(drafts) > BATCH_MOST:
+            return
+        self._batches.append(_Batch(place, drafts, size))
+        self._entries += len(drafts)
+        self._bytes += size
+        while self._entries > ENTRIES_MOST or self._bytes > BYTES_MOST:
+            gone = self._batches.popleft()
+            self._entries -= len(gone.drafts)
+            self._bytes -= gone.size
+
+    def read(self, query: ReadEntries) -> EntryRange | None:
+        """What is asked for, if all of it is here; whoever asks checks the predicate."""
+        if (
+            not self._batches
+            or query.after < self._batches[0].place.global_seq - 1
+            or query.upto >= self._next
+            or query.limit < ENTRIES_MOST
+            or query.max_bytes < BYTES_MOST
+            or query.kind
+            or query.run_id
+            or query.from_ts_ms
+        ):
+            return None
+        found = [
+            _entry(number, place.ts_ms, draft)
+            for place, drafts, _size in self._batches
+            if place.global_seq + len(drafts) > query.after + 1
+            for number, draft in enumerate(drafts, place.global_seq)
+            if query.after < number <= query.upto and draft.subject.startswith(query.prefix)
+        ]
+        return EntryRange(found, query.upto)
+
+
+def _entry(global_seq: int, ts_ms: int, draft: Draft) -> Entry:
+    return Entry(
+        global_seq,
+        draft.run_id or "",
+        draft.seq or 0,
+        draft.kind,
+        draft.subject,
+        draft.payload_json,
+        draft.schema_version,
+        draft.trace_id,
+        draft.span_id,
+        draft.parent_span_id,
+        ts_ms,
+        draft.event_id,
+        draft.event_type,
+        draft.entity_type,
+        draft.entity_id,
+        draft.caused_by,
+        draft.source,
+        draft.occurred_at_ms or ts_ms,
+        draft.idempotency_key or "",
+    )
