@@ -109,30 +109,32 @@ class Dispatcher:
                 group.create_task(self._settle_all(), name="tape-settle"),
                 group.create_task(self._renew_all(), name="tape-renew"),
             ]
-            await self._feed(group, stop)
+            stopping = group.create_task(_wait(stop), name="tape-stop")
+            await self._feed(group, stopping)
             await self._drain()
             for task in upkeep:
                 task.cancel()
 
-    async def _feed(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+    async def _feed(self, group: asyncio.TaskGroup, stopping: asyncio.Task[None]) -> None:
         pause, heard = PAUSE_FIRST_S, 0
-        while not stop.is_set():
+        while not stopping.done():
             self._freed.clear()
             wants, limited = self._wants()
             if not wants:
-                await _first((self._freed.wait(), stop.wait()), LISTEN_MS / 1000)
+                await _first((self._freed.wait(),), stopping, LISTEN_MS / 1000)
                 continue
             try:
                 tasks = await self._claim(wants)
                 if not tasks:
-                    heard = await self._listen(wants, heard, stop, or_freed=limited)
+                    heard = await self._listen(wants, heard, stopping, or_freed=limited)
                 pause = PAUSE_FIRST_S
             except (StoreUnavailable, Overloaded) as error:
                 log.warning("claiming pauses for %g s: %s", pause, error)
-                await _first((stop.wait(),), pause)
+                await _first((), stopping, pause)
                 pause = min(2 * pause, PAUSE_MOST_S)
             else:
                 self._start(tasks, group)
+                await asyncio.sleep(0)  # handlers begin before the next claim is put together
 
     def _wants(self) -> tuple[list[Want], bool]:
         """What there is room for, and whether any reaction has less than it could have."""
@@ -168,13 +170,13 @@ class Dispatcher:
         return []
 
     async def _listen(
-        self, wants: Sequence[Want], heard: int, stop: asyncio.Event, *, or_freed: bool
+        self, wants: Sequence[Want], heard: int, stopping: asyncio.Task[None], *, or_freed: bool
     ) -> int:
         listening = asyncio.ensure_future(
             self._source.listen_for_tasks([want.reaction_id for want in wants], heard, LISTEN_MS)
         )
-        others = [stop.wait(), self._freed.wait()] if or_freed else [stop.wait()]
-        await _first((listening, *others), 2 * LISTEN_MS / 1000)
+        waits = (listening, self._freed.wait()) if or_freed else (listening,)
+        await _first(waits, stopping, 2 * LISTEN_MS / 1000)
         return heard if listening.cancelled() else listening.result()
 
     def _start(self, tasks: Sequence[Task], group: asyncio.TaskGroup) -> None:
@@ -352,12 +354,22 @@ def _label(outcome: TaskOutcome, result: TaskStatus | TapeError) -> Outcome:
             return Outcome.RELEASED if outcome.verdict == "given_back" else Outcome.RETRIED
 
 
-async def _first(waits: Iterable[Awaitable[Any]], timeout_s: float) -> None:
-    """Until one of them is done, or for so long; the others are given up."""
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _first(
+    waits: Iterable[Awaitable[Any]], stopping: asyncio.Task[None], timeout_s: float
+) -> None:
+    """Until one of them is done, or for so long; they are given up, `stopping` is not."""
     futures = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (*futures, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
     finally:
-        for future in futures:
+        pending = [future for future in futures if not future.done()]
+        for future in pending:
             future.cancel()
-        await asyncio.gather(*futures, return_exceptions=True)
+        if pending:
+            await asyncio.gather(*pending, return_exceptions=True)

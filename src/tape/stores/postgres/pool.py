@@ -21,6 +21,8 @@ class Pool:
         self._idle: list[asyncpg.Connection] = []
         self._room = asyncio.Semaphore(most)
         self._closed = False
+        self.pids: set[int] = set()
+        """The server processes of its sessions."""
 
     async def use(self, work: Callable[[asyncpg.Connection], Awaitable[T]], *, again: bool) -> T:
         """Do the work on a session.
@@ -42,6 +44,9 @@ class Pool:
                         raise
             with translated(self._url):
                 connection = await self._connect()
+            pid = connection.get_server_pid()
+            self.pids.add(pid)
+            connection.add_termination_listener(lambda _connection: self.pids.discard(pid))
             return await self._on(connection, work)
 
     async def _on(

@@ -60,6 +60,7 @@ class PostgresStore:
             for durable in (False, True)
         )
         self._pools = (self._reads, quick, durable)
+        self._steps = quick
         self._tasks = PostgresTasks(claims=quick, reads=self._reads, writes=durable)
         self._matching = PostgresMatching(steps=quick, reads=self._reads)
         self._listen: asyncio.Task[None] | None = None
@@ -269,10 +270,12 @@ class PostgresStore:
             finally:
                 connection.terminate()
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, _payload: object) -> None:
-        self._woken.set()
+    def _heard(self, _connection: object, pid: int, _channel: str, _payload: object) -> None:
+        if pid != self._turns.pid:  # of our own commits we know
+            self._woken.set()
 
     def _heard_of_tasks(
-        self, _connection: object, _pid: int, _channel: str, _payload: object
+        self, _connection: object, pid: int, _channel: str, _payload: object
     ) -> None:
-        self._bell.ring()
+        if pid not in self._steps.pids:  # of our own steps, too
+            self._bell.ring()

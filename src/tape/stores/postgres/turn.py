@@ -40,6 +40,11 @@ class Turns:
         self._copying = False
         self._one_at_a_time = asyncio.Lock()
 
+    @property
+    def pid(self) -> int:
+        """The server process of the writer's session."""
+        return self._backend.pid
+
     async def commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, list[Draft]]:
         """Write one batch; its place and entries. `head` is the highest known before."""
         async with self._one_at_a_time:

@@ -8,7 +8,7 @@
 -- claimer left off (p_after): what a foreign transaction keeps from being cleaned up lies behind.
 -- Tasks that wait for a time are found by that time.
 --
--- Locks are taken in one order: the matcher's row, the book, tasks, tallies. A claim takes tallies
+-- Locks are taken in one order: the book, the matcher's row, tasks, tallies. A claim takes tallies
 -- first, but waits for one only while it holds nothing, and for tasks never.
 
 CREATE TABLE tape_reactions (
@@ -169,6 +169,7 @@ DECLARE
   tally RECORD;
   shards INTEGER[];
   one_shard INTEGER;
+  any_due BOOLEAN;
   total BIGINT := 0;
   holds BOOLEAN := FALSE;
   room BIGINT;
@@ -193,18 +194,20 @@ BEGIN
       OR (reaction.rate_limit_per_s > 0 AND reaction.next_free_us > tape_now_us());
     IF p_shard[i] >= 0 THEN
       shards := ARRAY[p_shard[i]];
+    ELSIF reaction.shards = 1 THEN
+      shards := ARRAY[0];
     ELSE
       first := floor(random() * reaction.shards);
       shards := ARRAY(
         SELECT (n + first) % reaction.shards FROM generate_series(0, reaction.shards - 1) AS n);
     END IF;
     now_ms := tape_now_us() / 1000;
-    CONTINUE WHEN NOT EXISTS (
+    any_due := EXISTS (
       SELECT FROM tape_task_queue q
       WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
         AND q.next_attempt_at_ms <= now_ms AND q.status = 1
-        AND (p_shard[i] < 0 OR q.shard = p_shard[i])
-    ) AND NOT EXISTS (
+        AND (p_shard[i] < 0 OR q.shard = p_shard[i]));
+    CONTINUE WHEN NOT any_due AND NOT EXISTS (
       SELECT FROM unnest(shards) AS s (shard)
       CROSS JOIN LATERAL (
         SELECT FROM tape_task_queue q
@@ -238,31 +241,34 @@ BEGIN
       room := least(room, floor((now_us - base_us) / pause_us)::bigint + 1);
     END IF;
     CONTINUE WHEN room <= 0;
-    RETURN QUERY
-    WITH given AS (
-      UPDATE tape_task_queue AS u SET
-        status = 2, attempts = attempts + 1, next_attempt_at_ms = 0, lease_owner = p_owner,
-        lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
-      WHERE ctid = ANY (ARRAY(
-        SELECT q.ctid FROM tape_task_queue q
-        WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
-          AND q.next_attempt_at_ms <= now_ms AND q.status = 1
-          AND (p_shard[i] < 0 OR q.shard = p_shard[i])
-        ORDER BY q.next_attempt_at_ms
-        LIMIT room
-        FOR UPDATE SKIP LOCKED))
-      RETURNING u.*
-    )
-    SELECT
-      TRUE, g.reaction_id, g.shard, g.source_global_seq, g.status, g.attempts, g.next_attempt_at_ms,
-      g.lease_owner, g.lease_expires_at_ms, g.claimed_at_ms, g.last_error, g.created_at_ms,
-      0::bigint,
-      j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
-      j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
-      j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
-      coalesce(j.idempotency_key, '')
-    FROM given g LEFT JOIN tape_journal j ON j.global_seq = g.source_global_seq;
-    GET DIAGNOSTICS taken = ROW_COUNT;
+    taken := 0;
+    IF any_due THEN
+      RETURN QUERY
+      WITH given AS (
+        UPDATE tape_task_queue AS u SET
+          status = 2, attempts = attempts + 1, next_attempt_at_ms = 0, lease_owner = p_owner,
+          lease_expires_at_ms = now_ms + p_lease_ms, claimed_at_ms = now_ms
+        WHERE ctid = ANY (ARRAY(
+          SELECT q.ctid FROM tape_task_queue q
+          WHERE q.reaction_id = reaction.reaction_id AND q.next_attempt_at_ms > 0
+            AND q.next_attempt_at_ms <= now_ms AND q.status = 1
+            AND (p_shard[i] < 0 OR q.shard = p_shard[i])
+          ORDER BY q.next_attempt_at_ms
+          LIMIT room
+          FOR UPDATE SKIP LOCKED))
+        RETURNING u.*
+      )
+      SELECT
+        TRUE, g.reaction_id, g.shard, g.source_global_seq, g.status, g.attempts, g.next_attempt_at_ms,
+        g.lease_owner, g.lease_expires_at_ms, g.claimed_at_ms, g.last_error, g.created_at_ms,
+        0::bigint,
+        j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
+        j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
+        j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
+        coalesce(j.idempotency_key, '')
+      FROM given g LEFT JOIN tape_journal j ON j.global_seq = g.source_global_seq;
+      GET DIAGNOSTICS taken = ROW_COUNT;
+    END IF;
     FOREACH one_shard IN ARRAY shards LOOP
       EXIT WHEN taken >= room;
       RETURN QUERY
@@ -315,14 +321,12 @@ CREATE FUNCTION tape_make_step(
 DECLARE
   now_ms BIGINT;
 BEGIN
-  PERFORM FROM tape_matcher
-  WHERE name = 'matcher' AND fencing_token = p_token AND position = p_from FOR UPDATE;
-  IF NOT FOUND THEN RETURN 'lost'; END IF;
   PERFORM FROM tape_reaction_book WHERE name = 'reactions' AND version = p_version FOR SHARE;
   IF NOT FOUND THEN RETURN 'outdated'; END IF;
   now_ms := tape_now_us() / 1000;
   UPDATE tape_matcher SET position = p_to, expires_at_ms = now_ms + p_ttl_ms
-  WHERE name = 'matcher';
+  WHERE name = 'matcher' AND fencing_token = p_token AND position = p_from;
+  IF NOT FOUND THEN RETURN 'lost'; END IF;
   UPDATE tape_reaction_cursors c SET
     last_global_seq = greatest(c.last_global_seq, d.last),
     last_processed_at_ms = now_ms,
