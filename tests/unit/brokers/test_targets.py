@@ -46,6 +46,7 @@ def test_good_targets(target: str) -> None:
         ("nats://h:4222/>", "without wildcards"),
         ("nats://h:4222/$JS.API", "belong to the NATS server"),
         ("nats:///tape", "'' is not HOST:PORT"),
+        ("nats://me:hunter2@h:4222/tape", "TAPE_NATS_USER"),
         ("nats://h:99999/tape", "'h:99999' is not HOST:PORT"),
         ("nats://h:0/tape", "is not HOST:PORT"),
         ("kafka://h:9092", "names no topic; use kafka://"),
