@@ -109,6 +109,7 @@ class Publish:
 
     def __init__(self, broker: Broker, batch: int = 200) -> None:
         self._broker = broker
+        self._turn = asyncio.Lock()
         self.batch = batch
 
     async def do(self, tasks: Sequence[Task]) -> Sequence[TaskOutcome]:
@@ -122,7 +123,9 @@ class Publish:
             )
             for task in tasks
         ]
-        results = await self._broker.publish(messages)
+        # The broker keeps the order of a key within a call, so one call comes after the other.
+        async with self._turn:
+            results = await self._broker.publish(messages)
         outcomes: list[TaskOutcome] = []
         away = ""
         for task, error in zip(tasks, results, strict=True):

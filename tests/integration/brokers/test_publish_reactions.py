@@ -1,0 +1,123 @@
+"""A worker publishes for a reaction while the broker dies with kill -9, and comes back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tape.app import open_bus
+from tape.model.entry import Entry
+from tape.model.reaction import HandlerKind, NewReaction, ReactionState
+from tape.reactions.declare import Declaration, Registry
+from tape.testing.conformance.broker import Received, ids_by_key
+from tape.testing.kafka import KafkaServer
+from tape.testing.nats import NatsServer
+from tape.testing.webhook import SECRET
+from tape.worker import WorkerOptions, work
+from tests.integration.brokers.far_sides import KafkaFarSide, NatsFarSide
+from tests.integration.brokers.receiver_process import ReceiverProcess
+from tests.integration.brokers.relaying import make_journal
+
+COUNT = 2_000
+
+
+async def publish(url: str, target: str, kill: Callable[[], Awaitable[None]] | None) -> None:
+    """Publish the whole journal; once a quarter is through, `kill` happens."""
+    registry = Registry()
+    new = NewReaction(
+        "out", "/tape/event/**", HandlerKind.PUBLISH, publish_target=target, from_global_seq=0,
+        max_concurrency=300,
+    )  # fmt: skip
+    registry.add(Declaration(new, None))
+    stop = asyncio.Event()
+    bus = await open_bus(url)
+    working = asyncio.create_task(work(WorkerOptions(url=url, registry=registry), stop=stop))
+    try:
+        if kill is not None:
+            await _until(bus.list_reactions, working, COUNT * 3 // 4)
+            await kill()
+        await _until(bus.list_reactions, working, 0)
+        (state,) = await bus.list_reactions()
+        assert (state.matched, state.claimed, state.dead_letters) == (COUNT, 0, 0)
+        stop.set()
+        await working
+    finally:
+        working.cancel()
+        await bus.close()
+
+
+async def _until(
+    read: Callable[[], Awaitable[list[ReactionState]]], working: "asyncio.Task[None]", left: int
+) -> None:
+    """Until the reaction has made all its tasks and at most so many are left."""
+    async with asyncio.timeout(90):
+        while True:
+            states = await read()
+            if [s for s in states if s.matched == COUNT and s.pending + s.claimed <= left]:
+                return
+            assert not working.done(), working.result()
+            await asyncio.sleep(0.02)
+
+
+def check(entries: Sequence[Entry], received: Sequence[Received]) -> None:
+    """Nothing is lost, and a copy beyond the first says that it may be one."""
+    assert {message.event_id for message in received} == {entry.event_id for entry in entries}
+    unmarked = [message.event_id for message in received if message.attempt == 1]
+    assert len(unmarked) == len(set(unmarked))
+
+
+async def test_in_the_order_of_each_key(nats_server: NatsServer, sqlite_url: str) -> None:
+    nats_server.start()
+    far_side = NatsFarSide(nats_server)
+    await far_side.make_stream()
+    entries = await make_journal(sqlite_url, COUNT)
+    await publish(sqlite_url, far_side.target, None)
+    received = await far_side.received(COUNT)
+    check(entries, received)
+    assert len(received) == COUNT
+    for subject, ids in ids_by_key(received).items():
+        assert ids == [entry.event_id for entry in entries if entry.subject == subject]
+
+
+async def test_nats_dies(nats_server: NatsServer, store_url: str) -> None:
+    nats_server.start()
+    far_side = NatsFarSide(nats_server)
+    await far_side.make_stream()
+    entries = await make_journal(store_url, COUNT)
+
+    async def kill() -> None:
+        await far_side.go_away()
+        await far_side.come_back()
+
+    await publish(store_url, far_side.target, kill)
+    check(entries, await far_side.received(COUNT))
+
+
+async def test_kafka_dies(kafka_server: KafkaServer, sqlite_url: str) -> None:
+    kafka_server.start()
+    far_side = KafkaFarSide(kafka_server)
+    far_side.make_topic()
+    entries = await make_journal(sqlite_url, COUNT)
+
+    async def kill() -> None:
+        await far_side.go_away()
+        await far_side.come_back()
+
+    await publish(sqlite_url, far_side.target, kill)
+    check(entries, await far_side.received(COUNT))
+
+
+async def test_a_webhook_receiver_dies(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAPE_WEBHOOK_SECRET", SECRET)
+    entries = await make_journal(sqlite_url, COUNT)
+    with ReceiverProcess(tmp_path / "deliveries") as receiver:
+
+        async def kill() -> None:
+            await asyncio.to_thread(receiver.kill)
+            await asyncio.to_thread(receiver.start)
+
+        await publish(sqlite_url, receiver.target, kill)
+        check(entries, receiver.received())
