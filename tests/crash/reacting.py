@@ -95,8 +95,8 @@ BASE = [
     Planned("letters", "/tape/task/dead_lettered/**", options=_patient(max_concurrency=8)),
     Planned("fifth", "/tape/event/recorded/**", **_every(5), late=True,
             options=_patient(max_concurrency=64, from_global_seq=0)),
-    Planned("unhurried", "/tape/event/recorded/alarm/**", **_every(20, 1), behaviour="slow",
-            options=_patient(max_concurrency=4)),
+    Planned("unhurried", "/tape/event/recorded/alarm/**", **_every(5, 1), behaviour="slow",
+            options=_patient(max_concurrency=12)),
     Planned("fickle", "/tape/event/recorded/trade/**", **_every(25, 2), behaviour="flaky",
             options=_patient(max_concurrency=16)),
     Planned("one-by-one", "/tape/event/recorded/order/desk/3", options=_patient()),
@@ -190,6 +190,8 @@ def check(
     strange = done - expected.tasks
     assert not strange, f"handled without cause: {sorted(strange)[:5]}"
     _check_ends(rows, journal)
+    again = [row for row in rows if row.reaction_id == "unhurried" and row.attempts > 1]
+    assert again, "no kill caught a worker with a task in hand: the run proves little"
 
 
 def _check_ends(rows: Sequence[Row], journal: Sequence[Recorded]) -> None:

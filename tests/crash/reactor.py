@@ -16,7 +16,7 @@ import tape
 from tape.reactions import run_dispatcher
 from tests.crash.reacting import Planned, plan
 
-SLOW_S = 0.02
+SLOW_S = 0.4
 
 
 class Handlers:

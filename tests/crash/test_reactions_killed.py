@@ -8,6 +8,7 @@ compared with what a second, simpler matcher in this folder expects of the same 
 import asyncio
 import os
 import random
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,6 +30,7 @@ SEED = int(os.environ.get("TAPE_SEED", "20261116"))
 LEASES = {"TAPE_LEASE_MS": "2000"}
 PRODUCERS = 4
 BURST = 25
+BUSY_S = 1.0
 
 
 class Size(NamedTuple):
@@ -47,7 +49,7 @@ Victim = ServerProcess | WorkerProcess
 
 
 class Portions:
-    """A portion of the entries may be written after each kill, so that all fall on busy times."""
+    """A portion of the entries may be written before each kill, so that all fall on busy times."""
 
     def __init__(self, size: Size) -> None:
         self._size = size
@@ -102,10 +104,11 @@ async def _run(
     deadlocks = watching.deadlocks(url)
     with Watcher(url) as watcher:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_kill(victims, portions, folder, size))
+            group.create_task(_kill(url, victims, portions, folder, size))
             for producer in range(PRODUCERS):
                 group.create_task(_produce(producer, doors, portions, size))
         await asyncio.to_thread(await_rest, url, lambda: _revive(workers), size.rest_s)
+    await_true(lambda: all(each.has_begun for each in workers), 30, lambda: workers[0].said)
     assert [worker.stop() for worker in workers] == [0] * len(workers)
     assert not watcher.faults, f"seed {SEED}: {watcher.faults[:5]}"
     assert watcher.looks > 2 * size.kills
@@ -139,20 +142,34 @@ async def _record(chance: random.Random, doors: Sequence[Operations], numbers: r
             return
 
 
-async def _kill(victims: Sequence[Victim], portions: Portions, folder: Path, size: Size) -> None:
+async def _kill(
+    url: str, victims: Sequence[Victim], portions: Portions, folder: Path, size: Size
+) -> None:
     chance = random.Random(f"{SEED}/kills")
     workers = [victim for victim in victims if isinstance(victim, WorkerProcess)]
     for number in range(size.kills):
+        await portions.free()
         await asyncio.sleep(chance.uniform(*size.pause_s))
         victim = chance.choice(victims)
         if number == size.kills // 2:
             (folder / "late").touch()
             victim = chance.choice(workers)  # whoever starts from now on declares the late one
+        if isinstance(victim, WorkerProcess):
+            await asyncio.to_thread(_await_busy, url, victim)
         print(f"kill {number} of seed {SEED}: {victims.index(victim)}")
         await asyncio.to_thread(victim.kill)
         await asyncio.to_thread(victim.start)
         _revive(workers)
-        await portions.free()
+
+
+def _await_busy(url: str, worker: WorkerProcess) -> None:
+    """A kill tells most when there is a task in hand, so wait for one, though not for long."""
+    in_hand = "SELECT 1 FROM tape_task_queue WHERE status = 2 AND lease_owner LIKE '%-{}-%'"
+    give_up = time.monotonic() + BUSY_S
+    while time.monotonic() < give_up and not worker.has_ended:
+        if watching.query(url, in_hand.format(worker.pid)):
+            return
+        time.sleep(0.01)
 
 
 def _revive(workers: Sequence[WorkerProcess]) -> None:

@@ -40,6 +40,13 @@ class WorkerProcess:
         return self._process is None or self._process.poll() is not None
 
     @property
+    def has_begun(self) -> bool:
+        """Whether SIGTERM would find it ready to end in order, as Linux tells."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
+
+    @property
     def said(self) -> str:
         return self._log.read_text() if self._log.exists() else ""
 
