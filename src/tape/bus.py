@@ -92,13 +92,15 @@ class Operations(Protocol):
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]: ...
 
-    async def create_session(self, key: SessionKey, state_json: str) -> Session: ...
+    async def create_session(
+        self, key: SessionKey, state_json: str, trace: Trace = NO_TRACE
+    ) -> Session: ...
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None: ...
 
     async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]: ...
 
-    async def delete_session(self, key: SessionKey) -> bool: ...
+    async def delete_session(self, key: SessionKey, trace: Trace = NO_TRACE) -> bool: ...
 
     async def append_event(
         self,
@@ -237,11 +239,14 @@ class Bus:
         check_name(after_key, self._limits, field="after_key")
         return await self._store.list_values(namespace, after_key, self._page(limit))
 
-    async def create_session(self, key: SessionKey, state_json: str) -> Session:
+    async def create_session(
+        self, key: SessionKey, state_json: str, trace: Trace = NO_TRACE
+    ) -> Session:
         event_id = next(self._ids)
         if not key.session_id:
             key = key._replace(session_id=event_id)
-        return await self._writer.submit(CreateSession(key, state_json, event_id, self._limits))
+        move = CreateSession(key, state_json, event_id, self._limits, trace)
+        return await self._writer.submit(move)
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
         wanted = min(max_events, MAX_SESSION_EVENTS) if max_events > 0 else MAX_SESSION_EVENTS
@@ -252,8 +257,8 @@ class Bus:
         check_name(user_id, self._limits, field="user_id", required=True)
         return await self._store.list_sessions(app_name, user_id)
 
-    async def delete_session(self, key: SessionKey) -> bool:
-        return await self._writer.submit(DeleteSession(key, next(self._ids), self._limits))
+    async def delete_session(self, key: SessionKey, trace: Trace = NO_TRACE) -> bool:
+        return await self._writer.submit(DeleteSession(key, next(self._ids), self._limits, trace))
 
     async def append_event(
         self,

@@ -56,7 +56,9 @@ class Calls:
     async def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
         key = mapping_sessions.key_from_wire(request)
         return mapping_sessions.session_to_wire(
-            await self._operations.create_session(key, request.state_json)
+            await self._operations.create_session(
+                key, request.state_json, mapping_values.trace_from_wire(request)
+            )
         )
 
     async def get_session(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
@@ -70,7 +72,8 @@ class Calls:
 
     async def delete_session(self, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
         key = mapping_sessions.key_from_wire(request)
-        return pb.DeleteSessionResponse(deleted=await self._operations.delete_session(key))
+        trace = mapping_values.trace_from_wire(request)
+        return pb.DeleteSessionResponse(deleted=await self._operations.delete_session(key, trace))
 
     async def append_event(self, request: pb.AppendEventRequest) -> pb.AppendEventResponse:
         appended = await self._operations.append_event(

@@ -173,9 +173,9 @@ class AsyncTapeClient(ReactionCalls):
     ) -> Session:
         """Start a session; one that exists is answered as it is."""
         text = as_json(state or {}, field="state")
-        return await self._operations.create_session(
-            SessionKey(app_name, user_id, session_id), text
-        )
+        key = SessionKey(app_name, user_id, session_id)
+        with recording(f"create_session {app_name}") as trace:
+            return await self._operations.create_session(key, text, trace)
 
     async def get_session(
         self, app_name: str, user_id: str, session_id: str, *, max_events: int = 0
@@ -190,7 +190,9 @@ class AsyncTapeClient(ReactionCalls):
 
     async def delete_session(self, app_name: str, user_id: str, session_id: str) -> bool:
         """False where there was no such session."""
-        return await self._operations.delete_session(SessionKey(app_name, user_id, session_id))
+        key = SessionKey(app_name, user_id, session_id)
+        with recording(f"delete_session {app_name}") as trace:
+            return await self._operations.delete_session(key, trace)
 
     async def append_event(
         self,

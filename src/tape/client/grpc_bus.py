@@ -143,9 +143,13 @@ class GrpcBus(GrpcReactions):
             await self._server.call(self._rpc.ListValues, request)
         )
 
-    async def create_session(self, key: SessionKey, state_json: str) -> Session:
+    async def create_session(
+        self, key: SessionKey, state_json: str, trace: Trace = NO_TRACE
+    ) -> Session:
         with representable():
-            request = pb.CreateSessionRequest(**key._asdict(), state_json=state_json)
+            request = pb.CreateSessionRequest(
+                **key._asdict(), state_json=state_json, **trace._asdict()
+            )
         return mapping_sessions.session_from_wire(
             await self._server.call(self._rpc.CreateSession, request, writes=True)
         )
@@ -164,9 +168,9 @@ class GrpcBus(GrpcReactions):
             await self._server.call(self._rpc.ListSessions, request)
         )
 
-    async def delete_session(self, key: SessionKey) -> bool:
+    async def delete_session(self, key: SessionKey, trace: Trace = NO_TRACE) -> bool:
         with representable():
-            request = pb.DeleteSessionRequest(**key._asdict())
+            request = pb.DeleteSessionRequest(**key._asdict(), **trace._asdict())
         return (await self._server.call(self._rpc.DeleteSession, request, writes=True)).deleted
 
     async def append_event(

@@ -88,9 +88,18 @@ SESSION_EVENTS = Table("session_events", StoredEvent, lambda row: row[:4], paren
 class CreateSession:
     """Start a session. One that exists is answered as it is."""
 
-    __slots__ = ("_event_id", "_key", "_state_json", "weight")
+    __slots__ = ("_event_id", "_key", "_state_json", "_trace", "weight")
 
-    def __init__(self, key: SessionKey, state_json: str, event_id: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        key: SessionKey,
+        state_json: str,
+        event_id: str,
+        limits: Limits,
+        trace: Trace = NO_TRACE,
+    ) -> None:
+        check_trace(*trace)
+        self._trace = trace
         self._key = key.checked(limits)
         self._state_json = check_json(state_json or "{}", limits, field="state_json")
         _object(self._state_json, "state_json")
@@ -109,16 +118,20 @@ class CreateSession:
         made = Session(*self._key, self._state_json, 0, now, now)
         payload = orjson.dumps({"state": orjson.Fragment(self._state_json)}).decode()
         subject = session_subject("created", *self._key)
-        draft = Draft(self._event_id, Kind.SESSION.value, subject, payload)
+        draft = Draft(self._event_id, Kind.SESSION.value, subject, payload, **self._trace._asdict())
         return Decision(lambda _place: made, [draft], [save(SESSIONS, made)])
 
 
 class DeleteSession:
     """Delete a session and its events; the journal keeps what it has."""
 
-    __slots__ = ("_event_id", "_key", "weight")
+    __slots__ = ("_event_id", "_key", "_trace", "weight")
 
-    def __init__(self, key: SessionKey, event_id: str, limits: Limits) -> None:
+    def __init__(
+        self, key: SessionKey, event_id: str, limits: Limits, trace: Trace = NO_TRACE
+    ) -> None:
+        check_trace(*trace)
+        self._trace = trace
         self._key = key.checked(limits)
         self._event_id = event_id
         self.weight = 512
@@ -130,7 +143,7 @@ class DeleteSession:
         if state.get(SESSIONS, self._key) is None:
             return Decision(lambda _place: False)
         subject = session_subject("deleted", *self._key)
-        draft = Draft(self._event_id, Kind.SESSION.value, subject, "{}")
+        draft = Draft(self._event_id, Kind.SESSION.value, subject, "{}", **self._trace._asdict())
         return Decision(lambda _place: True, [draft], [delete(SESSIONS, self._key)])
 
 

@@ -82,7 +82,11 @@ def author_from_wire(request: pb.WriteValueRequest | pb.DeleteValueRequest) -> A
 
 
 def trace_from_wire(
-    request: pb.WriteValueRequest | pb.DeleteValueRequest | pb.AppendEventRequest,
+    request: pb.WriteValueRequest
+    | pb.DeleteValueRequest
+    | pb.AppendEventRequest
+    | pb.CreateSessionRequest
+    | pb.DeleteSessionRequest,
 ) -> Trace:
     return Trace(request.trace_id, request.span_id, request.parent_span_id)
 

@@ -26,6 +26,8 @@ with tape.connect(sys.argv[1]) as client:
         client.set_value("prices", "gold", 1)
         client.delete_value("prices", "gold")
         client.append_event("desk", "me", "s", {"content": "hello"})
+        client.create_session("desk", "me", "t")
+        client.delete_session("desk", "me", "t")
     client.record("after")
 provider.shutdown()
 """

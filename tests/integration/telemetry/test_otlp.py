@@ -39,6 +39,8 @@ def test_a_write_is_a_child_of_the_producers_span(url: str, otlp: OtlpEndpoint) 
         "value/changed": "set_value prices",
         "value/deleted": "delete_value prices",
         "event/appended": "append_event desk",
+        "session/created": "create_session desk",
+        "session/deleted": "delete_session desk",
     }
     received = otlp.wait_for("order", *spans.values())
     order = received["order"]
@@ -53,7 +55,7 @@ def test_a_write_is_a_child_of_the_producers_span(url: str, otlp: OtlpEndpoint) 
             span.parent_span_id,
         )
         assert (span.trace_id, span.parent_span_id) == (order.trace_id, order.span_id)
-    assert len({entry.span_id for entry in found.values() if entry.span_id}) == 6
+    assert len({entry.span_id for entry in found.values() if entry.span_id}) == 8
     given = found["leg.two"]
     assert (given.trace_id, given.span_id, given.parent_span_id) == (
         "0af7651916cd43dd8448eb211c80319c",
@@ -62,7 +64,7 @@ def test_a_write_is_a_child_of_the_producers_span(url: str, otlp: OtlpEndpoint) 
     )
     for name in ("before", "after"):
         assert (found[name].trace_id, found[name].span_id) == ("", "")
-    assert len(otlp.received_spans()) == 6
+    assert len(otlp.received_spans()) == 8
 
 
 def test_a_handler_is_a_child_of_the_entry(sqlite_url: str, otlp: OtlpEndpoint) -> None:

@@ -85,6 +85,8 @@ OURS = {
     "DropDeadLettersResponse": "count#1",
 }
 ADDED = {
+    "CreateSessionRequest": "trace_id#42 span_id#43 parent_span_id#44",
+    "DeleteSessionRequest": "trace_id#42 span_id#43 parent_span_id#44",
     "EventEntry": "event_id#40 event_type#41 entity_type#42 entity_id#43 caused_by#44 source#45 "
     "occurred_at_ms#46 idempotency_key#47",
     "JournalEntry": "event_id#40 event_type#41 entity_type#42 entity_id#43 caused_by#44 source#45 "

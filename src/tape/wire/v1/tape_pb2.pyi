@@ -896,10 +896,16 @@ class CreateSessionRequest(_message.Message):
     USER_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     STATE_JSON_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
     app_name: _builtins.str
     user_id: _builtins.str
     session_id: _builtins.str
     state_json: _builtins.str
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
     def __init__(
         self,
         *,
@@ -907,10 +913,13 @@ class CreateSessionRequest(_message.Message):
         user_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
         state_json: _builtins.str = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "session_id", b"session_id", "state_json", b"state_json", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "parent_span_id", b"parent_span_id", "session_id", b"session_id", "span_id", b"span_id", "state_json", b"state_json", "trace_id", b"trace_id", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1016,19 +1025,28 @@ class DeleteSessionRequest(_message.Message):
     APP_NAME_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
     app_name: _builtins.str
     user_id: _builtins.str
     session_id: _builtins.str
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
     def __init__(
         self,
         *,
         app_name: _builtins.str = ...,
         user_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "session_id", b"session_id", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "parent_span_id", b"parent_span_id", "session_id", b"session_id", "span_id", b"span_id", "trace_id", b"trace_id", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
