@@ -94,16 +94,17 @@ class _View:
         self._seen: dict[str, object] = {}
 
     def envelope(self, rule: Rule) -> dict[str, object]:
-        if not self._seen or (rule.with_payload and "payload" not in self._seen):
-            self._seen = envelope(self.entry, with_payload=rule.with_payload)
-        return self._seen
+        seen = self._seen
+        if not seen or (rule.with_payload and "payload" not in seen):
+            seen = self._seen = envelope(self.entry, with_payload=rule.with_payload)
+        return seen
 
 
 class Rules:
     """Some reactions that are matched together, in one pass over the journal."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
+        self._rules = {rule.reaction_id: rule for rule in rules}
         self._trie: SubjectTrie[Rule] = SubjectTrie()
         self._remembered: dict[str, list[Rule]] = {}
         for rule in rules:
@@ -111,41 +112,41 @@ class Rules:
 
     def match(self, entries: Sequence[Entry], through: int, most: int) -> Matched:
         """What they make; stops after the entry that makes `most` tasks or more."""
+        new = tuple.__new__
         made: list[NewTask | None] = []
         waiting: dict[tuple[str, str], int] = {}  # where in `made` a debounced task is
         touched: set[Rule] = set()
         for entry in entries:
-            view = _View(entry)
-            for rule in self._for(entry.subject):
-                shard = shard_of(entry.run_id, entry.subject, rule.shards)
-                if entry.global_seq <= rule.upto.get(shard, 0):
+            rules = self._for(entry.subject)
+            if not rules:
+                continue
+            view, seq, ts_ms, subject = _View(entry), entry.global_seq, entry.ts_ms, entry.subject
+            for rule in rules:
+                shard = shard_of(entry.run_id, subject, rule.shards) if rule.shards > 1 else 0
+                if seq <= rule.upto.get(shard, 0):
                     continue
                 if rule.evaluate is not None and not rule.holds(view, shard):
                     if rule.counts:
                         touched.add(rule)
                     continue
                 touched.add(rule)
-                count = rule.count(shard)
+                count = rule.counts.get(shard) or rule.count(shard)
                 count.matched += 1
                 if rule.debounce_ms:
                     count.coalesced += _replaced(rule, entry, made, waiting)
-                made.append(
-                    NewTask(
-                        rule.reaction_id, shard, entry.global_seq, entry.ts_ms, entry.subject,
-                        rule.debounce_ms,
-                    )
-                )  # fmt: skip
+                # One of these for every match: the tuple is made without NewTask's own frame.
+                task = (rule.reaction_id, shard, seq, ts_ms, subject, rule.debounce_ms)
+                made.append(new(NewTask, task))
             if len(made) >= most:
-                through = entry.global_seq
+                through = seq
                 break
         tasks = [task for task in made if task is not None]
         return Matched(tasks, _cursor_steps(touched, through), through)
 
     def advance(self, cursors: Sequence[CursorStep]) -> None:
         """The step was made: these have been considered so far."""
-        rules = {rule.reaction_id: rule for rule in self._rules}
         for step in cursors:
-            rule = rules[step.reaction_id]
+            rule = self._rules[step.reaction_id]
             rule.upto[step.shard] = max(rule.upto.get(step.shard, 0), step.last_global_seq)
             rule.following = bool(step.following)
 
