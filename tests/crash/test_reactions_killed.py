@@ -30,7 +30,10 @@ SEED = int(os.environ.get("TAPE_SEED", "20261116"))
 LEASES = {"TAPE_LEASE_MS": "2000"}
 PRODUCERS = 4
 BURST = 25
-BUSY_S = 1.0
+BUSY_S = 2.0
+IN_HAND = """
+SELECT lease_owner FROM tape_task_queue WHERE status = 2 AND reaction_id = 'unhurried'
+"""
 
 
 class Size(NamedTuple):
@@ -155,21 +158,23 @@ async def _kill(
             (folder / "late").touch()
             victim = chance.choice(workers)  # whoever starts from now on declares the late one
         if isinstance(victim, WorkerProcess):
-            await asyncio.to_thread(_await_busy, url, victim)
+            victim = await asyncio.to_thread(_busy_one, url, workers) or victim
         print(f"kill {number} of seed {SEED}: {victims.index(victim)}")
         await asyncio.to_thread(victim.kill)
         await asyncio.to_thread(victim.start)
         _revive(workers)
 
 
-def _await_busy(url: str, worker: WorkerProcess) -> None:
-    """A kill tells most when there is a task in hand, so wait for one, though not for long."""
-    in_hand = "SELECT 1 FROM tape_task_queue WHERE status = 2 AND lease_owner LIKE '%-{}-%'"
+def _busy_one(url: str, workers: Sequence[WorkerProcess]) -> WorkerProcess | None:
+    """A kill tells most where there is a task in hand, so wait for one, though not for long."""
     give_up = time.monotonic() + BUSY_S
-    while time.monotonic() < give_up and not worker.has_ended:
-        if watching.query(url, in_hand.format(worker.pid)):
-            return
+    while time.monotonic() < give_up:
+        owners = [owner for (owner,) in watching.query(url, IN_HAND)]
+        for worker in workers:
+            if not worker.has_ended and any(f"-{worker.pid}-" in owner for owner in owners):
+                return worker
         time.sleep(0.01)
+    return None
 
 
 def _revive(workers: Sequence[WorkerProcess]) -> None:
