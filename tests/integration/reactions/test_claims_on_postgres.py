@@ -10,9 +10,11 @@ from tape.bus import Bus
 from tape.errors import StoreUnavailable
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
+from tape.model.task import ExpireTasks
 from tape.ports.tasks import Claim, Want
-from tape.testing.conformance.reacting import a_task, queue, until
+from tape.testing.conformance.reacting import a_task, expect_sound, queue, until
 from tape.testing.postgres import PostgresServer
+from tests.crash import watching
 
 BOUND_S = 20.0
 REACTION = NewReaction("r", "/tape/**", HandlerKind.TASK, max_concurrency=100)
@@ -91,6 +93,30 @@ async def test_a_claim_that_waits_holds_nothing(postgres_url: str) -> None:
     await bus.close()
     assert free == [("full",), ("rated",)]
     assert task.reaction_id == "r"
+
+
+async def test_who_settles_late_and_who_takes_back_do_not_lock_each_other_out(
+    postgres_url: str,
+) -> None:
+    """Both hold some of the same tasks and wait for the others, unless both begin at one end."""
+    bus = await open_bus(postgres_url)
+    await bus.register_reaction(REACTION._replace(max_concurrency=1_000))
+    await bus.record_events([NewEvent("a") for _ in range(400)])
+    deadlocks = watching.deadlocks(postgres_url)
+    await queue(bus._store, range(1, 401))
+    for _ in range(4):
+        held = await bus.claim_tasks(Claim("late", 1, [Want("r", -1, 100)]))
+        keys = [task.key for task in held]
+        taking_back = ExpireTasks(keys[::-1], list(bus._ids.take(len(keys))))
+        await asyncio.gather(
+            bus._store.complete_tasks("late", keys),
+            bus._writer.submit(taking_back),
+            bus._store.extend_tasks("late", 1, keys[50:] + keys[:50]),
+            bus._store.complete_tasks("late", keys[::-1]),
+        )
+    await expect_sound(bus._store)
+    await bus.close()
+    assert watching.deadlocks(postgres_url) == deadlocks
 
 
 async def test_who_stops_listening_costs_the_store_no_session(postgres_url: str) -> None:

@@ -63,7 +63,7 @@ class PostgresTasks:
         if not keys:
             return []
         rows = await self._writes.use(
-            _fetching("extend_tasks", owner, lease_ms, *zip(*keys, strict=True)), again=True
+            _fetching("extend_tasks", owner, lease_ms, *_in_order(keys)), again=True
         )
         return [TaskKey(*row) for row in rows]
 
@@ -71,7 +71,7 @@ class PostgresTasks:
         if not keys:
             return Settlement([], [])
         rows = await self._writes.use(
-            _fetching("complete_tasks", owner, *zip(*keys, strict=True)), again=True
+            _fetching("complete_tasks", owner, *_in_order(keys)), again=True
         )
         done = [TaskKey(*row) for row in rows]
         return Settlement(done, sorted(set(keys).difference(done)))
@@ -119,6 +119,11 @@ class _Seen:
     def note(self, task: Task) -> None:
         shard = f"{task.reaction_id}/{task.shard}"
         self.upto[shard] = max(self.upto.get(shard, 0), task.source_global_seq)
+
+
+def _in_order(keys: Sequence[TaskKey]) -> "zip[tuple[Any, ...]]":
+    """As columns, by key: whoever locks several tasks locks them in this order."""
+    return zip(*sorted(keys), strict=True)
 
 
 def _by_source(task: Task) -> int:

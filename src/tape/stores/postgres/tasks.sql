@@ -9,6 +9,7 @@ SELECT
 FROM tape_task_queue
 JOIN unnest($1::text[], $2::integer[], $3::bigint[])
   AS wanted (reaction_id, shard, source_global_seq) USING (reaction_id, shard, source_global_seq)
+ORDER BY reaction_id, shard, source_global_seq
 FOR UPDATE OF tape_task_queue;
 
 -- name: save_task_queue
