@@ -90,10 +90,14 @@ class Matcher:
                     await self._store.await_beyond(self._through)
             except TimeoutError:
                 return False
-        page = await self._store.read_entries(
-            ReadEntries(self._through, self._store.head, self._settings.page_entries, PAGE_BYTES)
-        )
-        matched = self._common.match(page.entries, page.through, self._settings.step_tasks)
+        matched = Matched([], [], self._store.head)
+        if self._common:
+            page = await self._store.read_entries(
+                ReadEntries(
+                    self._through, self._store.head, self._settings.page_entries, PAGE_BYTES
+                )
+            )
+            matched = self._common.match(page.entries, page.through, self._settings.step_tasks)
         self._through = matched.through
         if matched.cursors or self._is_due():
             await self._step(matched.through, matched.cursors, matched.tasks)

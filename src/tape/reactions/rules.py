@@ -110,6 +110,9 @@ class Rules:
         for rule in rules:
             self._trie.add(rule.pattern, rule)
 
+    def __len__(self) -> int:
+        return len(self._rules)
+
     def match(self, entries: Sequence[Entry], through: int, most: int) -> Matched:
         """What they make; stops after the entry that makes `most` tasks or more."""
         new = tuple.__new__
