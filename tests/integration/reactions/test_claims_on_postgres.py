@@ -119,6 +119,24 @@ async def test_who_settles_late_and_who_takes_back_do_not_lock_each_other_out(
     assert watching.deadlocks(postgres_url) == deadlocks
 
 
+async def test_a_renewal_does_not_wait_for_what_is_being_settled(postgres_url: str) -> None:
+    bus = await open_bus(postgres_url)
+    await bus.register_reaction(REACTION)
+    await bus.record_events([NewEvent("a") for _ in range(2)])
+    await queue(bus._store, (1, 2))
+    keys = [task.key for task in await bus.claim_tasks(Claim("me", 1_000, [Want("r", -1, 2)]))]
+    with psycopg.connect(postgres_url) as other:
+        other.execute("SELECT FROM tape_task_queue WHERE source_global_seq = 1 FOR UPDATE")
+        async with asyncio.timeout(BOUND_S):
+            assert await bus._store.extend_tasks("me", 60_000, keys) == keys
+        assert await bus._store.extend_tasks("another", 60_000, keys) == []
+        other.rollback()
+        expiries = other.execute("SELECT lease_expires_at_ms FROM tape_task_queue ORDER BY 1")
+        (first,), (second,) = expiries.fetchall()
+    await bus.close()
+    assert second - first > 50_000, "only the free one was prolonged"
+
+
 async def test_who_stops_listening_costs_the_store_no_session(postgres_url: str) -> None:
     bus = await open_bus(postgres_url)
     await bus.register_reaction(REACTION)

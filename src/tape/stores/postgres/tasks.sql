@@ -86,12 +86,27 @@ SELECT * FROM tape_claim($1, $2, $3::text[], $4::integer[], $5::integer[], $6::i
 
 -- name: extend_tasks
 -- Prolong the leases that the owner still holds.
-UPDATE tape_task_queue q SET lease_expires_at_ms = tape_now_us() / 1000 + $2
-FROM unnest($3::text[], $4::integer[], $5::bigint[])
-  AS held (reaction_id, shard, source_global_seq)
-WHERE q.reaction_id = held.reaction_id AND q.shard = held.shard
-  AND q.source_global_seq = held.source_global_seq AND q.lease_owner = $1 AND q.status = 2
-RETURNING q.reaction_id, q.shard, q.source_global_seq;
+-- One that is being settled at the moment needs no longer lease and is not waited for: whoever
+-- settles may be waiting for another of these.
+WITH held AS (
+  SELECT q.reaction_id, q.shard, q.source_global_seq
+  FROM tape_task_queue q
+  JOIN unnest($3::text[], $4::integer[], $5::bigint[])
+    AS asked (reaction_id, shard, source_global_seq) USING (reaction_id, shard, source_global_seq)
+  WHERE q.lease_owner = $1 AND q.status = 2
+), free AS (
+  SELECT q.reaction_id, q.shard, q.source_global_seq
+  FROM tape_task_queue q
+  JOIN held USING (reaction_id, shard, source_global_seq)
+  WHERE q.lease_owner = $1 AND q.status = 2
+  FOR UPDATE OF q SKIP LOCKED
+), prolonged AS (
+  UPDATE tape_task_queue q SET lease_expires_at_ms = tape_now_us() / 1000 + $2
+  FROM free
+  WHERE q.reaction_id = free.reaction_id AND q.shard = free.shard
+    AND q.source_global_seq = free.source_global_seq
+)
+SELECT reaction_id, shard, source_global_seq FROM held;
 
 -- name: complete_tasks
 -- End tasks that the owner was the last to claim.
