@@ -62,9 +62,13 @@ def test_registering_showing_and_taking_back(command: Any) -> None:
     assert (record["retry_max"], record["max_concurrency"], record["num_shards"]) == (0, 4, 1)
     said = command("reactions", "register", "audit", "--pattern", "/**", "--agent", "auditor")
     assert said.out == "audit is registered: /** → agent auditor\n"
-    target = "nats://ada:hunter2@h:1/a"
+    login = command(
+        "reactions", "register", "out", "--pattern", "/**", "--publish", "nats://ada:hunter2@h:1/a"
+    )
+    assert (login.code, "TAPE_NATS_USER" in login.err, "hunter2" in login.err) == (2, True, False)
+    target = "https://hooks.example/hunter2"
     hidden = command("reactions", "register", "out", "--pattern", "/**", "--publish", target)
-    assert hidden.out == "out is registered: /** → publish nats://h:1/a\n"
+    assert hidden.out == "out is registered: /** → publish https://hooks.example\n"
     listed = command("reactions", "list", "--json").records
     assert [each["reaction_id"] for each in listed] == ["audit", "large", "out"]
     assert "hunter2" not in command("reactions", "list").out + str(listed)
