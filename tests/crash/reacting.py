@@ -7,6 +7,7 @@ matcher but the words of the reactions.
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -135,6 +136,7 @@ def event(number: int, seed: int) -> NewEvent:
     )
 
 
+@lru_cache(100_000)
 def matches(pattern: str, subject: str) -> bool:
     want, have = pattern.split("/"), subject.split("/")
     if want[-1] == "**":
@@ -149,15 +151,17 @@ class Expected:
     def __init__(self, planned: Iterable[Planned], journal: Sequence[Recorded]) -> None:
         self.tasks: set[tuple[str, int]] = set()
         self.errors: Counter[str] = Counter()
-        for each in planned:
-            for entry in journal:
+        rules = list(planned)
+        for entry in journal:
+            payload = orjson.loads(entry.payload_json)
+            for each in rules:
                 if matches(each.pattern, entry.subject):
-                    self._consider(each, entry)
+                    self._consider(each, entry.global_seq, payload)
 
-    def _consider(self, planned: Planned, entry: Recorded) -> None:
+    def _consider(self, planned: Planned, global_seq: int, payload: Any) -> None:
         try:
-            if planned.holds(orjson.loads(entry.payload_json)):
-                self.tasks.add((planned.reaction_id, entry.global_seq))
+            if planned.holds(payload):
+                self.tasks.add((planned.reaction_id, global_seq))
         except (KeyError, ValueError):
             self.errors[planned.reaction_id] += 1
 

@@ -45,7 +45,7 @@ class Size(NamedTuple):
 
 
 SHORT = Size(4_000, 12, 7, (0.6, 1.2), 60)
-LONG = Size(200_000, 50, 120, (1.0, 3.0), 900)
+LONG = Size(200_000, 50, 90, (1.0, 3.0), 900)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 
 Victim = ServerProcess | WorkerProcess
