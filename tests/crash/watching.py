@@ -97,7 +97,9 @@ class Watcher:
     def _run(self) -> None:
         try:
             with closing(self._open()) as connection:
-                while not self._stop.wait(LOOK_EVERY_S):
+                ending = False
+                while not ending:
+                    ending = self._stop.wait(LOOK_EVERY_S)  # and once more at the end
                     self._look(connection.execute(MOMENT).fetchall())
         except Exception as error:  # noqa: BLE001 - a watcher that fell asleep is a fault as well
             self.faults.append(f"could not look: {error!r}")
