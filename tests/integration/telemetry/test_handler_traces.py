@@ -3,12 +3,14 @@
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 import tape
-from tape.testing.collector import SpanReceiver
 from tape.testing.server import ServerProcess
 from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.watching import await_true
+from tests.integration.telemetry.conftest import OtlpEndpoint
 from tests.integration.telemetry.processes import PRODUCER, run, sending_to
 
 HANDLER = """
@@ -28,8 +30,12 @@ run_dispatcher(sys.argv[1])
 """
 
 
-def test_a_handler_goes_on_with_the_trace_of_its_entry(sqlite_url: str, tmp_path: Path) -> None:
-    with SpanReceiver() as otlp, ServerProcess(sqlite_url, env=sending_to(otlp)) as server:
+# The first run may build a Collector.
+@pytest.mark.timeout(600)
+def test_a_handler_goes_on_with_the_trace_of_its_entry(
+    sqlite_url: str, tmp_path: Path, otlp: OtlpEndpoint
+) -> None:
+    with ServerProcess(sqlite_url, env=sending_to(otlp)) as server:
         worker = WorkerProcess(
             "-c", HANDLER, server.url, log=tmp_path / "worker.log", env=sending_to(otlp)
         )
