@@ -142,9 +142,13 @@ async def _match_stored(url: str) -> float:
 
 
 async def _beyond(store: Store, position: int) -> int:
-    while (now := await store.read_position()) <= position:  # noqa: ASYNC110 - nothing tells when
+    while (now := await _position(store)) <= position:  # noqa: ASYNC110 - nothing tells when
         await asyncio.sleep(LOOK_S)
     return now
+
+
+async def _position(store: Store) -> int:
+    return min(state.position for state in await store.list_reactions())
 
 
 async def _read_stored(url: str) -> float:

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -74,6 +76,31 @@ async def open_operations(url: str, token: str, settings: Settings) -> Operation
 
         return await GrpcBus.open(url, token, settings)
     raise InvalidArgument(f"{scheme!r} is not a kind of URL; use {CLIENT_URLS}", field="url")
+
+
+@contextmanager
+def stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT ask to stop; a second one ends the process as it always would."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def forget() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    def ask() -> None:
+        forget()
+        stop.set()
+
+    for number in numbers:
+        loop.add_signal_handler(number, ask)
+    try:
+        yield
+    finally:
+        forget()
 
 
 @dataclass(frozen=True, slots=True)

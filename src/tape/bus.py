@@ -34,7 +34,7 @@ from tape.model.session import (
     SessionWithEvents,
 )
 from tape.model.subject import EVERYTHING, parse_pattern
-from tape.model.task import Task, TaskOutcome, TaskStatus
+from tape.model.task import Task, TaskOutcome, TaskStatus, no_such_task
 from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, WriteValue
 from tape.ports.store import JournalInfo, Store
 from tape.ports.tasks import Claim
@@ -153,6 +153,17 @@ class Operations(Protocol):
     async def info(self) -> JournalInfo: ...
 
     async def close(self) -> None: ...
+
+
+async def settle_one(operations: Operations, owner: str, outcome: TaskOutcome) -> Task:
+    """What became of one task; as it is now."""
+    (result,) = await operations.settle_tasks(owner, [outcome])
+    if isinstance(result, TapeError):
+        raise result
+    task = await operations.get_task(outcome.task_id)
+    if task is None:
+        raise no_such_task(outcome.task_id)
+    return task
 
 
 class Bus:

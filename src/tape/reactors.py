@@ -8,15 +8,12 @@ run_outbox_relay(sink=NatsSink("nats://127.0.0.1:4222/tape.events"))
 
 import asyncio
 import contextlib
-import os
-import signal
-import threading
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-from tape.app import open_operations
+from tape.app import default_token, default_url, open_operations, stopping_on_signals
 from tape.bus import FollowQuery, Operations
-from tape.config import DEFAULT_URL, Settings
+from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.journal.follow import Page
 from tape.outbox.cursor_file import CursorFile, OldCursor
@@ -47,7 +44,7 @@ def run_outbox_relay(
 
     async def relay() -> None:
         stop = asyncio.Event()
-        with _stopping_on_signals(stop):
+        with stopping_on_signals(stop):
             await relay_outbox(
                 url,
                 sink=sink,
@@ -83,14 +80,13 @@ async def relay_outbox(
     targets = [*sinks, *([] if sink is None else [sink])]
     if not targets:
         raise InvalidArgument("the relay needs a sink", field="sink")
-    url = url or os.environ.get("TAPE_URL") or os.environ.get("TAPE_STORE") or DEFAULT_URL
-    token = os.environ.get("TAPE_TOKEN", "") if token is None else token
+    token = default_token() if token is None else token
     async with contextlib.AsyncExitStack() as stack:
         for target in targets:
             stack.push_async_callback(target.close)
         cursor = stack.enter_context(CursorFile(Path(cursor_path)))
         kept = cursor.read()  # a file that is no cursor is refused before anything else is done
-        bus = await open_operations(url, token, settings or Settings())
+        bus = await open_operations(url or default_url(), token, settings or Settings())
         stack.push_async_callback(bus.close)
         start, until = await _range(bus, kept, live=live)
 
@@ -120,31 +116,6 @@ async def _range(
 
         start = await position_of(start, read_past, head)
     return start, None if live else head
-
-
-@contextlib.contextmanager
-def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT ask to stop; a second one ends the process as it always would."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def forget() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    def ask() -> None:
-        forget()
-        stop.set()
-
-    for number in numbers:
-        loop.add_signal_handler(number, ask)
-    try:
-        yield
-    finally:
-        forget()
 
 
 async def _nothing() -> AsyncGenerator[Page, None]:

@@ -8,22 +8,27 @@ server does that.
 import asyncio
 import logging
 import os
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tape.app import default_token, default_url, open_operations, refresh_metrics
+from tape.app import (
+    default_token,
+    default_url,
+    open_operations,
+    refresh_metrics,
+    stopping_on_signals,
+)
 from tape.brokers.by_target import open_broker
 from tape.bus import Bus, Operations
 from tape.config import DispatcherSettings, Settings
 from tape.errors import InvalidArgument
 from tape.journal.ids import UlidFactory
 from tape.model.reaction import HandlerKind, Reaction
+from tape.model.task import ANY_SHARD
 from tape.ports.broker import Broker
 from tape.reactions.declare import DECLARED, Declaration, Registry, register_declared
 from tape.reactions.dispatch import Dispatcher, Job
@@ -46,6 +51,8 @@ class WorkerOptions:
     bridge: str = ""
     reaction_ids: tuple[str, ...] = ()
     """Only these; by default all that are declared, for a bridge all that make tasks."""
+    shard: int = ANY_SHARD
+    """Only this shard of each; negative is any."""
     http_address: str | None = None
     """Where to answer /metrics, /healthz and /readyz; on this machine only."""
 
@@ -107,11 +114,8 @@ def run_worker(
 
     async def until_signalled() -> None:
         stop = asyncio.Event()
-        if threading.current_thread() is threading.main_thread():
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, stop.set)
-        await work(options, on_ready=on_ready, stop=stop)
+        with stopping_on_signals(stop):
+            await work(options, on_ready=on_ready, stop=stop)
 
     send_spans = export_spans("tape-worker")
     try:
@@ -175,7 +179,7 @@ async def _jobs(
             job = await publishing(target)
         else:
             job = Call(_handler(reaction, declared), executor)
-        jobs[reaction.reaction_id] = Job(job, reaction.max_concurrency)
+        jobs[reaction.reaction_id] = Job(job, reaction.max_concurrency, options.shard)
     return jobs
 
 

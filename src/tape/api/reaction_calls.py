@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from tape.bus import Operations
+from tape.bus import Operations, settle_one
 from tape.config import MIB
-from tape.errors import NotFound, TapeError, TooLarge
-from tape.model.task import Task, TaskOutcome
+from tape.errors import TapeError, TooLarge
+from tape.model.task import Task, TaskOutcome, failed_task
 from tape.ports.tasks import Claim
 from tape.reactions.settings import named
 from tape.reactions.tasks import WAIT_MOST_MS
@@ -77,13 +77,13 @@ class ReactionCalls:
         return pb.ListenForTasksResponse(heard=heard)
 
     async def complete_task(self, request: pb.CompleteTaskRequest) -> pb.CompleteTaskResponse:
-        task = await self._settled(request.owner, TaskOutcome(request.task_id))
+        outcome = TaskOutcome(request.task_id)
+        task = await settle_one(self._operations, request.owner, outcome)
         return pb.CompleteTaskResponse(task=mapping_tasks.task_to_wire(task))
 
     async def nack_task(self, request: pb.NackTaskRequest) -> pb.NackTaskResponse:
-        verdict = mapping_tasks.failed_as(permanent=request.permanent)
-        outcome = TaskOutcome(request.task_id, verdict, request.error)
-        task = await self._settled(request.owner, outcome)
+        outcome = failed_task(request.task_id, request.error, permanent=request.permanent)
+        task = await settle_one(self._operations, request.owner, outcome)
         return pb.NackTaskResponse(task=mapping_tasks.task_to_wire(task))
 
     async def settle_tasks(self, request: pb.SettleTasksRequest) -> pb.SettleTasksResponse:
@@ -144,13 +144,3 @@ class ReactionCalls:
             )
         except TapeError as error:
             log.warning("%d tasks wait for the end of their lease: %s", len(tasks), error)
-
-    async def _settled(self, owner: str, outcome: TaskOutcome) -> Task:
-        """The task as it is now."""
-        (result,) = await self._operations.settle_tasks(owner, [outcome])
-        if isinstance(result, TapeError):
-            raise result
-        task = await self._operations.get_task(outcome.task_id)
-        if task is None:
-            raise NotFound(f"no task has the id {outcome.task_id!r}")
-        return task

@@ -3,14 +3,19 @@
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from tape.app import DEFAULT_GRPC, DEFAULT_HTTP, Addresses, ServeOptions
+from tape.app import (
+    DEFAULT_GRPC,
+    DEFAULT_HTTP,
+    Addresses,
+    ServeOptions,
+    stopping_on_signals,
+)
 from tape.app import serve as serve_app
 from tape.cli.target import Target, target_options
 from tape.errors import InvalidArgument
@@ -87,10 +92,8 @@ def serve(
 
 async def _serve(options: ServeOptions) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await serve_app(options, on_ready=_announce, stop=stop)
+    with stopping_on_signals(stop):
+        await serve_app(options, on_ready=_announce, stop=stop)
 
 
 def _announce(addresses: Addresses) -> None:

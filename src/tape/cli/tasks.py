@@ -34,7 +34,7 @@ def tasks() -> None:
 def list_tasks(
     target: Target, *, reaction: str, status: str | None, limit: int, as_json: bool
 ) -> None:
-    """List tasks by reaction, shard and source; queued ones before those that have ended."""
+    """List tasks by reaction, shard and source."""
     wanted = _STATUSES[status] if status else None
     print_tasks(read_tasks(target, reaction, wanted, limit), as_json=as_json)
 

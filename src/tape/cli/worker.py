@@ -12,6 +12,7 @@ from tape.cli.target import Target, target_options
 from tape.config import DispatcherSettings, Settings
 from tape.errors import InvalidArgument
 from tape.model.reaction import HandlerKind
+from tape.model.task import ANY_SHARD
 from tape.worker import Ready, WorkerOptions, run_worker
 
 _DEFAULTS = DispatcherSettings()
@@ -32,6 +33,12 @@ _DEFAULTS = DispatcherSettings()
     multiple=True,
     metavar="ID",
     help="Only the tasks of this reaction. May be repeated.",
+)
+@click.option(
+    "--shard",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only this shard of each reaction; by default any.",
 )
 @click.option(
     "--bridge",
@@ -79,7 +86,8 @@ _DEFAULTS = DispatcherSettings()
 @target_options
 @click.pass_obj
 def worker(
-    target: Target, *, modules: tuple[str, ...], reaction_ids: tuple[str, ...], bridge: str,
+    target: Target, *, modules: tuple[str, ...], reaction_ids: tuple[str, ...],
+    shard: int | None, bridge: str,
     concurrency: int, threads: int, lease_s: float, grace_s: float, http: str | None,
 ) -> None:  # fmt: skip
     """Do the work of reactions, until SIGTERM or Ctrl-C; then finish what is in hand.
@@ -101,6 +109,7 @@ def worker(
             settings=Settings(dispatcher=dispatcher),
             bridge=bridge,
             reaction_ids=reaction_ids,
+            shard=ANY_SHARD if shard is None else shard,
             http_address=http,
         ),
         on_ready=_announce,

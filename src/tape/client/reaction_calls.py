@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
-from tape.bus import Operations
-from tape.errors import InvalidArgument, NotFound, TapeError
+from tape.bus import Operations, settle_one
+from tape.errors import InvalidArgument, TapeError
 from tape.model.reaction import NewReaction, Reaction, ReactionState
-from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus
+from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus, failed_task
 from tape.ports.tasks import Claim, Want
 from tape.reactions.settings import Options, new_reaction
 from tape.reactions.tasks import DEFAULT_CLAIM, DEFAULT_LEASE_MS
@@ -65,14 +65,14 @@ class ReactionCalls:
 
     async def complete_task(self, task_id: str, *, owner: str) -> Task:
         """The task is done; as it is now. A repeat changes nothing."""
-        return await self._settled(owner, TaskOutcome(task_id))
+        return await settle_one(self._operations, owner, TaskOutcome(task_id))
 
     async def nack_task(
         self, task_id: str, *, owner: str, error: str = "", permanent: bool = False
     ) -> Task:
         """The task failed, and is retried later unless `permanent`; as it is now."""
-        outcome = TaskOutcome(task_id, "refused" if permanent else "failed", error)
-        return await self._settled(owner, outcome)
+        outcome = failed_task(task_id, error, permanent=permanent)
+        return await settle_one(self._operations, owner, outcome)
 
     async def settle_tasks(
         self, outcomes: Iterable[TaskOutcome], *, owner: str
@@ -86,7 +86,7 @@ class ReactionCalls:
     async def list_tasks(
         self, reaction_id: str = "", *, status: TaskStatus | None = None, limit: int = TASKS_PAGE
     ) -> list[Task]:
-        """Tasks by reaction, shard and source, at most `limit`. Queued ones come before ended."""
+        """Tasks by reaction, shard and source, at most `limit`, whatever they are at."""
         found: list[Task] = []
         while len(found) < limit:
             after = found[-1].task_id if found else ""
@@ -105,12 +105,3 @@ class ReactionCalls:
     async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
         """Give dead letters up for good; they stay on record as failed."""
         return await self._operations.drop_dead_letters(reaction_id, task_ids)
-
-    async def _settled(self, owner: str, outcome: TaskOutcome) -> Task:
-        (result,) = await self._operations.settle_tasks(owner, [outcome])
-        if isinstance(result, TapeError):
-            raise result
-        task = await self._operations.get_task(outcome.task_id)
-        if task is None:
-            raise NotFound(f"no task has the id {outcome.task_id!r}")
-        return task

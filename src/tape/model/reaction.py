@@ -208,6 +208,12 @@ class RegisterReaction:
         if before is not None and known:
             if reaction == before:
                 return Decision(lambda _place: reaction)
+            if new.engine != before.engine:
+                raise InvalidArgument(
+                    f"is {before.engine!r}, and another would not know how far that one has come: "
+                    "deregister the reaction, then register it with from_global_seq",
+                    field="engine",
+                )
             changes += self._other_shards(state, before)
         else:
             changes += self._first_cursors(state)
@@ -219,7 +225,8 @@ class RegisterReaction:
 
     def _first_cursors(self, state: State) -> list[Change]:
         new, head = self._new, state.next_global_seq - 1
-        start, following = head, 1
+        # Whom the server does not match the matcher's position says nothing about.
+        start, following = head, int(new.engine == "server")
         if new.from_global_seq is not None:
             start, following = new.from_global_seq, 0
             if start > head:

@@ -156,6 +156,10 @@ class TaskOutcome(NamedTuple):
     error: str = ""
 
 
+def failed_task(task_id: str, error: str, *, permanent: bool) -> TaskOutcome:
+    return TaskOutcome(task_id, "refused" if permanent else "failed", error)
+
+
 class Failure(NamedTuple):
     """Why a holder could not do a task. `given_back`: not its fault, so it does not count."""
 
@@ -285,9 +289,9 @@ class FailTasks(_TaskMove):
         task = state.get(QUEUE, key)
         if task is None:
             ended = state.get(ENDED, key)
-            return TaskStatus(ended.status) if ended else _unknown(key)
+            return TaskStatus(ended.status) if ended else no_such_task(key.task_id)
         if task.lease_owner != self._owner:
-            return _not_held(task, self._owner)
+            return not_held(key.task_id, self._owner)
         if task.status == TaskStatus.PENDING:
             return TaskStatus.PENDING  # said before, or the lease ran out meanwhile
         return _after_failure(outcome, task, failure)
@@ -389,12 +393,12 @@ def _dead_letters(state: State, keys: Iterable[TaskKey]) -> Iterable[tuple[TaskK
             yield key, ended
 
 
-def _unknown(key: TaskKey) -> TapeError:
-    return NotFound(f"no task has the id {key.task_id!r}")
+def no_such_task(task_id: str) -> NotFound:
+    return NotFound(f"no task has the id {task_id!r}")
 
 
-def _not_held(task: QueuedTask, owner: str) -> TapeError:
-    return NotHeld(f"task {task.key.task_id!r} was last claimed by another than {owner!r}")
+def not_held(task_id: str, owner: str) -> NotHeld:
+    return NotHeld(f"task {task_id!r} was last claimed by another than {owner!r}")
 
 
 def _clipped(error: str) -> str:

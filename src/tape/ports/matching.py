@@ -83,6 +83,3 @@ class MatchingStore(Protocol):
 
     async def list_reactions(self) -> list[ReactionState]:
         """Those not deregistered, by id, with their counts."""
-
-    async def read_position(self) -> int:
-        """How far the matcher has come."""

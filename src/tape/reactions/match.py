@@ -54,8 +54,9 @@ class Matcher:
         await self._read_book()
         while True:
             try:
-                busy = [await self._catch_up(rule) for rule in tuple(self._late)]
-                if not await self._match_page(wait=not any(busy)):
+                for rule in self._late:
+                    await self._catch_up(rule)
+                if not await self._match_page(wait=not self._late):
                     await self._keep_lease()
             except Outdated:
                 await self._read_book()
@@ -105,9 +106,9 @@ class Matcher:
             _tell(matched)
         return True
 
-    async def _catch_up(self, rule: Rule) -> bool:
-        """One page of a late reaction; whether there may be more."""
-        position = self._lease.position
+    async def _catch_up(self, rule: Rule) -> None:
+        """One page of a late reaction."""
+        alone, position = Rules([rule]), self._lease.position
         after = min(rule.upto.values(), default=position)
         matched = Matched([], [], max(after, position))
         if after < position:
@@ -118,18 +119,15 @@ class Matcher:
                     predicate=None if rule.evaluate is None else rule.predicate,
                 )
             )  # fmt: skip
-            alone = Rules([rule])
             matched = alone.match(page.entries, page.through, self._settings.step_tasks)
         caught_up = matched.through >= position
         steps = late_steps(rule, matched, caught_up=caught_up)
         await self._step(position, steps, matched.tasks)
         _tell(matched)
-        for step in steps:
-            rule.upto[step.shard] = max(rule.upto.get(step.shard, 0), step.last_global_seq)
+        alone.advance(steps)
         if caught_up:
             # What was looked at since without it is looked at again, with it.
             raise Outdated
-        return True
 
     async def _keep_lease(self) -> None:
         if self._is_due():

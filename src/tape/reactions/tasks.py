@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tape.config import Limits
-from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError, TooLarge
+from tape.errors import InvalidArgument, TapeError, TooLarge
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.move import Move
@@ -18,6 +18,8 @@ from tape.model.task import (
     TaskKey,
     TaskOutcome,
     TaskStatus,
+    no_such_task,
+    not_held,
     parse_task_id,
 )
 from tape.ports.store import Store
@@ -120,11 +122,9 @@ class Tasks:
         for key in settlement.others:
             task = await self._store.get_task(key)
             if task is None:
-                results[key] = NotFound(f"no task has the id {key.task_id!r}")
+                results[key] = no_such_task(key.task_id)
             elif task.status in (TaskStatus.PENDING, TaskStatus.CLAIMED):
-                results[key] = NotHeld(
-                    f"task {key.task_id!r} was last claimed by another than {owner!r}"
-                )
+                results[key] = not_held(key.task_id, owner)
             else:
                 results[key] = TaskStatus(task.status)
         return results

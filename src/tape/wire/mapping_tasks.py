@@ -166,10 +166,6 @@ def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[TaskOutcome]:
     return outcomes
 
 
-def failed_as(*, permanent: bool) -> Verdict:
-    return "refused" if permanent else "failed"
-
-
 def settled_to_wire(results: Sequence[TaskStatus | TapeError]) -> pb.SettleTasksResponse:
     response = pb.SettleTasksResponse()
     add = response.tasks.add

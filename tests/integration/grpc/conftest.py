@@ -1,7 +1,9 @@
 """Servers for tests: in this event loop, stopped at the end, and stopped and started at will."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import io
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,6 +60,28 @@ class Running:
 
 
 Serving = Callable[..., Any]
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """All that is logged from DEBUG up, as text.
+
+    Only the text: gRPC logs exceptions, and a record that kept one until its event loop and server
+    were gone has crashed the interpreter when it was freed. So none of them reaches pytest.
+    """
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    loggers = [logging.getLogger(name) for name in ("tape", "grpc", "asyncio")]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        logger.addHandler(handler)
+    yield text
+    for logger, (level, propagate) in zip(loggers, before, strict=True):
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        logger.setLevel(level)
 
 
 @pytest.fixture

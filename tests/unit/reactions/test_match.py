@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tape.config import MatcherSettings, SqliteSettings
+from tape.errors import InvalidArgument
 from tape.model.event import NewEvent
 from tape.ports.matching import MatcherLease, Step, StepResult
 from tape.reactions.match import LeaseLost, Matcher
@@ -77,8 +78,8 @@ async def matching(
 
 async def considered(store: SqliteStore, upto: int) -> None:
     async def ask() -> bool:
-        late = [state for state in await store.list_reactions() if not state.following]
-        return not late and await store.read_position() >= upto
+        states = [s for s in await store.list_reactions() if s.reaction.engine == "server"]
+        return all(state.following and state.position >= upto for state in states)
 
     await until(ask)
 
@@ -307,6 +308,11 @@ async def test_one_for_another_engine_is_none_of_its_business(store: HookedStore
     assert await made(store, "spark") == []
     (cursor,) = await cursors_of(store, "spark")
     assert (cursor.last_global_seq, cursor.matched) == (0, 0)
+    (_, spark) = await store.list_reactions()
+    assert (spark.position, spark.following) == (0, False)
+    # The matcher's position is not how far it has come: nobody may take over from there.
+    with pytest.raises(InvalidArgument, match="deregister the reaction, then register it with"):
+        await register(store, "spark", engine="server")
 
 
 async def test_a_lost_lease_ends_it_and_leaves_no_trace(store: HookedStore) -> None:
@@ -319,7 +325,7 @@ async def test_a_lost_lease_ends_it_and_leaves_no_trace(store: HookedStore) -> N
         with pytest.raises(LeaseLost):
             await Matcher(store, lease, SMALL).run()
     assert await made(store, "r") == []
-    assert await store.read_position() == 0
+    assert second.position == 0
     assert (await store.acquire_matcher("second", HOUR_MS)) == second
 
 

@@ -14,10 +14,6 @@ RETURNING owner, fencing_token, position;
 UPDATE tape_matcher SET expires_at_ms = 0, owner = ''
 WHERE name = 'matcher' AND fencing_token = $1;
 
--- name: read_position
--- How far the matcher has come.
-SELECT position FROM tape_matcher WHERE name = 'matcher';
-
 -- name: make_step
 -- Queue tasks and advance cursors, if the token, the position and the book are as the step says.
 SELECT tape_make_step(

@@ -62,12 +62,6 @@ class PostgresMatching:
         )
         return [_state(row) for row in rows]
 
-    async def read_position(self) -> int:
-        position: int = await self._reads.use(
-            lambda connection: connection.fetchval(SQL["read_position"]), again=True
-        )
-        return position
-
 
 def _state(row: Any) -> ReactionState:
     state = ReactionState(Reaction(*row[:_REACTION_FIELDS]), *row[_REACTION_FIELDS:])

@@ -194,9 +194,6 @@ class PostgresStore:
     async def list_reactions(self) -> list[ReactionState]:
         return await self._matching.list_reactions()
 
-    async def read_position(self) -> int:
-        return await self._matching.read_position()
-
     async def info(self) -> JournalInfo:
         async def read(connection: asyncpg.Connection) -> JournalInfo:
             applied = await applied_migrations(connection)

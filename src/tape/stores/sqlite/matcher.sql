@@ -12,10 +12,6 @@ RETURNING owner, fencing_token, position;
 UPDATE tape_matcher SET owner = '', expires_at_ms = 0
 WHERE name = 'matcher' AND owner = ? AND fencing_token = ?;
 
--- name: read_position
--- How far the matcher has come.
-SELECT position FROM tape_matcher WHERE name = 'matcher';
-
 -- name: check_matcher
 -- Whether the token and the position are what a step was made for.
 SELECT 1 FROM tape_matcher WHERE name = 'matcher' AND fencing_token = ? AND position = ?;

@@ -143,10 +143,6 @@ class SqliteStore:
     async def list_reactions(self) -> list[ReactionState]:
         return await self._in(self._reading, matching.list_reactions)
 
-    async def read_position(self) -> int:
-        (position,) = await self._rows(int, "read_position")
-        return position
-
     async def claim_tasks(self, claim: Claim) -> list[Task]:
         return await self._in(self._writing, lambda db: tasks.claim_tasks(db, claim))
 
