@@ -94,6 +94,40 @@ class DispatcherSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReactorSettings:
+    """`lease_ttl_s` is how long a lease stays with a reactor that is not heard of; `heartbeat_s` is
+    how often it is renewed, 0 is a third of the TTL.
+    """
+
+    lease_ttl_s: float = 30.0
+    heartbeat_s: float = 0.0
+
+    @property
+    def heartbeat_every_s(self) -> float:
+        return self.heartbeat_s or self.lease_ttl_s / 3
+
+
+@dataclass(frozen=True, slots=True)
+class ReactorsSettings:
+    """The leases of each reactor, and what all share: who lost a takeover pauses for
+    `backoff_first_s`, then longer, at most `backoff_most_s`; `runs` is how many one worker drives
+    at a time.
+    """
+
+    recovery: ReactorSettings = field(default_factory=ReactorSettings)
+    reconciler: ReactorSettings = field(default_factory=ReactorSettings)
+    compensation: ReactorSettings = field(default_factory=ReactorSettings)
+    timers: ReactorSettings = field(default_factory=ReactorSettings)
+    outbox: ReactorSettings = field(default_factory=ReactorSettings)
+    agent: ReactorSettings = field(default_factory=ReactorSettings)
+    backoff_first_s: float = 1.0
+    backoff_most_s: float = 10.0
+    poll_s: float = 1.0
+    runs: int = 100
+    threads: int = 32
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     limits: Limits = field(default_factory=Limits)
     writer: WriterSettings = field(default_factory=WriterSettings)
@@ -101,3 +135,4 @@ class Settings:
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
     matcher: MatcherSettings = field(default_factory=MatcherSettings)
     dispatcher: DispatcherSettings = field(default_factory=DispatcherSettings)
+    reactors: ReactorsSettings = field(default_factory=ReactorsSettings)

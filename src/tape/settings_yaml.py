@@ -1,0 +1,187 @@
+"""A settings file in YAML: what lies under `tape:` mirrors the dataclasses of `tape.config`.
+
+The nodes of the document are read, and not what YAML would make of them. So every fault has its
+key and its line, a key that is there twice is seen, and numbers are those of Python: YAML 1.1 takes
+010 for 8 and 1:30 for 90.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+import yaml
+
+from tape.config import MIB, ReactorSettings, ReactorsSettings, Settings
+from tape.errors import InvalidArgument
+
+SHOWN = 40  # characters of a long value
+WEEK_S = 7 * 24 * 3600
+_TAG = "tag:yaml.org,2002:"
+_NOTHING = f"{_TAG}null"
+_PLAIN = {f"{_TAG}{kind}" for kind in ("int", "float", "str")}
+
+
+class Range(NamedTuple):
+    least: float
+    most: float
+    or_zero: bool = False
+
+    def holds(self, number: float) -> bool:
+        return self.least <= number <= self.most or (self.or_zero and number == 0)
+
+    def __str__(self) -> str:
+        span = f"from {self.least} to {self.most} is allowed"
+        return f"0 or {span}" if self.or_zero else span
+
+
+# Times end up as whole milliseconds, where 0 often means without end.
+SECONDS = Range(0.001, WEEK_S)
+COUNT = Range(1, 2**31 - 1)
+BYTES = Range(1, 2**40)
+LEASE_S = Range(0.1, WEEK_S)
+THREADS = Range(1, 10_000)
+SECONDS_OR_NONE = Range(0.001, WEEK_S, or_zero=True)
+
+# By the end of a key: the longest that fits holds.
+RANGES = {
+    "": COUNT,
+    "_s": SECONDS,
+    "_bytes": BYTES,
+    "tape.limits.json_depth": Range(1, 1_000),
+    "tape.limits.request_bytes": Range(1, 512 * MIB),  # gRPC counts a message in 31 bits
+    "tape.writer.queue_wait_s": SECONDS_OR_NONE,
+    "tape.writer.retry_for_s": SECONDS_OR_NONE,
+    "tape.matcher.ttl_s": LEASE_S,
+    "tape.dispatcher.lease_s": LEASE_S,
+    "tape.dispatcher.grace_s": SECONDS_OR_NONE,
+    ".lease_ttl_s": LEASE_S,
+    ".heartbeat_s": SECONDS_OR_NONE,
+    ".threads": THREADS,
+    ".readers": THREADS,
+    ".workers": THREADS,
+}
+
+
+@dataclass(frozen=True)
+class _Document:
+    tape: Settings
+
+
+def read_yaml(file: Path, base: Settings) -> Settings:
+    """`base` with what the file changes."""
+    try:
+        with file.open("rb") as stream:
+            node = yaml.compose(stream, Loader=yaml.SafeLoader)
+    except OSError as fault:
+        raise InvalidArgument(
+            f"cannot be read: {fault.strerror}; --config or TAPE_CONFIG name a settings file",
+            field=str(file),
+        ) from None
+    except (yaml.YAMLError, RecursionError) as fault:
+        raise InvalidArgument(f"is not YAML: {_what(fault)}", field=str(file)) from None
+    if node is None:
+        return base
+    document: _Document = _merged(node, _Document(base), "")
+    return document.tape
+
+
+def _merged(node: yaml.Node, section: Any, at: str) -> Any:
+    """The section with what the node changes."""
+    kinds = get_type_hints(type(section))
+    changes: dict[str, Any] = {}
+    nodes: dict[str, yaml.Node] = {}
+    for name, value in _pairs(node, [field.name for field in fields(section)], at):
+        key = _join(at, name)
+        if name in nodes:
+            raise _refusal(value, key, "is there twice; leave one")
+        nodes[name] = value
+        now = getattr(section, name)
+        if is_dataclass(now):
+            changes[name] = _merged(value, now, key)
+        else:
+            changes[name] = _number(value, kinds[name], key)
+    merged = replace(section, **changes)
+    for name, message in _at_odds(merged):
+        if name in nodes:
+            raise _refusal(nodes[name], _join(at, name), message)
+    return merged
+
+
+def _pairs(node: yaml.Node, known: list[str], at: str) -> Iterator[tuple[str, yaml.Node]]:
+    if node.tag == _NOTHING:
+        return
+    listed = ", ".join(known)
+    if not isinstance(node, yaml.MappingNode):
+        message = f"{_shown(node)} is no section; known here: {listed}"
+        raise _refusal(node, at or str(node.start_mark.name), message)
+    for key, value in node.value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else _shown(key)
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            message = f"there is no such key; {meant}known here: {listed}"
+            raise _refusal(key, _join(at, name), message)
+        yield name, value
+
+
+def _number(node: yaml.Node, kind: type[float], at: str) -> float:
+    allowed = range_of(at)
+    plain = isinstance(node, yaml.ScalarNode) and not node.style and node.tag in _PLAIN
+    try:
+        number: float = kind(node.value if plain else "")
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise _refusal(node, at, f"{_shown(node)} is not {wanted}; {allowed}") from None
+    if not allowed.holds(number):
+        raise _refusal(node, at, f"{_shown(node)} is out of range; {allowed}")
+    return number
+
+
+def range_of(key: str) -> Range:
+    return RANGES[max(filter(key.endswith, RANGES), key=len)]
+
+
+def _at_odds(section: object) -> Iterator[tuple[str, str]]:
+    """Settings of a section that do not go together."""
+    match section:
+        case ReactorSettings(ttl, heartbeat) if heartbeat >= ttl:
+            message = (
+                f"heartbeat_s is {heartbeat:g} and must be below lease_ttl_s, which is {ttl:g}"
+            )
+            yield "heartbeat_s", message
+            yield "lease_ttl_s", message
+        case ReactorsSettings(backoff_first_s=first, backoff_most_s=most) if first > most:
+            message = f"backoff_first_s is {first:g} and backoff_most_s only {most:g}"
+            yield "backoff_first_s", message
+            yield "backoff_most_s", message
+
+
+def _shown(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
+    text = str(node.value)
+    if node.tag == _NOTHING or not text:
+        return "an empty value"
+    text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return f"{text} in quotes" if node.style else text
+
+
+def _join(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else name
+
+
+def _refusal(node: yaml.Node, key: str, message: str) -> InvalidArgument:
+    mark = node.start_mark
+    return InvalidArgument(f"{message} ({mark.name}, line {mark.line + 1})", field=key)
+
+
+def _what(fault: Exception) -> str:
+    if isinstance(fault, RecursionError):
+        return "it is nested too deeply"
+    if not isinstance(fault, yaml.MarkedYAMLError) or fault.problem_mark is None:
+        return str(fault).partition("\n")[0]
+    mark = fault.problem_mark
+    said = ", ".join(part for part in (fault.context, fault.problem) if part)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {said}"
