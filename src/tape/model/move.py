@@ -97,6 +97,38 @@ class Known(NamedTuple):
 KNOWN = Table("known", Known, lambda row: row.idempotency_key)
 
 
+class Reading(Protocol):
+    """What a decision may look at."""
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def get(self, table: Table[K, R], key: K) -> R | None: ...
+
+
+class Overlay:
+    """Rows with changes laid over them that are not decided yet, for a move of several parts."""
+
+    __slots__ = ("_below", "_changed", "now_ms")
+
+    def __init__(self, below: Reading) -> None:
+        self._below = below
+        self._changed: dict[tuple[Table[Any, Any], Hashable], tuple[Any, ...] | None] = {}
+        self.now_ms = below.now_ms
+
+    def get(self, table: Table[K, R], key: K) -> R | None:
+        if (table, key) in self._changed:
+            return cast("R | None", self._changed[table, key])
+        return self._below.get(table, key)
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        self._changed.update(((table, key), row) for table, key, row in changes)
+
+    @property
+    def changes(self) -> list[Change]:
+        return [Change(table, key, row) for (table, key), row in self._changed.items()]
+
+
 class State:
     """The rows a batch has loaded, with what its moves have decided so far laid over them."""
 

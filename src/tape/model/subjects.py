@@ -6,6 +6,7 @@ from tape.model.subject import build_subject, encode_segment
 
 
 def run_status(status: str, app: str, user: str, session: str, run_id: str) -> str:
+    """`status` is the run's in lower case, or cancel_requested."""
     return build_subject("run", status, app, user, session, run_id)
 
 
@@ -14,7 +15,7 @@ def decision_recorded(run_id: str, decision_index: int) -> str:
 
 
 def effect(verb: str, tool: str, run_id: str) -> str:
-    """`verb` is pending, confirmed, failed, unknown or reconciled."""
+    """`verb` is pending, confirmed, failed, unknown, reconciled, claimed or attempted."""
     return build_subject("effect", verb, tool, run_id)
 
 
@@ -76,5 +77,11 @@ def subscription(verb: str, name: str) -> str:
     return build_subject("subscription", verb, name)
 
 
-def timer_fired(kind: str, run_id: str) -> str:
-    return build_subject("timer", "fired", kind, run_id)
+def timer(verb: str, kind: str, run_id: str) -> str:
+    """`verb` is set, fired or cancelled."""
+    return build_subject("timer", verb, kind, run_id)
+
+
+def budget(verb: str, run_id: str) -> str:
+    """`verb` is set or charged."""
+    return build_subject("budget", verb, run_id)

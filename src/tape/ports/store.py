@@ -20,6 +20,7 @@ from tape.model.session import SessionKey, SessionWithEvents
 from tape.model.value import Value
 from tape.ports.matching import MatchingStore
 from tape.ports.predicate import Predicate
+from tape.ports.runs import RunStore
 from tape.ports.tasks import TaskStore
 
 Decide = Callable[[State], None]
@@ -60,7 +61,7 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(MatchingStore, TaskStore, Protocol):
+class Store(MatchingStore, TaskStore, RunStore, Protocol):
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""

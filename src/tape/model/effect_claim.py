@@ -1,0 +1,252 @@
+"""Dispatching and reconciling effects: under a claim, whose token every write of it carries.
+
+One claim serves both. On a pending effect of the outbox it is the right to act; on an unknown one
+the right to look what happened. An effect that is not idempotent, whose claim ran out without
+word, may have happened: it becomes unknown, never dispatched again unseen.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from tape.config import Limits
+from tape.errors import InvalidArgument
+from tape.model.effect import (
+    EFFECTS,
+    SETTLED,
+    DispatchMode,
+    Effect,
+    EffectStatus,
+    Semantics,
+    check_claim,
+    effect_line,
+    find_effect,
+    outcome_line,
+    with_compensation,
+)
+from tape.model.json_text import check_json
+from tape.model.move import Need, Reading, save
+from tape.model.names import check_name
+from tape.model.obligation import RegisterCompensation
+from tape.model.run import Run, RunStatus
+from tape.model.run_end import ended, ending_needs
+from tape.model.run_lines import woken
+from tape.model.run_write import Written
+
+
+class Resolution(IntEnum):
+    """What an observation of the counterparty has shown."""
+
+    CONFIRMED = 1
+    FAILED = 2
+    ABSENT = 3
+    DUPLICATE = 4
+    STUCK = 5
+
+
+class ClaimEffect(NamedTuple):
+    """The reply is the effect with the claim's token, None where it cannot be had."""
+
+    idempotency_key: str
+    claimer: str
+    lease_ttl_ms: int
+
+    def checked(self, limits: Limits) -> "ClaimEffect":
+        check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
+        check_name(self.claimer, limits, field="claimer", required=True)
+        if self.lease_ttl_ms <= 0:
+            raise InvalidArgument("must be positive", field="lease_ttl_ms")
+        return self
+
+    def needs(self, run_id: str) -> Iterable[Need]:
+        yield Need(EFFECTS, (run_id, self.idempotency_key))
+
+    @property
+    def size(self) -> int:
+        return 64
+
+    def write(self, state: Reading, run: Run) -> Written:
+        row = find_effect(state, run, self.idempotency_key)
+        now = state.now_ms
+        claimed = bool(row.dispatch_claimed_by)
+        if claimed and row.dispatch_claim_expires_at_ms > now:
+            return Written(run, None)
+        dispatching = row.status == EffectStatus.PENDING
+        if row.is_settled or row.next_dispatch_at_ms > now:
+            return Written(run, None)
+        if dispatching and row.dispatch_mode != DispatchMode.OUTBOX:
+            return Written(run, None)
+        if dispatching and not run.is_open and not claimed:
+            never = row._replace(
+                status=EffectStatus.FAILED.value, error_json='{"error":"its run has ended"}'
+            )
+            return Written(run, None, [outcome_line(never)], [save(EFFECTS, never)])
+        unsafe = row.semantics == Semantics.NON_IDEMPOTENT or not run.is_open
+        if dispatching and claimed and unsafe:
+            lost = _let_go(row)._replace(
+                status=EffectStatus.UNKNOWN.value, last_dispatch_error="the claim ran out"
+            )
+            return Written(run, None, [outcome_line(lost)], [save(EFFECTS, lost)])
+        after = row._replace(
+            dispatch_claimed_by=self.claimer,
+            dispatch_claim_expires_at_ms=now + self.lease_ttl_ms,
+            dispatch_attempts=row.dispatch_attempts + dispatching,
+            claim_token=row.claim_token + 1,
+        )
+        line = effect_line("claimed", after, claimer=self.claimer, attempt=after.dispatch_attempts)
+        return Written(run, after, [line], [save(EFFECTS, after)])
+
+
+class RecordDispatchAttempt(NamedTuple):
+    """It failed before anything could have happened: try again then, or (0) it is unknown."""
+
+    idempotency_key: str
+    claim_token: int
+    error: str
+    next_dispatch_at_ms: int = 0
+
+    def checked(self, limits: Limits) -> "RecordDispatchAttempt":
+        return self._replace(error=self.error[: limits.name_bytes])
+
+    def needs(self, run_id: str) -> Iterable[Need]:
+        yield Need(EFFECTS, (run_id, self.idempotency_key))
+
+    @property
+    def size(self) -> int:
+        return len(self.error)
+
+    def write(self, state: Reading, run: Run) -> Written:
+        row = find_effect(state, run, self.idempotency_key)
+        check_claim(row, self.claim_token)
+        after = _let_go(row)._replace(
+            last_dispatch_error=self.error, next_dispatch_at_ms=self.next_dispatch_at_ms
+        )
+        if self.next_dispatch_at_ms:
+            line = effect_line("attempted", after, error=self.error)
+        else:
+            after = after._replace(status=EffectStatus.UNKNOWN.value)
+            line = outcome_line(after)
+        return Written(run, after, [line], [save(EFFECTS, after)])
+
+
+class RecordExternalObservation(NamedTuple):
+    """What the counterparty says of an effect, by whoever has claimed it.
+
+    A duplicate is confirmed, and what happened once too often becomes an obligation of its own
+    (`on_duplicate`), in the same transaction. Of an absent one it is certain that it did not
+    happen: it is pending again.
+    """
+
+    idempotency_key: str
+    claim_token: int
+    resolution: int
+    external_ref: str = ""
+    response_json: str = "null"
+    error_json: str = "null"
+    compensation: RegisterCompensation | None = None
+    on_duplicate: RegisterCompensation | None = None
+    parent_run_id: str | None = None
+
+    def checked(self, limits: Limits) -> "RecordExternalObservation":
+        if self.resolution not in set(Resolution):
+            known = ", ".join(resolution.name for resolution in Resolution)
+            raise InvalidArgument(f"must be one of {known}", field="resolution")
+        check_name(self.external_ref, limits, field="external_ref")
+        return self._replace(
+            response_json=check_json(self.response_json, limits, field="response_json"),
+            error_json=check_json(self.error_json, limits, field="error_json"),
+            compensation=self.compensation and self.compensation.checked(limits),
+            on_duplicate=self.on_duplicate
+            and self.on_duplicate.checked(limits)._replace(alone=True),
+        )
+
+    def needs(self, run_id: str) -> Iterable[Need]:
+        yield Need(EFFECTS, (run_id, self.idempotency_key))
+        for compensation in (self.compensation, self.on_duplicate):
+            if compensation is not None:
+                yield from compensation.needs(run_id)
+        yield from ending_needs(run_id, self.parent_run_id)
+
+    @property
+    def size(self) -> int:
+        return len(self.response_json) + len(self.error_json)
+
+    def write(self, state: Reading, run: Run) -> Written:
+        row = find_effect(state, run, self.idempotency_key)
+        if row.is_settled and row.claim_token == self.claim_token:
+            return Written(run, row)
+        check_claim(row, self.claim_token)
+        observed = _let_go(row)._replace(external_ref=self.external_ref or row.external_ref)
+        resolution = Resolution(self.resolution)
+        if resolution is Resolution.STUCK:
+            return self._stuck(state, run, observed)
+        if resolution is Resolution.ABSENT:
+            status = EffectStatus.PENDING
+        elif resolution is Resolution.FAILED:
+            status = EffectStatus.FAILED
+        else:
+            status = EffectStatus.CONFIRMED
+        verb = "reconciled" if row.status == EffectStatus.UNKNOWN else ""
+        after = observed._replace(
+            status=status.value, response_json=self.response_json, error_json=self.error_json
+        )
+        run, awake = woken(run, f"effect {row.idempotency_key}")
+        written = Written(run, after, [outcome_line(after, verb), *awake], [save(EFFECTS, after)])
+        if status is EffectStatus.CONFIRMED:
+            written = with_compensation(state, written, self.compensation)
+        if resolution is Resolution.DUPLICATE:
+            written = with_compensation(state, written, self.on_duplicate)
+        return written
+
+    def _stuck(self, state: Reading, run: Run, row: Effect) -> Written:
+        after = row._replace(
+            status=EffectStatus.UNKNOWN.value, error_json=self.error_json, next_dispatch_at_ms=0
+        )
+        line, change = outcome_line(after, "stuck"), save(EFFECTS, after)
+        if not run.is_open:
+            return Written(run, after, [line], [change])
+        end = ended(state, run, RunStatus.STUCK, self.error_json)
+        return end._replace(reply=after, lines=[line, *end.lines], changes=[change, *end.changes])
+
+
+class ReconcileEffect(NamedTuple):
+    """The short form of an observation: an unknown effect is confirmed or failed."""
+
+    idempotency_key: str
+    claim_token: int
+    resolved_status: int
+    response_json: str = "null"
+    error_json: str = "null"
+
+    def checked(self, limits: Limits) -> "ReconcileEffect":
+        if self.resolved_status not in SETTLED:
+            raise InvalidArgument("must be CONFIRMED or FAILED", field="resolved_status")
+        self._observation().checked(limits)
+        return self
+
+    def needs(self, run_id: str) -> Iterable[Need]:
+        return self._observation().needs(run_id)
+
+    @property
+    def size(self) -> int:
+        return self._observation().size
+
+    def write(self, state: Reading, run: Run) -> Written:
+        return self._observation().write(state, run)
+
+    def _observation(self) -> RecordExternalObservation:
+        confirmed = self.resolved_status == EffectStatus.CONFIRMED
+        return RecordExternalObservation(
+            self.idempotency_key,
+            self.claim_token,
+            Resolution.CONFIRMED if confirmed else Resolution.FAILED,
+            "",
+            self.response_json,
+            self.error_json,
+        )
+
+
+def _let_go(row: Effect) -> Effect:
+    return row._replace(
+        dispatch_claimed_by="", dispatch_claim_expires_at_ms=0, next_dispatch_at_ms=0
+    )

@@ -1,0 +1,39 @@
+"""The entries of a run's own life, and waking one that waits."""
+
+from typing import Any
+
+import orjson
+
+from tape.model.entry import Kind
+from tape.model.run import Run, RunStatus
+from tape.model.run_write import Line
+from tape.model.subjects import run_status
+
+
+def run_line(run: Run, verb: str = "", **details: Any) -> Line:
+    """The entry for what the run's status has become, or for `verb`."""
+    payload = {**run.name._asdict(), "pool": run.pool, **details}
+    return Line(
+        Kind.RUN.value,
+        run_status(
+            verb or RunStatus(run.status).name.lower(),
+            run.app_name,
+            run.user_id,
+            run.session_id,
+            run.run_id,
+        ),
+        orjson.dumps(payload).decode(),
+    )
+
+
+def raw(json_text: str) -> orjson.Fragment:
+    """JSON that was checked before, as part of a payload."""
+    return orjson.Fragment(json_text or "null")
+
+
+def woken(run: Run, because: str) -> tuple[Run, list[Line]]:
+    """A run that waits becomes runnable; any other stays as it is."""
+    if run.status != RunStatus.WAITING:
+        return run, []
+    run = run._replace(status=RunStatus.RUNNABLE.value, waiting_on="")
+    return run, [run_line(run, because=because)]

@@ -1,0 +1,45 @@
+"""What a write for a run is, and what it makes of the run."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tape.config import Limits
+from tape.model.move import Change, Need, Reading
+from tape.model.run import Run
+
+
+class Line(NamedTuple):
+    """An entry of a run before it has its number."""
+
+    kind: str
+    subject: str
+    payload_json: str
+
+
+class Written(NamedTuple):
+    """What a write makes of a run: the run after it, its entries, other rows, and the answer.
+
+    `beside` are other runs that it changes, with the entries on their journals.
+    """
+
+    run: Run
+    reply: Any
+    lines: Sequence[Line] = ()
+    changes: Sequence[Change] = ()
+    beside: Sequence[tuple[Run, Sequence[Line]]] = ()
+
+
+class RunWrite(Protocol):
+    """A command that changes one run. `seq` of its first line is the run's cursor plus one."""
+
+    def checked(self, limits: Limits, /) -> "RunWrite":
+        """Itself with its JSON in order, or a refusal that names the field."""
+
+    def needs(self, run_id: str, /) -> Iterable[Need]:
+        """The rows it looks at besides the run's."""
+
+    def write(self, state: Reading, run: Run) -> Written: ...
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
