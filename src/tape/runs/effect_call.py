@@ -1,0 +1,191 @@
+"""One call of an effect in a run: begun, done, settled; or answered from the journal.
+
+The call knows no threads and no event loop of its app: `begin`, then the body as often as `failed`
+says, then `done`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from tape.config import Limits
+from tape.errors import AckLost, BudgetExceeded, EffectFailed, GiveUp, InvalidArgument
+from tape.model.budget import ChargeBudget
+from tape.model.effect import (
+    BeginEffect,
+    CompleteEffect,
+    DispatchMode,
+    Effect,
+    EffectStatus,
+    effect_key,
+)
+from tape.model.json_text import to_json
+from tape.model.obligation import RegisterCompensation
+from tape.runs.boundary import boundary
+from tape.runs.declare import EffectSpec, Spend, effect_name
+from tape.runs.operations import RunOperations
+from tape.runs.pen import Pen
+from tape.runs.replay import EffectState, ReplayLog
+from tape.runs.signals import Parked
+
+LIMITS = Limits()
+_STATUS = {status.value: status.name.lower() for status in EffectStatus}
+
+
+class Settled(Exception):
+    """Raised by `begin`: there is nothing to do, this is the recorded result."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+
+class EffectCall:
+    def __init__(
+        self,
+        spec: EffectSpec,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        run_id: str,
+        decision_index: int,
+        call_index: int,
+    ) -> None:
+        self.spec = spec
+        self._args = args
+        self._kwargs = kwargs
+        self._run_id = run_id
+        self._decision_index = decision_index
+        self._call_index = call_index
+        self.key = effect_key(run_id, decision_index, spec.name, call_index)
+        self._request_json = to_json(
+            {"args": args, "kwargs": kwargs}, LIMITS, field=f"arguments of {spec.name}"
+        )
+        self._request = orjson.loads(self._request_json)
+        self._attempt = 0
+
+    async def begin(self, log: ReplayLog, pen: Pen, runs: RunOperations) -> None:
+        """Write down that it is about to be done. Returns if it is to be done now."""
+        step = log.take("effect pending", self.spec.name)
+        state = log.effects.get(self.key)
+        if step is not None:
+            log.check_request(step, self._request)
+        if state is None:
+            await self._admit(runs)
+            state = _state_of(await pen.write(self._beginning()))
+        self._raise_settled(state)
+
+    def _beginning(self) -> BeginEffect:
+        spec = self.spec
+        business_key = (
+            "" if spec.business_key is None else spec.business_key(*self._args, **self._kwargs)
+        )
+        return BeginEffect(
+            self._decision_index,
+            spec.name,
+            self._call_index,
+            self._request_json,
+            semantics=spec.semantics,
+            dispatch_mode=spec.dispatch,
+            business_key=business_key,
+            connector=spec.connector,
+        )
+
+    def _raise_settled(self, state: EffectState) -> None:
+        if state.status == "confirmed":
+            raise Settled(state.response)
+        if state.status == "failed":
+            raise EffectFailed(_failure(self.spec.name, state.error))
+        if state.status == "unknown" or self.spec.dispatch is DispatchMode.OUTBOX:
+            raise Parked(f"effect {self.key}"[:256])
+
+    async def failed(self, pen: Pen, error: Exception) -> float:
+        """The body raised: how long to wait before it is tried again, or the failure raised."""
+        boundary(f"after act {self.spec.name}")
+        self._attempt += 1
+        if isinstance(error, AckLost):
+            await self._settle(pen, EffectStatus.UNKNOWN, error_json=described(error))
+            raise Parked(f"effect {self.key}"[:256]) from error
+        if self._attempt < self.spec.retry.attempts and not isinstance(error, GiveUp):
+            return self.spec.retry.pause_s(self._attempt)
+        recorded = described(error)
+        await self._settle(pen, EffectStatus.FAILED, error_json=recorded)
+        raise EffectFailed(_failure(self.spec.name, orjson.loads(recorded))) from error
+
+    async def done(self, pen: Pen, result: Any) -> Any:
+        """The body returned. The app gets what a replay will give it: what JSON makes of it."""
+        boundary(f"after act {self.spec.name}")
+        try:
+            response_json = to_json(result, LIMITS, field=f"result of {self.spec.name}")
+        except InvalidArgument as error:
+            # It has happened, and what came of it cannot be written down: that is for a check.
+            return await self.failed(pen, AckLost(str(error)))
+        response = orjson.loads(response_json)
+        pen.post(
+            CompleteEffect(
+                self.key,
+                EffectStatus.CONFIRMED,
+                response_json,
+                compensation=compensation_of(self.spec, self.key, self._request, response),
+            )
+        )
+        self._charge(pen, response)
+        return response
+
+    async def _settle(self, pen: Pen, status: EffectStatus, *, error_json: str) -> None:
+        await pen.write(CompleteEffect(self.key, status, error_json=error_json))
+
+    async def _admit(self, runs: RunOperations) -> None:
+        if self.spec.estimate is None:
+            return
+        spend = self.spec.estimate(*self._args, **self._kwargs)
+        admission = await runs.admit_budget(self._run_id, spend.usd, spend.tokens)
+        if not admission.admitted:
+            raise BudgetExceeded(f"{self.spec.name}: {admission.reason}")
+
+    def _charge(self, pen: Pen, response: Any) -> None:
+        spend: Spend | None = None
+        if self.spec.spent is not None:
+            spend = self.spec.spent(response)
+        elif self.spec.estimate is not None:
+            spend = self.spec.estimate(*self._args, **self._kwargs)
+        if spend is not None:
+            pen.post(ChargeBudget(spend.usd, spend.tokens, self.key))
+
+
+def compensation_of(
+    spec: EffectSpec, key: str, request: Any, response: Any, *, duplicate: bool = False
+) -> RegisterCompensation | None:
+    """The obligation that a confirmed effect leaves behind, if it has one."""
+    undo: Callable[..., Any] | None = spec.compensate
+    if duplicate:
+        undo = spec.undo_duplicate or spec.compensate
+    if undo is None:
+        return None
+    kind = effect_name(undo)
+    return RegisterCompensation(
+        key,
+        f"duplicate:{kind}" if duplicate else kind,
+        to_json({"request": request, "response": response, "key": key}, LIMITS, field="payload"),
+        spec.name,
+        spec.compensate_attempts,
+    )
+
+
+def described(error: BaseException) -> str:
+    """An error as it is recorded: its kind and words, no more."""
+    words = str(error)[:2000]
+    return orjson.dumps({"type": type(error).__name__, "message": words}).decode()
+
+
+def _failure(name: str, error: Any) -> str:
+    if isinstance(error, dict) and "type" in error:
+        return f"{name}: {error['type']}: {error.get('message', '')}"
+    return f"{name}: {error}"
+
+
+def _state_of(row: Effect) -> EffectState:
+    return EffectState(
+        _STATUS[row.status], orjson.loads(row.response_json), orjson.loads(row.error_json)
+    )

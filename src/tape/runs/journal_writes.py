@@ -1,0 +1,83 @@
+"""What a run writes that is not its own: values and events, fenced like all else it writes."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tape.model.event import NewEvent, Recorded
+from tape.model.json_text import to_json
+from tape.model.run import Run
+from tape.model.value import Author, Deleted, Value
+from tape.runs.boundary import boundary
+from tape.runs.effect_call import LIMITS
+from tape.runs.operations import RunOperations
+from tape.runs.pen import Pen
+
+
+class JournalOperations(Protocol):
+    """As much of the bus as a run needs."""
+
+    @property
+    def runs(self) -> RunOperations: ...
+
+    async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]: ...
+
+    async def write_value(
+        self, namespace: str, key: str, value_json: str, if_version: int, author: Author
+    ) -> Value: ...
+
+    async def get_value(self, namespace: str, key: str) -> Value | None: ...
+
+    async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted: ...
+
+
+class JournalWrites:
+    def __init__(self, operations: JournalOperations, run: Run, ttl_ms: int) -> None:
+        self._operations = operations
+        self._run = run
+        self._ttl_ms = ttl_ms
+        self._author = Author(f"run:{run.run_id}", run.run_id, run.fencing_token)
+
+    @property
+    def runs(self) -> RunOperations:
+        return self._operations.runs
+
+    async def heartbeat(self) -> Run:
+        run = self._run
+        return await self.runs.heartbeat_run(run.run_id, run.fencing_token, self._ttl_ms)
+
+    async def set_value(
+        self, namespace: str, key: str, value: Any, if_version: int, pen: Pen
+    ) -> int:
+        text = to_json(value, LIMITS, field="value")
+        boundary(f"before set_value {namespace}/{key}")
+        written = await self._operations.write_value(namespace, key, text, if_version, self._author)
+        boundary(f"after set_value {namespace}/{key}")
+        pen.missed = True  # its number in the run's journal is not told
+        return written.version
+
+    async def get_value(self, namespace: str, key: str) -> Any:
+        found = await self._operations.get_value(namespace, key)
+        return None if found is None else found.value
+
+    async def delete_value(self, namespace: str, key: str, pen: Pen) -> None:
+        boundary(f"before delete_value {namespace}/{key}")
+        await self._operations.delete_value(namespace, key, self._author)
+        boundary(f"after delete_value {namespace}/{key}")
+        pen.missed = True
+
+    async def record(
+        self, event_type: str, payload: Any, entity: tuple[str, str], key: str, pen: Pen
+    ) -> None:
+        event = NewEvent(
+            event_type,
+            to_json(payload, LIMITS, field="payload"),
+            entity_type=entity[0],
+            entity_id=entity[1],
+            idempotency_key=key,
+            run_id=self._run.run_id,
+            fencing_token=self._run.fencing_token,
+        )
+        boundary(f"before record {event_type}")
+        (recorded,) = await self._operations.record_events([event])
+        boundary(f"after record {event_type}")
+        pen.note_seq(recorded.seq)
