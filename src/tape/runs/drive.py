@@ -31,6 +31,7 @@ from tape.runs.sync_context import SyncContext
 log = logging.getLogger("tape.runs")
 
 PAGE = 1_000
+LET_GO_S = 5.0
 
 
 class Driver:
@@ -64,6 +65,9 @@ class Driver:
 
             with self._keeper.holding(run, on_lost, on_renewed):
                 return await self._abandonable(self._run_app(context, run, app, journal, pen), lost)
+        except asyncio.CancelledError:
+            await self._let_go(run)
+            raise
         except Abandoned as abandoned:
             log.info("run %s is left to another: %s", run.run_id, abandoned)
         except TapeError as error:
@@ -149,6 +153,14 @@ class Driver:
         )
         boundary("after ReleaseRun")
         return released
+
+    async def _let_go(self, run: Run) -> None:
+        """This process ends: another may go on at once instead of after the lease."""
+        try:
+            async with asyncio.timeout(LET_GO_S):
+                await self._operations.runs.release_run(run.run_id, run.fencing_token)
+        except (TapeError, TimeoutError) as error:
+            log.warning("run %s waits for the end of its lease: %s", run.run_id, error)
 
     def _extending(self, run: Run) -> Callable[[Sequence[RunWrite]], Any]:
         runs, run_id, token = self._operations.runs, run.run_id, run.fencing_token

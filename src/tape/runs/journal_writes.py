@@ -1,8 +1,9 @@
 """What a run writes that is not its own: values and events, fenced like all else it writes."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
+from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
 from tape.model.json_text import to_json
 from tape.model.run import Run
@@ -18,6 +19,8 @@ class JournalOperations(Protocol):
 
     @property
     def runs(self) -> RunOperations: ...
+
+    def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]: ...
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]: ...
 

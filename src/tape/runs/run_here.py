@@ -1,0 +1,125 @@
+"""Beginning a run and driving it right here, for programs that want its result.
+
+The run is as durable as any other: if this process ends, a worker goes on with it.
+"""
+
+import asyncio
+from concurrent.futures import Executor
+from contextlib import aclosing, suppress
+from typing import Any
+
+import orjson
+
+from tape.config import ReactorsSettings
+from tape.errors import InvalidArgument, LeaseHeld, NotFound, RunEnded
+from tape.journal.ids import UlidFactory
+from tape.model.json_text import to_json
+from tape.model.lease import NewRun, Taker
+from tape.model.run import Run, RunName, RunStatus
+from tape.runs.declare import App
+from tape.runs.drive import Driver
+from tape.runs.effect_call import LIMITS
+from tape.runs.journal_writes import JournalOperations
+from tape.runs.keep import LeaseKeeper
+from tape.runs.replay import ReplayLog
+
+_IDS = UlidFactory()
+LOOK_S = 1.0
+
+
+def new_run(
+    app: App | str,
+    payload: Any = None,
+    *,
+    pool: str = "",
+    user_id: str = "",
+    session_id: str = "",
+    invocation_id: str = "",
+) -> NewRun:
+    """A run to begin. One by the same four names is the same run; by default it is a new one."""
+    declared = app if isinstance(app, App) else None
+    name = declared.name if declared else str(app)
+    if not name:
+        raise InvalidArgument("must not be empty", field="app")
+    return NewRun(
+        RunName(name, user_id, session_id, invocation_id or next(_IDS)),
+        to_json(payload, LIMITS, field="input"),
+        pool or (declared.pool if declared else ""),
+        declared.version if declared else "",
+    )
+
+
+class RunsHere:
+    """Drives runs in this process on behalf of their callers."""
+
+    def __init__(
+        self,
+        operations: JournalOperations,
+        settings: ReactorsSettings,
+        owner: str,
+        executor: Executor,
+    ) -> None:
+        self._operations = operations
+        self._runs = operations.runs
+        self._keeper = LeaseKeeper(operations.runs, settings.agent)
+        self._driver = Driver(operations, self._keeper, executor)
+        self._taker = Taker(owner, "agent", self._keeper.ttl_ms)
+
+    async def run(self, new: NewRun, app: App) -> Run:
+        """The run at its end. While it waits for something, so does this."""
+        begun = await self._runs.begin_run(new, self._taker)
+        run = begun.run
+        if begun.fencing_token:
+            journal = None if begun.resumed else _beginning(new)
+            run = await self._driver.drive(run, app, journal) or run
+        while not run.ended_at_ms:
+            await self._change_of(run)
+            run = await self._go_on(run, app)
+        return run
+
+    async def ended(self, run_id: str) -> Run:
+        """Wait for the end of a run that others drive."""
+        while not (run := await self._found(run_id)).ended_at_ms:
+            await self._change_of(run)
+        return run
+
+    async def close(self) -> None:
+        await self._keeper.close()
+
+    async def _go_on(self, run: Run, app: App) -> Run:
+        """Drive a run that is runnable again, unless a worker does."""
+        await self._runs.fire_due_timers()
+        found = await self._found(run.run_id)
+        if found.status not in (RunStatus.RUNNABLE, RunStatus.RUNNING):
+            return found
+        try:
+            taken = await self._runs.resume_run(
+                run.run_id, self._taker, expected_token=found.fencing_token
+            )
+        except (LeaseHeld, RunEnded):
+            return found
+        return await self._driver.drive(taken, app) or taken
+
+    async def _found(self, run_id: str) -> Run:
+        found = await self._runs.get_run(run_id)
+        if found is None:
+            raise NotFound(f"no run has the id {run_id!r}")
+        return found
+
+    async def _change_of(self, run: Run) -> None:
+        """Wait until something is written for it, at most until a timer is due or a moment."""
+        due_ms = await self._runs.next_timer_in_ms()
+        wait_s = LOOK_S if due_ms is None else min(LOOK_S, due_ms / 1000)
+        pages = self._operations.follow_run(run.run_id, run.seq_cursor)
+        async with aclosing(pages):
+            with suppress(TimeoutError, StopAsyncIteration):
+                async with asyncio.timeout(wait_s):
+                    await anext(pages)
+
+
+def _beginning(new: NewRun) -> ReplayLog:
+    """The journal of a run that has just begun: there is nothing to read."""
+    journal = ReplayLog()
+    journal.input = orjson.loads(new.input_json)
+    journal.last_seq = 1
+    return journal
