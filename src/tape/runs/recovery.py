@@ -7,7 +7,6 @@ Whoever loses that race backs off from that run, a little longer each time.
 import asyncio
 import logging
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tape.config import ReactorsSettings
@@ -40,8 +39,6 @@ class Recovery:
     settings: ReactorsSettings
     taker: Taker
     pool: str
-    on_done: Callable[[], None] = lambda: None
-    """Called when there is room for another."""
     name: str = "recovery"
     patterns: tuple[str, ...] = ("/tape/run/runnable/**",)
     _driving: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -49,6 +46,12 @@ class Recovery:
 
     async def once(self) -> int:
         """Take what is there; how many were taken."""
+        if len(self._driving) >= self.settings.runs:
+            await asyncio.wait(
+                self._driving.values(),
+                timeout=self.settings.poll_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
         room = self.settings.runs - len(self._driving)
         if room <= 0 or not self.apps.apps:
             return 0
@@ -64,6 +67,11 @@ class Recovery:
 
     async def due_in_s(self) -> float | None:
         return None
+
+    async def settled(self) -> None:
+        """Wait until every run that was taken has come to rest."""
+        while self._driving:
+            await asyncio.wait(self._driving.values())
 
     async def drain(self, grace_s: float) -> None:
         """Let runs come to where they end or wait; then let go of the others."""
@@ -103,7 +111,6 @@ class Recovery:
             self._back_off(run)
         finally:
             del self._driving[run.run_id]
-            self.on_done()
 
     def _is_free(self, run: Run) -> bool:
         backoff = self._backoffs.get(run.run_id)
