@@ -53,6 +53,7 @@ from tape.reactions.declare import (
     on_value_change,
     on_value_deleted,
 )
+from tape.running import cancel_run, recover_once, resume, send_signal, start
 from tape.runs.ambient import idempotency_key
 from tape.runs.context import Context
 from tape.runs.declare import App, RetryPolicy, Spend, app, effect
@@ -137,6 +138,7 @@ __all__ = [
     "ValueChange",
     "VersionMismatch",
     "app",
+    "cancel_run",
     "cancel_timer",
     "connect",
     "connect_async",
@@ -162,10 +164,14 @@ __all__ = [
     "patched",
     "random",
     "reactions",
+    "recover_once",
+    "resume",
     "sample",
+    "send_signal",
     "set_timer",
     "set_value",
     "sleep",
+    "start",
     "uuid",
     "with_budget",
 ]

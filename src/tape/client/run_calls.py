@@ -76,7 +76,7 @@ class RunCalls:
             session_id=session_id,
             invocation_id=invocation_id,
         )
-        return outcome_of(await self._running_here().run(new, declared))
+        return outcome_of(await self._running_here().run(new, declared, is_new=not invocation_id))
 
     async def run_result(self, run_id: str) -> Any:
         """Wait for the end of a run that a worker drives; what it returned."""

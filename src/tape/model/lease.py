@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tape.config import Limits
-from tape.errors import InvalidArgument, LeaseHeld, RunEnded, StaleLease
+from tape.errors import InvalidArgument, LeaseHeld, RunCancelled, RunEnded
 from tape.model.entry import NO_TRACE, Draft, Trace
 from tape.model.event import check_trace
 from tape.model.json_text import check_json
@@ -18,10 +18,12 @@ from tape.model.move import Decision, Need, State, save
 from tape.model.names import check_name
 from tape.model.run import DEFAULT_POOL, RUNS, Run, RunName, RunStatus, fenced_run, find_run
 from tape.model.run_lines import raw, run_line
+from tape.model.run_write import Extended
 from tape.model.subject import check_length
 
 DEFAULT_TTL_MS = 30_000
 MOST_TTL_MS = 24 * 3600 * 1000
+FIRST_TOKEN = 1
 WHOEVER = -1
 """As the expected token: whatever the row has."""
 
@@ -64,16 +66,20 @@ class NewRun(NamedTuple):
             input_json=check_json(self.input_json, limits, field="input_json"),
             pool=self.pool or DEFAULT_POOL,
         )
-        check_length(run_line(_fresh(new, 0)).subject, limits)
+        check_length(run_line(_fresh(new, 0), "cancel_requested").subject, limits)  # its longest
         return new
 
 
 class Begun(NamedTuple):
-    """The run, whether it was there before, and the token if the lease was granted (else 0)."""
+    """The run, whether it was there before, and the token if the lease was granted (else 0).
+
+    `extended` is what became of writes that came with its beginning; None if it was there before.
+    """
 
     run: Run
     resumed: bool
     fencing_token: int
+    extended: Extended | None = None
 
 
 class BeginRun:
@@ -95,9 +101,8 @@ class BeginRun:
     def decide(self, state: State) -> Decision[Begun]:
         known = state.get(RUNS, self._new.name.run_id)
         if known is not None:
-            return self._found(known, state.now_ms)
-        if self._new.parent_run_id:
-            fenced_run(state, self._new.parent_run_id, self._new.parent_fencing_token)
+            return self._found(state, known)
+        self._check_parent(state)
         run = _fresh(self._new, state.now_ms)
         details: dict[str, Any] = {
             "input": raw(self._new.input_json),
@@ -109,12 +114,27 @@ class BeginRun:
             details |= lease
         return self._written(run, details, resumed=False)
 
-    def _found(self, run: Run, now_ms: int) -> Decision[Begun]:
-        held = run.is_leased(now_ms) and run.lease_owner != self._taker.owner
+    def _found(self, state: State, run: Run) -> Decision[Begun]:
+        parent = self._new.parent_run_id
+        if parent and parent != run.parent_run_id:
+            # It would wait for the end of a run that tells somebody else.
+            raise InvalidArgument(
+                f"the run's is {run.parent_run_id!r}: begin one by another name",
+                field="parent_run_id",
+            )
+        held = run.is_leased(state.now_ms) and run.lease_owner != self._taker.owner
         if not self._taker.owner or held or not run.is_open:
             as_it_is = Begun(run, True, 0)
             return Decision(lambda _place: as_it_is)
-        return self._written(*_granted(run, self._taker, now_ms), resumed=True)
+        self._check_parent(state)
+        return self._written(*_granted(run, self._taker, state.now_ms), resumed=True)
+
+    def _check_parent(self, state: State) -> None:
+        if not self._new.parent_run_id:
+            return
+        parent = fenced_run(state, self._new.parent_run_id, self._new.parent_fencing_token)
+        if parent.cancel_reason:
+            raise RunCancelled(f"run {parent.run_id!r} is to be cancelled: {parent.cancel_reason}")
 
     def _written(self, run: Run, details: dict[str, Any], *, resumed: bool) -> Decision[Begun]:
         run = run._replace(seq_cursor=run.seq_cursor + 1)
@@ -145,6 +165,7 @@ class ResumeRun:
         self._taker = taker.checked(limits)
         self._expected = expected_token
         self._event_id = event_id
+        check_trace(*trace)
         self._trace = trace
         self.weight = 512
 
@@ -204,8 +225,6 @@ class HeartbeatRun:
 
     def decide(self, state: State) -> Decision[Run]:
         run = fenced_run(state, self._run_id, self._fencing_token)
-        if not run.is_open:
-            raise StaleLease(f"run {run.run_id!r} is {RunStatus(run.status).name.lower()}")
         run = run._replace(lease_expires_at_ms=state.now_ms + self._ttl_ms)
         return Decision(lambda _place: run, (), [save(RUNS, run)])
 
@@ -214,7 +233,7 @@ class ReleaseRun:
     """Let go of the lease. The run is runnable at once, or waits for something from outside.
 
     It waits only if nothing has been written for it since `seen_seq`: what it waits for may have
-    come while its driver was about to let go.
+    come while its driver was about to let go. One that is to be cancelled does not wait.
     """
 
     __slots__ = ("_event_id", "_fencing_token", "_run_id", "_seen_seq", "_waiting_on", "weight")
@@ -241,10 +260,11 @@ class ReleaseRun:
 
     def decide(self, state: State) -> Decision[Run]:
         before = find_run(state, self._run_id)
-        if before.fencing_token == self._fencing_token and not before.lease_owner:
+        if before.fencing_token == self._fencing_token > 0 and not before.lease_owner:
             return Decision(lambda _place: before)  # a repeat, or it has ended
         run = fenced_run(state, self._run_id, self._fencing_token)
-        waits = bool(self._waiting_on) and run.seq_cursor == self._seen_seq
+        seen_all = run.seq_cursor == self._seen_seq
+        waits = bool(self._waiting_on) and seen_all and not run.cancel_reason
         status = RunStatus.WAITING if waits else RunStatus.RUNNABLE
         run = run.unleased()._replace(
             status=status.value,

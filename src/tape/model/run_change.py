@@ -13,32 +13,23 @@ advances `seq_cursor`. Whoever has seen the run at that number has seen all ther
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tape.config import Limits
 from tape.errors import RunEnded, StaleLease
 from tape.model.entry import NO_TRACE, Draft, Trace
 from tape.model.event import check_trace
-from tape.model.move import Change, Decision, Need, Overlay, Place, State, save
+from tape.model.lease import FIRST_TOKEN, BeginRun, Begun, NewRun, Taker
+from tape.model.move import Change, Decision, Need, Overlay, Place, Reading, State, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, Run, RunStatus, fenced_run, find_run
 from tape.model.run_end import EndRun
-from tape.model.run_write import Line, RunWrite
+from tape.model.run_write import Extended, Line, RunWrite
 
 IDS_PER_WRITE = 6
 """No write makes more entries than that."""
 
-
-class Extended(NamedTuple):
-    """The run after its writes, and the answer to each in order.
-
-    `first_seq` is that of the first entry they made: if it is not the next to the one the driver
-    knew, something has come from outside in between.
-    """
-
-    run: Run
-    first_seq: int
-    replies: list[Any]
+_NOWHERE = Place(0, 0)
 
 
 class _ChangeRun:
@@ -65,7 +56,7 @@ class _ChangeRun:
         for write in self._writes:
             yield from write.needs(self._run_id)
 
-    def _changed(self, state: State, run: Run) -> tuple[Extended, list[Draft], list[Change]]:
+    def _changed(self, state: Reading, run: Run) -> tuple[Extended, list[Draft], list[Change]]:
         overlay = Overlay(state)
         first, before = run.seq_cursor + 1, run
         ids = iter(self._ids)
@@ -113,7 +104,7 @@ class ExtendRun(_ChangeRun):
         super().__init__(run_id, writes, **rest)
         self._fencing_token = fencing_token
 
-    def decide(self, state: State) -> Decision[Extended]:
+    def decide(self, state: Reading) -> Decision[Extended]:
         run = find_run(state, self._run_id)
         if not run.is_open:
             return self._repeated(run)
@@ -138,7 +129,7 @@ class ChangeRun(_ChangeRun):
 
     __slots__ = ()
 
-    def decide(self, state: State) -> Decision[Extended]:
+    def decide(self, state: Reading) -> Decision[Extended]:
         run = find_run(state, self._run_id)
         return Decision(*_with_reply(*self._changed(state, run)))
 
@@ -151,3 +142,47 @@ def _with_reply(
 
 def _answer(extended: Extended) -> Callable[[Place], Extended]:
     return lambda _place: extended
+
+
+class BeginAndExtend:
+    """Begin a run that is new and write for it at once, in one transaction.
+
+    Of one that was there before, nothing is written but what `BeginRun` writes.
+    """
+
+    __slots__ = ("_begin", "_extend", "weight")
+
+    def __init__(
+        self,
+        new: NewRun,
+        taker: Taker,
+        writes: Sequence[RunWrite],
+        *,
+        ids: Sequence[str],
+        limits: Limits,
+    ) -> None:
+        first, *others = ids
+        self._begin = BeginRun(new, taker, first, limits)
+        self._extend = ExtendRun(
+            new.name.run_id, FIRST_TOKEN, writes, ids=others, limits=limits, trace=new.trace
+        )
+        self.weight = self._begin.weight + self._extend.weight
+
+    def needs(self) -> Iterable[Need]:
+        yield from self._begin.needs()
+        yield from self._extend.needs()
+
+    def decide(self, state: State) -> Decision[Begun]:
+        beginning = self._begin.decide(state)
+        begun = beginning.reply(_NOWHERE)
+        if begun.resumed or begun.fencing_token != FIRST_TOKEN:
+            return beginning
+        overlay = Overlay(state)
+        overlay.apply(beginning.changes)
+        extending = self._extend.decide(overlay)
+        extended = extending.reply(_NOWHERE)
+        written = begun._replace(run=extended.run, extended=extended)
+        overlay.apply(extending.changes)
+        return Decision(
+            lambda _place: written, [*beginning.entries, *extending.entries], overlay.changes
+        )

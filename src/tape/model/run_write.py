@@ -43,3 +43,15 @@ class RunWrite(Protocol):
     @property
     def size(self) -> int:
         """About how many bytes it holds."""
+
+
+class Extended(NamedTuple):
+    """The run after its writes, and the answer to each in order.
+
+    `first_seq` is that of the first entry they made: if it is not the next to the one the driver
+    knew, something has come from outside in between.
+    """
+
+    run: Run
+    first_seq: int
+    replies: list[Any]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from functools import partial
@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
-from tape.errors import Diverged, RunCancelled, TapeError
+from tape.errors import Diverged, RunCancelled, StaleLease, TapeError
 from tape.model.json_text import to_json
+from tape.model.lease import Begun
 from tape.model.run import Run, RunStatus
-from tape.model.run_change import Extended
 from tape.model.run_end import EndRun
-from tape.model.run_write import RunWrite
+from tape.model.run_write import Extended, RunWrite
 from tape.runs.ambient import CURRENT
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
@@ -23,12 +23,14 @@ from tape.runs.declare import App
 from tape.runs.effect_call import LIMITS, described
 from tape.runs.journal_writes import JournalOperations, JournalWrites
 from tape.runs.keep import LeaseKeeper
-from tape.runs.pen import Pen
+from tape.runs.pen import Extend, Pen
 from tape.runs.replay import ReplayLog
 from tape.runs.signals import Abandoned, HasDiverged, Parked, Unwind, unwind_in
 from tape.runs.sync_context import SyncContext
 
 log = logging.getLogger("tape.runs")
+
+Begin = Callable[[Sequence[RunWrite]], Awaitable[Begun]]
 
 PAGE = 1_000
 LET_GO_S = 5.0
@@ -44,9 +46,18 @@ class Driver:
         self._keeper = keeper
         self._executor = executor
 
-    async def drive(self, run: Run, app: App, journal: ReplayLog | None = None) -> Run | None:
-        """As far as it goes now: ended, waiting, or None if it was lost to another."""
-        pen = Pen(self._extending(run), run.seq_cursor)
+    async def drive(
+        self,
+        run: Run,
+        app: App,
+        journal: ReplayLog | None = None,
+        begin: Begin | None = None,
+    ) -> Run | None:
+        """As far as it goes now: ended, waiting, or None if it was lost to another.
+
+        With `begin` the run is not there yet: it begins with its first write.
+        """
+        pen = Pen(self._extending(run, begin), run.seq_cursor)
         lost = asyncio.get_running_loop().create_future()
 
         def on_lost(error: BaseException) -> None:
@@ -162,11 +173,18 @@ class Driver:
         except (TapeError, TimeoutError) as error:
             log.warning("run %s waits for the end of its lease: %s", run.run_id, error)
 
-    def _extending(self, run: Run) -> Callable[[Sequence[RunWrite]], Any]:
+    def _extending(self, run: Run, begin: Begin | None) -> Extend:
         runs, run_id, token = self._operations.runs, run.run_id, run.fencing_token
 
         async def extend(writes: Sequence[RunWrite]) -> Extended:
-            return await runs.extend_run(run_id, token, writes)
+            nonlocal begin
+            if begin is None:
+                return await runs.extend_run(run_id, token, writes)
+            begun = await begin(writes)
+            if begun.extended is None:
+                raise StaleLease(f"run {run_id!r} was begun by another")
+            begin = None
+            return begun.extended
 
         return extend
 

@@ -26,8 +26,8 @@ from tape.model.lease import (
 from tape.model.names import check_name
 from tape.model.obligation import Obligation
 from tape.model.run import Run
-from tape.model.run_change import IDS_PER_WRITE, ChangeRun, Extended, ExtendRun
-from tape.model.run_write import RunWrite
+from tape.model.run_change import IDS_PER_WRITE, BeginAndExtend, ChangeRun, ExtendRun
+from tape.model.run_write import Extended, RunWrite
 from tape.model.timer import FireTimer, Timer
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Store
@@ -44,8 +44,13 @@ class Admission(NamedTuple):
 
 
 class RunOperations(Protocol):
-    async def begin_run(self, new: NewRun, taker: Taker = NOBODY) -> Begun:
-        """Make a run or find it; with a taker also take its lease, if that is free."""
+    async def begin_run(
+        self, new: NewRun, taker: Taker = NOBODY, writes: Sequence[RunWrite] = ()
+    ) -> Begun:
+        """Make a run or find it; with a taker also take its lease, if that is free.
+
+        The writes are made with it, if it is new and the taker's.
+        """
 
     async def resume_run(
         self, run_id: str, taker: Taker = NOBODY, *, expected_token: int = WHOEVER
@@ -115,8 +120,18 @@ class Runs:
         self._ids = ids
         self._limits = limits
 
-    async def begin_run(self, new: NewRun, taker: Taker = NOBODY) -> Begun:
-        return await self._writer.submit(BeginRun(new, taker, next(self._ids), self._limits))
+    async def begin_run(
+        self, new: NewRun, taker: Taker = NOBODY, writes: Sequence[RunWrite] = ()
+    ) -> Begun:
+        if not writes:
+            return await self._writer.submit(BeginRun(new, taker, next(self._ids), self._limits))
+        if not taker.owner:
+            raise InvalidArgument("who writes for a run takes its lease", field="lease_owner")
+        if len(writes) > MOST_WRITES:
+            raise InvalidArgument(f"must hold 0..{MOST_WRITES} writes", field="writes")
+        ids = self._ids.take(1 + IDS_PER_WRITE * len(writes))
+        move = BeginAndExtend(new, taker, writes, ids=ids, limits=self._limits)
+        return await self._writer.submit(move)
 
     async def resume_run(
         self, run_id: str, taker: Taker = NOBODY, *, expected_token: int = WHOEVER

@@ -10,20 +10,19 @@ Posted writes that nobody waits behind go out by themselves a moment later.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from tape.errors import RunEnded, StaleLease, StoreUnavailable, TapeError
-from tape.model.run_change import Extended
-from tape.model.run_write import RunWrite
+from tape.model.run_write import Extended, RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.signals import Abandoned
 
 LINGER_S = 0.002
 MOST_TOGETHER = 200
 
-Extend = Callable[[Sequence[RunWrite]], Any]
-"""Sends writes and awaits an Extended."""
+Extend = Callable[[Sequence[RunWrite]], Awaitable[Extended]]
+"""Sends writes. The first time, that may be what begins the run."""
 
 
 class _Posted(NamedTuple):
@@ -106,7 +105,7 @@ class Pen:
         names = "+".join(type(write).__name__ for write in writes)
         try:
             boundary(f"before {names}")
-            extended: Extended = await self._extend(writes)
+            extended = await self._extend(writes)
             boundary(f"after {names}")
         except (StaleLease, RunEnded, StoreUnavailable) as error:
             self._posted = [*batch, *self._posted]

@@ -4,6 +4,7 @@ The run is as durable as any other: if this process ends, a worker goes on with 
 """
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing, suppress
 from typing import Any
@@ -14,8 +15,9 @@ from tape.config import ReactorsSettings
 from tape.errors import InvalidArgument, LeaseHeld, NotFound, RunEnded
 from tape.journal.ids import UlidFactory
 from tape.model.json_text import to_json
-from tape.model.lease import NewRun, Taker
+from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
+from tape.model.run_write import RunWrite
 from tape.runs.declare import App
 from tape.runs.drive import Driver
 from tape.runs.effect_call import LIMITS
@@ -65,17 +67,32 @@ class RunsHere:
         self._driver = Driver(operations, self._keeper, executor)
         self._taker = Taker(owner, "agent", self._keeper.ttl_ms)
 
-    async def run(self, new: NewRun, app: App) -> Run:
-        """The run at its end. While it waits for something, so does this."""
-        begun = await self._runs.begin_run(new, self._taker)
-        run = begun.run
-        if begun.fencing_token:
-            journal = None if begun.resumed else _beginning(new)
-            run = await self._driver.drive(run, app, journal) or run
+    async def run(self, new: NewRun, app: App, *, is_new: bool) -> Run:
+        """The run at its end. While it waits for something, so does this.
+
+        `is_new` if nobody else can have begun a run by that name.
+        """
+        if is_new:
+            run = await self._run_new(new, app)
+        else:
+            begun = await self._runs.begin_run(new, self._taker)
+            run = begun.run
+            if begun.fencing_token:
+                run = await self._driver.drive(run, app) or run
         while not run.ended_at_ms:
             await self._change_of(run)
             run = await self._go_on(run, app)
         return run
+
+    async def _run_new(self, new: NewRun, app: App) -> Run:
+        """It begins with its first write, in one transaction: a commit less for each run."""
+
+        async def begin(writes: Sequence[RunWrite]) -> Begun:
+            return await self._runs.begin_run(new, self._taker, writes)
+
+        expected = _expected(new, self._taker)
+        run = await self._driver.drive(expected, app, _beginning(new), begin)
+        return run or await self._found(expected.run_id)
 
     async def ended(self, run_id: str) -> Run:
         """Wait for the end of a run that others drive."""
@@ -117,9 +134,27 @@ class RunsHere:
                     await anext(pages)
 
 
+def _expected(new: NewRun, taker: Taker) -> Run:
+    """The run as it will be once it has begun, so that its app need not wait for that."""
+    return Run(
+        new.name.run_id,
+        *new.name,
+        new.pool,
+        RunStatus.RUNNING.value,
+        1,
+        taker.owner,
+        taker.reactor,
+        0,
+        FIRST_TOKEN,
+        0,
+        0,
+        new.app_version,
+        new.parent_run_id,
+    )
+
+
 def _beginning(new: NewRun) -> ReplayLog:
     """The journal of a run that has just begun: there is nothing to read."""
     journal = ReplayLog()
     journal.input = orjson.loads(new.input_json)
-    journal.last_seq = 1
     return journal
