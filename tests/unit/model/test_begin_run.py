@@ -16,6 +16,7 @@ from tape.model.decision import RecordDecision
 from tape.model.entry import Trace
 from tape.model.lease import (
     BeginRun,
+    Begun,
     HeartbeatRun,
     NewRun,
     ReleaseRun,
@@ -90,7 +91,7 @@ class TestBeginning:
         world.now_ms += TTL - 1
         with unchanged(world):
             begun = world.begin("b")
-        assert begun == (world.run(), True, 0)
+        assert begun == Begun(world.run(), True, 0)
 
     @pytest.mark.parametrize("owner", ["a", "b"])
     def test_one_whose_lease_ran_out_is_taken_over(self, owner: str) -> None:
@@ -112,14 +113,14 @@ class TestBeginning:
         world = World()
         world.begin("")
         with unchanged(world):
-            assert world.begin("") == (world.run(), True, 0)
+            assert world.begin("") == Begun(world.run(), True, 0)
 
     @pytest.mark.parametrize("status", [RunStatus.TERMINAL, RunStatus.STUCK, RunStatus.FAILED])
     def test_one_that_has_ended_is_shown(self, status: RunStatus) -> None:
         world = driven()
         world.drive(EndRun(status, "1", ""))
         with unchanged(world):
-            assert world.begin("a") == (world.run(), True, 0)
+            assert world.begin("a") == Begun(world.run(), True, 0)
 
     def test_one_that_waits_is_taken_up(self) -> None:
         world = driven()
