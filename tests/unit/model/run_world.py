@@ -31,9 +31,8 @@ from tape.model.move import Need, Place, State, Table
 from tape.model.obligation import OBLIGATIONS, Obligation, ObligationKey
 from tape.model.run import RUNS, Run, RunName
 from tape.model.run_change import IDS_PER_WRITE, ChangeRun, ExtendRun
-from tape.model.run_write import Extended
 from tape.model.run_end import child_gate
-from tape.model.run_write import RunWrite
+from tape.model.run_write import Extended, RunWrite
 from tape.model.subject import parse_subject
 from tape.model.timer import TIMERS, Timer
 
