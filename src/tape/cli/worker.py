@@ -5,6 +5,7 @@ import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,23 +50,20 @@ _DEFAULTS = DispatcherSettings()
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
-    default=_DEFAULTS.concurrency,
-    show_default=True,
+    show_default=str(_DEFAULTS.concurrency),
     help="Tasks in hand at once.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    default=_DEFAULTS.threads,
-    show_default=True,
+    show_default=str(_DEFAULTS.threads),
     help="Threads for handlers that are not async.",
 )
 @click.option(
     "--lease",
     "lease_s",
     type=click.FloatRange(min=0.1),
-    default=_DEFAULTS.lease_s,
-    show_default=True,
+    show_default=str(_DEFAULTS.lease_s),
     metavar="SECONDS",
     help="How long a task stays with a lost worker.",
 )
@@ -73,8 +71,7 @@ _DEFAULTS = DispatcherSettings()
     "--grace",
     "grace_s",
     type=click.FloatRange(min=0),
-    default=_DEFAULTS.grace_s,
-    show_default=True,
+    show_default=str(_DEFAULTS.grace_s),
     metavar="SECONDS",
     help="How long handlers may finish at the end.",
 )
@@ -88,7 +85,8 @@ _DEFAULTS = DispatcherSettings()
 def worker(
     target: Target, *, modules: tuple[str, ...], reaction_ids: tuple[str, ...],
     shard: int | None, bridge: str,
-    concurrency: int, threads: int, lease_s: float, grace_s: float, http: str | None,
+    concurrency: int | None, threads: int | None, lease_s: float | None, grace_s: float | None,
+    http: str | None,
 ) -> None:  # fmt: skip
     """Do the work of reactions, until SIGTERM or Ctrl-C; then finish what is in hand.
 
@@ -98,15 +96,15 @@ def worker(
     logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
     if not modules and not bridge:
         raise click.UsageError("name a module that declares reactions with -m, or a --bridge")
+    settings = _with_options(
+        target.settings, concurrency=concurrency, threads=threads, lease_s=lease_s, grace_s=grace_s
+    )
     for module in modules:
         _load(module)
-    dispatcher = replace(
-        _DEFAULTS, concurrency=concurrency, threads=threads, lease_s=lease_s, grace_s=grace_s
-    )
     run_worker(
         WorkerOptions(
             url=target.address,
-            settings=Settings(dispatcher=dispatcher),
+            settings=settings,
             bridge=bridge,
             reaction_ids=reaction_ids,
             shard=ANY_SHARD if shard is None else shard,
@@ -114,6 +112,12 @@ def worker(
         ),
         on_ready=_announce,
     )
+
+
+def _with_options(settings: Settings, **typed: Any) -> Settings:
+    """What was typed counts more than the settings file."""
+    given = {name: value for name, value in typed.items() if value is not None}
+    return replace(settings, dispatcher=replace(settings.dispatcher, **given))
 
 
 def _load(module: str) -> None:
