@@ -93,10 +93,11 @@ class SendSignal(NamedTuple):
 
     def write(self, state: Reading, run: Run) -> Written:
         before = state.get(GATES, (run.run_id, self.gate_name))
-        if not run.is_open or (before is not None and before.released):
+        if not run.may_go_on or (before is not None and before.released):
             return Written(run, Signalled(False, run))
         run, lines, changes = release(before, run, self.gate_name, self.resolution_json)
-        return Written(run, Signalled(True, run), lines, changes)
+        told = run._replace(seq_cursor=run.seq_cursor + len(lines))
+        return Written(run, Signalled(True, told), lines, changes)
 
 
 def release(

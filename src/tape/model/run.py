@@ -25,8 +25,6 @@ DEFAULT_POOL = "shared"
 OPEN = frozenset({RunStatus.RUNNABLE, RunStatus.RUNNING, RunStatus.WAITING})
 """A run in one of these can be driven; in any other it writes nothing more by itself."""
 
-ENDED = frozenset({RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK})
-
 
 class Run(NamedTuple):
     """A run's row: its name, its lease and how it stands.
@@ -64,6 +62,11 @@ class Run(NamedTuple):
     @property
     def is_open(self) -> bool:
         return self.status in OPEN
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it is open, or can be again: stuck, and nothing of it was unwound yet."""
+        return self.is_open or (self.status == RunStatus.STUCK and not self.ending)
 
     def is_leased(self, now_ms: int) -> bool:
         return bool(self.lease_owner) and self.lease_expires_at_ms > now_ms

@@ -63,12 +63,14 @@ class _ChangeRun:
         drafts: list[Draft] = []
         replies: list[Any] = []
         for write in self._writes:
+            if before.is_open and not run.is_open:
+                raise RunEnded(f"nothing comes after the end of run {run.run_id!r} in one move")
             written = write.write(overlay, run)
             overlay.apply(written.changes)
             run = self._numbered(written.run, written.lines, ids, drafts)
             for other, lines in written.beside:
                 overlay.apply([save(RUNS, self._numbered(other, lines, ids, drafts))])
-            replies.append(written.reply)
+            replies.append(run if written.reply is written.run else written.reply)
         changes = overlay.changes
         if run != before:
             changes.append(save(RUNS, run))
@@ -109,19 +111,17 @@ class ExtendRun(_ChangeRun):
         if not run.is_open:
             return self._repeated(run)
         run = fenced_run(state, self._run_id, self._fencing_token)
-        if run.status != RunStatus.RUNNING:
-            run = run._replace(status=RunStatus.RUNNING.value, waiting_on="")
         return Decision(*_with_reply(*self._changed(state, run)))
 
     def _repeated(self, run: Run) -> Decision[Extended]:
         """Only the writes that ended a run may come again; nothing but its end is answered."""
-        if run.fencing_token != self._fencing_token:
+        if not self._fencing_token or run.fencing_token != self._fencing_token:
             fenced = f"run {run.run_id!r} has ended with fencing token {run.fencing_token}"
             raise StaleLease(f"{fenced}, this write carries {self._fencing_token}")
-        *others, last = self._writes
-        if not isinstance(last, EndRun):
+        last = self._writes[-1] if self._writes else None
+        if not isinstance(last, EndRun) or not last.has_ended(run):
             raise RunEnded(f"run {run.run_id!r} is {RunStatus(run.status).name.lower()}")
-        return Decision(_answer(Extended(run, 0, [*(None for _ in others), run])))
+        return Decision(_answer(Extended(run, 0, [*(None for _ in self._writes[1:]), run])))
 
 
 class ChangeRun(_ChangeRun):

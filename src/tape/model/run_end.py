@@ -15,7 +15,7 @@ from tape.model.gate import GATES, release
 from tape.model.json_text import check_json
 from tape.model.move import Need, Reading
 from tape.model.run import RUNS, Run, RunStatus
-from tape.model.run_lines import raw, run_line
+from tape.model.run_lines import clipped, raw, run_line
 from tape.model.run_write import Written
 
 BY_DRIVER = (RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK)
@@ -45,8 +45,12 @@ class EndRun(NamedTuple):
     def size(self) -> int:
         return len(self.detail_json)
 
+    def has_ended(self, run: Run) -> bool:
+        """Whether the run ended like this, or will have once it is unwound."""
+        return self.status in (run.status, run.ending) and self.detail_json == run.outcome_json
+
     def write(self, state: Reading, run: Run) -> Written:
-        _check_parent(run, self.parent_run_id)
+        check_parent(run, self.parent_run_id)
         return ended_or_unwinding(state, run, RunStatus(self.status), self.detail_json)
 
 
@@ -60,7 +64,7 @@ class CancelRun(NamedTuple):
     parent_run_id: str | None = None
 
     def checked(self, limits: Limits) -> "CancelRun":
-        return self._replace(reason=self.reason[: limits.name_bytes] or "cancelled")
+        return self._replace(reason=clipped(self.reason, limits) or "cancelled")
 
     def needs(self, run_id: str) -> Iterable[Need]:
         return ending_needs(run_id, self.parent_run_id)
@@ -70,9 +74,9 @@ class CancelRun(NamedTuple):
         return len(self.reason)
 
     def write(self, state: Reading, run: Run) -> Written:
-        if not run.is_open or (run.cancel_reason and run.is_leased(state.now_ms)):
+        if not run.may_go_on or (run.cancel_reason and run.is_leased(state.now_ms)):
             return Written(run, run)
-        _check_parent(run, self.parent_run_id)
+        check_parent(run, self.parent_run_id)
         run = run._replace(cancel_reason=self.reason)
         if run.is_leased(state.now_ms):
             return Written(run, run, [run_line(run, "cancel_requested", reason=self.reason)])
@@ -104,8 +108,10 @@ def ended(state: Reading, run: Run, status: RunStatus, outcome_json: str) -> Wri
         ending=run.ending if stuck else 0,
     )
     line = run_line(run, detail=raw(outcome_json), fencing_token=run.fencing_token)
-    parent = state.get(RUNS, run.parent_run_id) if run.parent_run_id else None
-    if parent is None or not parent.is_open or status not in FOR_GOOD:
+    if not run.parent_run_id or status not in FOR_GOOD:
+        return Written(run, run, [line])
+    parent = state.get(RUNS, run.parent_run_id)
+    if parent is None or not parent.may_go_on:
         return Written(run, run, [line])
     name = child_gate(run.run_id)
     gate = state.get(GATES, (parent.run_id, name))
@@ -127,7 +133,7 @@ def ending_needs(run_id: str, parent_run_id: str | None) -> Iterable[Need]:
         yield Need(GATES, (parent_run_id, child_gate(run_id)))
 
 
-def _check_parent(run: Run, parent_run_id: str | None) -> None:
+def check_parent(run: Run, parent_run_id: str | None) -> None:
     """A parent that was not named was not loaded, and would wait for ever."""
     if run.parent_run_id != parent_run_id:
         raise InvalidArgument(f"the run's is {run.parent_run_id!r}", field="parent_run_id")

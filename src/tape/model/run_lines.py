@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from tape.config import Limits
 from tape.model.entry import Kind
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import Line
@@ -29,6 +30,11 @@ def run_line(run: Run, verb: str = "", **details: Any) -> Line:
 def raw(json_text: str) -> orjson.Fragment:
     """JSON that was checked before, as part of a payload."""
     return orjson.Fragment(json_text or "null")
+
+
+def clipped(text: str, limits: Limits) -> str:
+    """Words for people: bounded, and free of what a database cannot hold."""
+    return text.replace("\0", "\\0").encode(errors="replace").decode()[: limits.name_bytes]
 
 
 def woken(run: Run, because: str) -> tuple[Run, list[Line]]:

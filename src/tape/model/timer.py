@@ -131,7 +131,7 @@ class FireTimer(NamedTuple):
             return Written(run, None)
         after = known._replace(fired=True)
         lines, changes = [_line("fired", after)], [save(TIMERS, after)]
-        if not run.is_open:
+        if not run.may_go_on:
             return Written(run, after, lines, changes)
         if after.kind == GATE_TIMEOUT:
             name = _gate_of(after.payload_json)
