@@ -250,6 +250,9 @@ def with_compensation(
     """The same with an obligation registered behind it, in the same transaction."""
     if compensation is None:
         return written
+    if written.run.status == RunStatus.COMPENSATING:
+        # The stack is being unwound, and whoever is at its top counts on being there.
+        compensation = compensation._replace(alone=True)
     cursor = written.run.seq_cursor
     registered = compensation.write(
         state, written.run._replace(seq_cursor=cursor + len(written.lines))

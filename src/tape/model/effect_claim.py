@@ -33,6 +33,9 @@ from tape.model.run_end import ended, ending_needs
 from tape.model.run_lines import woken
 from tape.model.run_write import Written
 
+STUCK_PAUSE_MS = 10 * 60_000
+"""How long a stuck effect is left alone before it may be looked at again."""
+
 
 class Resolution(IntEnum):
     """What an observation of the counterparty has shown."""
@@ -95,6 +98,37 @@ class ClaimEffect(NamedTuple):
         )
         line = effect_line("claimed", after, claimer=self.claimer, attempt=after.dispatch_attempts)
         return Written(run, after, [line], [save(EFFECTS, after)])
+
+
+class RenewClaim(NamedTuple):
+    """Keep a claim that nobody has taken over, while the work under it goes on.
+
+    Like a heartbeat it makes no entry: who has claimed what for how long is nothing that a run's
+    driver decides by.
+    """
+
+    idempotency_key: str
+    claim_token: int
+    lease_ttl_ms: int
+
+    def checked(self, limits: Limits) -> "RenewClaim":
+        check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
+        if self.lease_ttl_ms <= 0:
+            raise InvalidArgument("must be positive", field="lease_ttl_ms")
+        return self
+
+    def needs(self, run_id: str) -> Iterable[Need]:
+        yield Need(EFFECTS, (run_id, self.idempotency_key))
+
+    @property
+    def size(self) -> int:
+        return 64
+
+    def write(self, state: Reading, run: Run) -> Written:
+        row = find_effect(state, run, self.idempotency_key)
+        check_claim(row, self.claim_token)
+        after = row._replace(dispatch_claim_expires_at_ms=state.now_ms + self.lease_ttl_ms)
+        return Written(run, after, (), [save(EFFECTS, after)])
 
 
 class RecordDispatchAttempt(NamedTuple):
@@ -199,8 +233,11 @@ class RecordExternalObservation(NamedTuple):
         return written
 
     def _stuck(self, state: Reading, run: Run, row: Effect) -> Written:
+        # Its run waits for an operator, but other effects must not wait behind it.
         after = row._replace(
-            status=EffectStatus.UNKNOWN.value, error_json=self.error_json, next_dispatch_at_ms=0
+            status=EffectStatus.UNKNOWN.value,
+            error_json=self.error_json,
+            next_dispatch_at_ms=state.now_ms + STUCK_PAUSE_MS,
         )
         line, change = outcome_line(after, "stuck"), save(EFFECTS, after)
         if not run.is_open:

@@ -163,6 +163,32 @@ class ClaimObligation(NamedTuple):
         return Written(run, after, [_line("committed", after)], [save(OBLIGATIONS, after)])
 
 
+class RenewObligationClaim(NamedTuple):
+    """Keep a claim that nobody has taken over. Like a heartbeat it makes no entry."""
+
+    key: ObligationKey
+    claim_token: int
+    lease_ttl_ms: int
+
+    def checked(self, _limits: Limits) -> "RenewObligationClaim":
+        if self.lease_ttl_ms <= 0:
+            raise InvalidArgument("must be positive", field="lease_ttl_ms")
+        return self
+
+    def needs(self, run_id: str) -> Iterable[Need]:
+        yield Need(OBLIGATIONS, (run_id, *self.key))
+
+    @property
+    def size(self) -> int:
+        return 64
+
+    def write(self, state: Reading, run: Run) -> Written:
+        row = _found(state, run, self.key)
+        _check_claim(row, self.claim_token)
+        after = row._replace(claim_expires_at_ms=state.now_ms + self.lease_ttl_ms)
+        return Written(run, after, (), [save(OBLIGATIONS, after)])
+
+
 class ResolveObligation(NamedTuple):
     """By whoever claimed it: it is compensated, or it never will be."""
 
