@@ -1,0 +1,30 @@
+"""Claiming effects, as those do who dispatch and who reconcile them."""
+
+from collections.abc import Iterable
+
+from tape.config import ReactorSettings
+from tape.model.effect import Effect
+from tape.model.effect_claim import ClaimEffect, RenewClaim
+from tape.runs.declare import EffectSpec
+from tape.runs.hands import Claiming, Hands
+from tape.runs.operations import RunOperations
+
+LOOK = 200
+"""Effects asked for at a time: more than can be taken, because some are another worker's."""
+
+
+def effect_hands(
+    reactor: str, runs: RunOperations, settings: ReactorSettings, owner: str
+) -> Hands[Effect]:
+    claiming = Claiming[Effect](
+        take=lambda row, ttl_ms: ClaimEffect(row.idempotency_key, owner, ttl_ms),
+        renew=lambda row, ttl_ms: RenewClaim(row.idempotency_key, row.claim_token, ttl_ms),
+        expires_at_ms=lambda row: row.dispatch_claim_expires_at_ms,
+        describe=lambda row: f"effect {row.idempotency_key}",
+    )
+    return Hands(reactor, runs, claiming, settings)
+
+
+def connectors(specs: Iterable[EffectSpec]) -> tuple[str, ...]:
+    """What their effects are asked for by."""
+    return tuple(sorted({spec.connector or spec.name for spec in specs}))

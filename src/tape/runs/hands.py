@@ -1,0 +1,235 @@
+"""What a reactor has in hand: several pieces of work at once, each under a claim of its own.
+
+    take ──> claimed ──> held: the act, while its claim is renewed ──> written under its token
+
+A claim that cannot be renewed in time is lost, whoever is to blame: the act is abandoned, and
+somebody else finds out what became of it. What an act came to is written even past the claim's
+time, as long as the store takes it: the token decides, not the clock.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tape.config import ReactorSettings
+from tape.errors import NotFound, Overloaded, StaleLease, StoreUnavailable, TapeError
+from tape.model.run_write import RunWrite
+from tape.runs.boundary import boundary
+from tape.runs.operations import RunOperations
+from tape.telemetry import metrics
+
+log = logging.getLogger("tape.reactors")
+
+MOST = 32
+FULL_S = 1.0
+"""How long a reactor with its hands full waits for one of them before it looks up."""
+PAUSE_FIRST_S = 0.05
+PAUSE_MOST_S = 5.0
+LATE_S = 0.005
+"""What is looked for a moment too early is found only at the next look."""
+SLOW_S = 300.0
+
+T = TypeVar("T")
+Row = TypeVar("Row")
+
+
+class ClaimLost(Exception):
+    """The claim ran out or was taken over: whatever comes of the act is for others to find."""
+
+
+class Claiming(NamedTuple, Generic[Row]):
+    """How one kind of row is claimed and its claim renewed, with a time to live in ms."""
+
+    take: Callable[[Row, int], RunWrite]
+    renew: Callable[[Row, int], RunWrite]
+    expires_at_ms: Callable[[Row], int]
+    describe: Callable[[Row], str]
+
+
+@dataclass(slots=True, eq=False)
+class Claim(Generic[Row]):
+    """A row that was claimed, and when, by the clocks of the store and of this process."""
+
+    run_id: str
+    row: Row
+    taken_at_ms: int
+    taken_at: float
+
+    def in_ms(self, seconds: float) -> int:
+        """The time so long from now, by the store's clock."""
+        elapsed = asyncio.get_running_loop().time() - self.taken_at
+        return self.taken_at_ms + round(1000 * (elapsed + seconds))
+
+
+@dataclass(slots=True)
+class Hands(Generic[Row]):
+    reactor: str
+    runs: RunOperations
+    claiming: Claiming[Row]
+    settings: ReactorSettings
+    _busy: set[asyncio.Task[None]] = field(default_factory=set)
+    _due: list[float] = field(default_factory=list)
+
+    @property
+    def _ttl_ms(self) -> int:
+        return round(1000 * self.settings.lease_ttl_s)
+
+    async def are_full(self) -> bool:
+        """Whether nothing more can be taken, not even a moment later."""
+        if len(self._busy) >= MOST:
+            await asyncio.wait(self._busy, timeout=FULL_S, return_when=asyncio.FIRST_COMPLETED)
+        return len(self._busy) >= MOST
+
+    async def take(
+        self,
+        found: Iterable[tuple[str, Row]],
+        work: Callable[[Claim[Row]], Coroutine[Any, Any, None]],
+    ) -> int:
+        """Claim rows of runs, as many as there is room for, and begin; how many were got."""
+        taken = 0
+        rest = iter(found)
+        while some := list(islice(rest, MOST - len(self._busy))):
+            claims = await asyncio.gather(
+                *(self._claim(run_id, row) for run_id, row in some), return_exceptions=True
+            )
+            for claim in claims:
+                if isinstance(claim, Claim):
+                    self._begin(claim, work(claim))
+                    taken += 1
+            for failed in claims:
+                if isinstance(failed, BaseException) and not isinstance(failed, NotFound):
+                    raise failed
+        metrics.REACTOR_WORK.labels(self.reactor).inc(taken)
+        return taken
+
+    async def hold(self, claim: Claim[Row], act: Coroutine[Any, Any, T]) -> T:
+        """What the act returns or raises. Meanwhile its claim is renewed; if it is lost, the act
+        is given up and ClaimLost raised.
+        """
+        acting = asyncio.ensure_future(act)
+        until = claim.taken_at + self.settings.lease_ttl_s
+        told_s = SLOW_S
+        try:
+            while not (await asyncio.wait({acting}, timeout=self.settings.heartbeat_every_s))[0]:
+                until = await self._renew(claim, until)
+                told_s = self._tell_slow(claim, told_s)
+            if acting.cancelled():
+                raise ClaimLost("the act was cancelled")
+            return acting.result()
+        finally:
+            if not acting.done():
+                acting.cancel()
+                await asyncio.gather(acting, return_exceptions=True)
+
+    async def write(self, claim: Claim[Row], write: RunWrite) -> Any:
+        """Its reply. A store that is away is waited for, because what is done is done."""
+        pause = PAUSE_FIRST_S
+        while True:
+            try:
+                return await self._write(claim.run_id, write)
+            except (StoreUnavailable, Overloaded) as error:
+                what = self.claiming.describe(claim.row)
+                log.warning("%s: %s is not written yet: %s", self.reactor, what, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSE_MOST_S)
+
+    def expect(self, seconds: float) -> None:
+        """There will be more to do then."""
+        self._due.append(asyncio.get_running_loop().time() + seconds + LATE_S)
+
+    def due_in_s(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        self._due = [due for due in self._due if due > now]
+        return min(self._due) - now if self._due else None
+
+    async def settled(self) -> None:
+        while self._busy:
+            await asyncio.wait(self._busy)
+
+    async def drain(self, grace_s: float) -> None:
+        if self._busy:
+            await asyncio.wait(self._busy, timeout=grace_s)
+        for task in self._busy:
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+
+    async def _claim(self, run_id: str, row: Row) -> Claim[Row] | None:
+        taken: Row | None = await self._write(run_id, self.claiming.take(row, self._ttl_ms))
+        if taken is None:
+            return None
+        taken_at_ms = self.claiming.expires_at_ms(taken) - self._ttl_ms
+        return Claim(run_id, taken, taken_at_ms, asyncio.get_running_loop().time())
+
+    def _begin(self, claim: Claim[Row], work: Coroutine[Any, Any, None]) -> None:
+        what = self.claiming.describe(claim.row)
+        task = asyncio.create_task(self._do(what, work), name=f"tape-{self.reactor}")
+        self._busy.add(task)
+        metrics.REACTOR_IN_HAND.labels(self.reactor).inc()
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._busy.discard(task)
+        metrics.REACTOR_IN_HAND.labels(self.reactor).dec()
+
+    async def _do(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (ClaimLost, TapeError) as error:
+            log.warning("%s: %s is left to others: %s", self.reactor, what, error)
+        except Exception:
+            log.exception("%s: %s failed in a way it should not", self.reactor, what)
+
+    def _tell_slow(self, claim: Claim[Row], told_s: float) -> float:
+        """Say so of an act that takes long, each time it takes twice as long."""
+        age = asyncio.get_running_loop().time() - claim.taken_at
+        if age < told_s:
+            return told_s
+        what = self.claiming.describe(claim.row)
+        log.warning("%s: %s has been going on for %.0f s", self.reactor, what, age)
+        return 2 * age
+
+    async def _renew(self, claim: Claim[Row], until: float) -> float:
+        """Until when the claim lives now, by the loop's clock."""
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        try:
+            async with asyncio.timeout_at(until):
+                renewal = self.claiming.renew(claim.row, self._ttl_ms)
+                await self._write(claim.run_id, renewal)
+        except (StaleLease, NotFound) as error:
+            raise ClaimLost(str(error)) from error
+        except (TapeError, TimeoutError) as error:
+            if loop.time() >= until - self.settings.heartbeat_every_s / 2:
+                raise ClaimLost(f"its claim was not renewed: {error}") from error
+            what = self.claiming.describe(claim.row)
+            log.warning("%s: the claim on %s was not renewed: %s", self.reactor, what, error)
+            return until
+        return asked + self.settings.lease_ttl_s
+
+    async def _write(self, run_id: str, write: RunWrite) -> Any:
+        name = type(write).__name__
+        boundary(f"before {name}")
+        reply = await self.runs.change_run(run_id, write)
+        boundary(f"after {name}")
+        return reply
+
+
+class ClaimReactor(Generic[Row]):
+    """What reactors that work under claims have in common."""
+
+    def __init__(self, hands: Hands[Row]) -> None:
+        self._hands = hands
+
+    async def due_in_s(self) -> float | None:
+        return self._hands.due_in_s()
+
+    async def settled(self) -> None:
+        """Wait until nothing that `once` has begun is in hand."""
+        await self._hands.settled()
+
+    async def drain(self, grace_s: float) -> None:
+        """Let what is in hand be finished for so long; then abandon it to others."""
+        await self._hands.drain(grace_s)
