@@ -175,7 +175,7 @@ def compensation_of(
 
 def described(error: BaseException) -> str:
     """An error as it is recorded: its kind and words, no more."""
-    words = str(error)[:2000]
+    words = str(error)[:2000].encode(errors="replace").decode()  # a file's name may be no text
     return orjson.dumps({"type": type(error).__name__, "message": words}).decode()
 
 
