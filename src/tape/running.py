@@ -90,11 +90,12 @@ async def _recover(
 ) -> int:
     operations = await open_operations(url or default_url(), token or default_token(), settings)
     threads = HandlerThreads(settings.reactors.threads)
+    workshop = Workshop(
+        operations, apps, settings.reactors, threads, owner=lease_owner(), pool=pool
+    )
     try:
-        workshop = Workshop(
-            operations, apps, settings.reactors, threads, owner=lease_owner(), pool=pool
-        )
         return await workshop.once()
     finally:
+        await workshop.close()
         threads.shutdown()
         await operations.close()

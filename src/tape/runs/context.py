@@ -17,7 +17,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
-from tape.errors import EffectFailed, InvalidArgument, RunCancelled
+from tape.errors import (
+    BudgetExceeded,
+    EffectFailed,
+    InvalidArgument,
+    RunCancelled,
+    VersionMismatch,
+)
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import RecordDecision
 from tape.model.gate import AwaitSignal
@@ -29,7 +35,7 @@ from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
 from tape.model.value import ANY_VERSION
 from tape.runs.ambient import EFFECT_KEY
 from tape.runs.boundary import boundary
-from tape.runs.declare import App, Effect
+from tape.runs.declare import App, Effect, Spend
 from tape.runs.effect_call import LIMITS, EffectCall, Settled
 from tape.runs.journal_writes import JournalWrites
 from tape.runs.pen import Pen
@@ -67,6 +73,8 @@ class Context:
         self._budgets = 0
         self._events = 0
         self._patches: dict[str, bool] = {}
+        self._gates: set[str] = set()
+        self._timers: set[str] = set()
         self._acting = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -152,6 +160,8 @@ class Context:
     ) -> EffectCall:
         """Write down what is about to be done; Settled is raised if it was done before."""
         self._check()
+        if effect.spec.estimate is not None:
+            await self._admit(effect.spec.name, effect.spec.estimate(*args, **kwargs))
         call = EffectCall(
             effect.spec,
             args,
@@ -161,8 +171,18 @@ class Context:
             call_index=self._calls,
         )
         self._calls += 1
-        await call.begin(self._log, self._pen, self._journal.runs)
+        await call.begin(self._log, self._pen)
         return call
+
+    async def _admit(self, tool_name: str, spend: Spend) -> None:
+        async def ask() -> str:
+            await self._pen.flush()
+            admission = await self._journal.runs.admit_budget(self.run_id, spend.usd, spend.tokens)
+            return admission.reason
+
+        request = {"usd": spend.usd, "tokens": spend.tokens}
+        if reason := await self.decide(f"admit/{tool_name}", request, ask):
+            raise BudgetExceeded(f"{tool_name}: {reason}")
 
     async def act_failed(self, call: EffectCall, error: Exception) -> float:
         return await call.failed(self._pen, error)
@@ -270,17 +290,23 @@ class Context:
         Past the time-out it is `{"timed_out": true}`. A gate opens once: another wait needs
         another name.
         """
-        step = self._log.take("gate waiting", name)
+        if name in self._gates:
+            raise InvalidArgument(
+                f"this run has waited at {name!r} before, and a gate opens once: "
+                "give the next wait another name",
+                field="name",
+            )
+        self._gates.add(name)
         if timeout_s is not None:
             await self._timer(f"gate:{name}", timeout_s, GATE_TIMEOUT, {"gate": name})
-        if name in self._log.released:
-            return self._log.released[name]
-        if step is None:
+        if self._log.take("gate waiting", name) is None:
             self._check_cancelled()
             waiting = AwaitSignal(name, to_json(payload, LIMITS, field="payload"))
             gate = await self._pen.write(waiting)
             if gate.released:
                 return orjson.loads(gate.resolution_json)
+        elif name in self._log.released:
+            return self._log.released[name]
         raise Parked(f"gate {name}"[:256])
 
     async def sleep(self, seconds: float) -> None:
@@ -299,11 +325,15 @@ class Context:
         """Have `/tape/timer/fired/<kind>/<run_id>` on the journal then."""
         await self._timer(timer_id, seconds, kind, payload)
 
-    async def cancel_timer(self, timer_id: str) -> None:
-        if self._log.take("timer cancelled", timer_id) is None:
-            await self._pen.write(CancelTimer(timer_id))
+    async def cancel_timer(self, timer_id: str) -> bool:
+        """Whether it was cancelled before it fired is told by the answer, the same ever after."""
+        ask = partial(self._pen.write, CancelTimer(timer_id))
+        return bool(await self.decide(f"cancel_timer/{timer_id}", None, ask))
 
     async def _timer(self, timer_id: str, seconds: float, kind: str, payload: Any) -> None:
+        if timer_id in self._timers:
+            raise InvalidArgument(f"this run has set {timer_id!r} before", field="timer_id")
+        self._timers.add(timer_id)
         if self._log.take("timer set", timer_id) is None:
             self._check_cancelled()
             text = to_json(payload, LIMITS, field="payload")
@@ -314,23 +344,52 @@ class Context:
     async def set_value(
         self, namespace: str, key: str, value: Any, *, if_version: int = ANY_VERSION
     ) -> int:
-        """Write a value as this run; its version."""
+        """Write a value as this run; its version. With `if_version` VersionMismatch is raised,
+        now and in every replay, if it is not at that version.
+        """
+        if if_version >= 0:
+            return await self._set_value_if(namespace, key, value, if_version)
         step = self._log.take("value changed", f"{namespace}/{key}")
         if step is not None:
             version: int = step.payload["value"]["version"]
             return version
+        self._check_cancelled()
         await self._pen.flush()
         return await self._journal.set_value(namespace, key, value, if_version, self._pen)
+
+    async def _set_value_if(self, namespace: str, key: str, value: Any, if_version: int) -> int:
+        """The answer is a decision: it depends on others, and must be the same ever after."""
+
+        async def ask() -> dict[str, Any]:
+            await self._pen.flush()
+            try:
+                written = await self._journal.set_value(
+                    namespace, key, value, if_version, self._pen
+                )
+            except VersionMismatch as mismatch:
+                return {"mismatch": str(mismatch)}
+            return {"version": written}
+
+        request = {"value": value, "if_version": if_version}
+        answer = await self.decide(f"set_value/{namespace}/{key}", request, ask)
+        if "mismatch" in answer:
+            raise VersionMismatch(answer["mismatch"])
+        version: int = answer["version"]
+        return version
 
     async def get_value(self, namespace: str, key: str) -> Any:
         """A value as it is now, and in every replay; None where there is none."""
         model = f"value/{namespace}/{key}"
         return await self.decide(model, None, partial(self._journal.get_value, namespace, key))
 
-    async def delete_value(self, namespace: str, key: str) -> None:
-        if self._log.take("value deleted", f"{namespace}/{key}") is None:
+    async def delete_value(self, namespace: str, key: str) -> bool:
+        """Delete a value as this run; whether there was one."""
+
+        async def ask() -> bool:
             await self._pen.flush()
-            await self._journal.delete_value(namespace, key, self._pen)
+            return await self._journal.delete_value(namespace, key, self._pen)
+
+        return bool(await self.decide(f"delete_value/{namespace}/{key}", None, ask))
 
     async def record(
         self, event_type: str, payload: Any = None, *, entity_type: str = "", entity_id: str = ""

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from tape.config import Limits
-from tape.errors import AckLost, BudgetExceeded, EffectFailed, GiveUp, InvalidArgument
+from tape.errors import AckLost, EffectFailed, GiveUp, InvalidArgument
 from tape.model.budget import ChargeBudget
 from tape.model.effect import (
     BeginEffect,
@@ -24,7 +24,6 @@ from tape.model.json_text import to_json
 from tape.model.obligation import RegisterCompensation
 from tape.runs.boundary import boundary
 from tape.runs.declare import EffectSpec, Spend, effect_name
-from tape.runs.operations import RunOperations
 from tape.runs.pen import Pen
 from tape.runs.replay import EffectState, ReplayLog
 from tape.runs.signals import Parked
@@ -65,14 +64,13 @@ class EffectCall:
         self._request = orjson.loads(self._request_json)
         self._attempt = 0
 
-    async def begin(self, log: ReplayLog, pen: Pen, runs: RunOperations) -> None:
+    async def begin(self, log: ReplayLog, pen: Pen) -> None:
         """Write down that it is about to be done. Returns if it is to be done now."""
         step = log.take("effect pending", self.spec.name)
         state = log.effects.get(self.key)
         if step is not None:
             log.check_request(step, self._request)
         if state is None:
-            await self._admit(runs)
             state = _state_of(await pen.write(self._beginning()))
         self._raise_settled(state)
 
@@ -135,14 +133,6 @@ class EffectCall:
 
     async def _settle(self, pen: Pen, status: EffectStatus, *, error_json: str) -> None:
         await pen.write(CompleteEffect(self.key, status, error_json=error_json))
-
-    async def _admit(self, runs: RunOperations) -> None:
-        if self.spec.estimate is None:
-            return
-        spend = self.spec.estimate(*self._args, **self._kwargs)
-        admission = await runs.admit_budget(self._run_id, spend.usd, spend.tokens)
-        if not admission.admitted:
-            raise BudgetExceeded(f"{self.spec.name}: {admission.reason}")
 
     def _charge(self, pen: Pen, response: Any) -> None:
         spend: Spend | None = None

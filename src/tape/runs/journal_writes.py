@@ -62,11 +62,12 @@ class JournalWrites:
         found = await self._operations.get_value(namespace, key)
         return None if found is None else found.value
 
-    async def delete_value(self, namespace: str, key: str, pen: Pen) -> None:
+    async def delete_value(self, namespace: str, key: str, pen: Pen) -> bool:
         boundary(f"before delete_value {namespace}/{key}")
-        await self._operations.delete_value(namespace, key, self._author)
+        deleted = await self._operations.delete_value(namespace, key, self._author)
         boundary(f"after delete_value {namespace}/{key}")
         pen.missed = True
+        return deleted.deleted
 
     async def record(
         self, event_type: str, payload: Any, entity: tuple[str, str], key: str, pen: Pen

@@ -16,9 +16,7 @@ _STEPS = {
     ("effect", "pending"): "tool_name",
     ("gate", "waiting"): "gate_name",
     ("timer", "set"): "timer_id",
-    ("timer", "cancelled"): "timer_id",
     ("value", "changed"): "",
-    ("value", "deleted"): "",
     ("event", "recorded"): "",
     ("event", "appended"): "",
 }

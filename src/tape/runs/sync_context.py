@@ -149,8 +149,8 @@ class SyncContext:
     ) -> None:
         self._wait(self._context.set_timer(timer_id, seconds, kind=kind, payload=payload))
 
-    def cancel_timer(self, timer_id: str) -> None:
-        self._wait(self._context.cancel_timer(timer_id))
+    def cancel_timer(self, timer_id: str) -> bool:
+        return self._wait(self._context.cancel_timer(timer_id))
 
     def set_value(
         self, namespace: str, key: str, value: Any, *, if_version: int = ANY_VERSION
@@ -160,8 +160,8 @@ class SyncContext:
     def get_value(self, namespace: str, key: str) -> Any:
         return self._wait(self._context.get_value(namespace, key))
 
-    def delete_value(self, namespace: str, key: str) -> None:
-        self._wait(self._context.delete_value(namespace, key))
+    def delete_value(self, namespace: str, key: str) -> bool:
+        return self._wait(self._context.delete_value(namespace, key))
 
     def record(
         self, event_type: str, payload: Any = None, *, entity_type: str = "", entity_id: str = ""

@@ -55,8 +55,12 @@ class Workshop:
                     group.create_task(react(reactor, listen, self._settings, stop))
             await self._recovery.drain(grace_s)
         finally:
-            await self._recovery.drain(0)
-            await self._keeper.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of what is still being driven."""
+        await self._recovery.drain(0)
+        await self._keeper.close()
 
     async def once(self) -> int:
         """What can be done now, by every reactor in turn, until nothing is left; how much."""
