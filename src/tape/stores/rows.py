@@ -3,12 +3,18 @@
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from tape.model.budget import BUDGETS
+from tape.model.decision import DECISIONS
+from tape.model.effect import BUSINESS_KEYS, EFFECTS
 from tape.model.entry import Draft
+from tape.model.gate import GATES
 from tape.model.move import KNOWN, Need, State, Table
+from tape.model.obligation import OBLIGATIONS
 from tape.model.reaction import BOOK, CURSORS, REACTIONS, TALLIES
 from tape.model.run import RUNS
 from tape.model.session import SESSION_EVENTS, SESSIONS
 from tape.model.task import ENDED, QUEUE, SOURCES
+from tape.model.timer import TIMERS
 from tape.model.value import VALUES
 
 # The order in which tables are read and written. A row comes before the rows that refer to it. The
@@ -16,6 +22,13 @@ from tape.model.value import VALUES
 TABLES: tuple[Table[Any, Any], ...] = (
     KNOWN,
     RUNS,
+    DECISIONS,
+    EFFECTS,
+    BUSINESS_KEYS,
+    OBLIGATIONS,
+    GATES,
+    TIMERS,
+    BUDGETS,
     VALUES,
     SESSIONS,
     SESSION_EVENTS,

@@ -1,19 +1,22 @@
 """A turn to write: alone with the file's write lock, load, decide, write, commit."""
 
 import sqlite3
-import time
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from tape.model.entry import Draft
 from tape.model.move import Place, State, Table
 from tape.model.task import QUEUE
-from tape.model.value import VALUES, Value
+from tape.ports.clock import Clock
 from tape.ports.store import Decide
 from tape.stores.rows import changed_rows, numbered_rows
 from tape.stores.sqlite.connection import insert_many, transaction
 from tape.stores.statements import load_statements
+
+T = TypeVar("T")
 
 SQL = load_statements("tape.stores.sqlite")
 
@@ -27,13 +30,16 @@ class Turn(NamedTuple):
 
 
 def take_turn(
-    db: sqlite3.Connection, keys: dict[Table[Any, Any], list[tuple[Any, ...]]], decide: Decide
+    db: sqlite3.Connection,
+    keys: dict[Table[Any, Any], list[tuple[Any, ...]]],
+    decide: Decide,
+    clock: Clock,
 ) -> Turn:
     with transaction(db):
         (head,) = db.execute(SQL["take_turn"]).fetchone()
-        state = State(now_ms(), head + 1)
+        state = State(clock(), head + 1)
         for table, wanted in keys.items():
-            make = value_of if table is VALUES else table.row
+            make = maker(table.row)
             rows = db.execute(SQL[f"load_{table.name}"], (as_json(wanted),))
             state.put_loaded(table, (make(*row) for row in rows))
         decide(state)
@@ -59,10 +65,21 @@ def as_json(rows: object) -> str:
     return orjson.dumps(rows, default=tuple).decode()
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def maker(kind: Callable[..., T]) -> Callable[..., T]:
+    """Makes rows of a named tuple from a statement's columns: SQLite has no booleans."""
+    flags = _flags(kind)
+    if not flags:
+        return kind
+
+    def make(*row: Any) -> T:
+        columns = list(row)
+        for place in flags:
+            columns[place] = bool(columns[place])
+        return kind(*columns)
+
+    return make
 
 
-def value_of(*row: Any) -> Value:
-    """SQLite has no booleans."""
-    return Value(*row)._replace(deleted=bool(row[-1]))
+@cache
+def _flags(kind: Callable[..., Any]) -> list[int]:
+    return [place for place, of in enumerate(kind.__annotations__.values()) if of is bool]
