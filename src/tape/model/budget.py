@@ -40,6 +40,8 @@ BUDGETS = Table("budgets", Budget, lambda row: row.run_id)
 
 
 class SetBudget(NamedTuple):
+    """What may be spent in all. The same caps again change nothing."""
+
     usd_cap: float = 0.0
     token_cap: int = 0
 
@@ -55,8 +57,11 @@ class SetBudget(NamedTuple):
         return 64
 
     def write(self, state: Reading, run: Run) -> Written:
-        before = state.get(BUDGETS, run.run_id) or Budget(run.run_id)
+        known = state.get(BUDGETS, run.run_id)
+        before = known or Budget(run.run_id)
         after = before._replace(usd_cap=max(0.0, self.usd_cap), token_cap=max(0, self.token_cap))
+        if after == known:
+            return Written(run, known)
         return Written(run, after, [_line("set", after)], [save(BUDGETS, after)])
 
 
@@ -88,15 +93,18 @@ class ChargeBudget(NamedTuple):
             tokens_spent=before.tokens_spent + self.tokens,
             last_charge=self.charge_id,
         )
+        check_amounts(after.usd_spent, after.tokens_spent)
         line = _line("charged", after, usd=self.usd, tokens=self.tokens)
         return Written(run, after, [line], [save(BUDGETS, after)])
 
 
 def check_amounts(usd: float, tokens: int, *, signed: bool = False) -> None:
+    """Signed ones are caps, others what is spent."""
     if not math.isfinite(usd) or (usd < 0 and not signed):
-        raise InvalidArgument(f"{usd} is not an amount", field="usd")
+        raise InvalidArgument(f"{usd} is not an amount", field="usd_cap" if signed else "usd")
     if not -(2**63) < tokens < 2**63 or (tokens < 0 and not signed):
-        raise InvalidArgument(f"{tokens} is not a number of tokens", field="tokens")
+        field = "token_cap" if signed else "tokens"
+        raise InvalidArgument(f"{tokens} is not a number of tokens", field=field)
 
 
 def _line(verb: str, after: Budget, **charge: float) -> Line:

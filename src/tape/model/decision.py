@@ -8,7 +8,7 @@ import orjson
 from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.entry import Kind
-from tape.model.json_text import check_json
+from tape.model.json_text import check_json, to_json
 from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run
@@ -44,7 +44,7 @@ class RecordDecision(NamedTuple):
             raise InvalidArgument("must be in 0..2^31-1", field="decision_index")
         check_name(self.model, limits, field="model")
         check_name(self.policy_version, limits, field="policy_version")
-        check_json(f'"{"x" * len(self.rationale)}"', limits, field="rationale")
+        to_json(self.rationale, limits, field="rationale")
         return self._replace(
             request_json=check_json(self.request_json, limits, field="request_json"),
             response_json=check_json(self.response_json, limits, field="response_json"),

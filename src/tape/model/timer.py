@@ -53,11 +53,12 @@ class SetTimer(NamedTuple):
     def checked(self, limits: Limits) -> "SetTimer":
         check_name(self.timer_id, limits, field="timer_id", required=True)
         check_name(self.kind, limits, field="kind")
-        if not 0 <= self.fire_at_ms < 2**62 or not 0 <= self.after_ms < 2**50:
-            raise InvalidArgument("must be a time in milliseconds", field="fire_at_ms")
+        for field, most in (("fire_at_ms", 2**62), ("after_ms", 2**50)):
+            if not 0 <= getattr(self, field) < most:
+                raise InvalidArgument("must be a time in milliseconds", field=field)
         payload = check_json(self.payload_json, limits, field="payload_json")
         if self.kind == GATE_TIMEOUT:
-            _gate_of(payload)
+            check_name(_gate_of(payload), limits, field="payload_json")
         return self._replace(payload_json=payload, kind=self.kind or REDRIVE)
 
     def needs(self, run_id: str) -> Iterable[Need]:

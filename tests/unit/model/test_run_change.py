@@ -199,7 +199,7 @@ class TestBesides:
         assert world.run().seq_cursor == before + 1
 
     def test_all_that_is_looked_at_is_named(self) -> None:
-        writes = [FIRST, EndRun(RunStatus.TERMINAL, "1", RUN)]
+        writes: list[Any] = [FIRST, EndRun(RunStatus.TERMINAL, "1", RUN)]
         needs = [
             Need(RUNS, CHILD),
             Need(DECISIONS, (CHILD, 0)),
