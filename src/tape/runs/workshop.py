@@ -39,27 +39,27 @@ class Workshop:
             Taker(owner, "recovery", self._keeper.ttl_ms),
             pool,
         )
-        self._reactors: list[Reactor] = [
+        self._begins: list[Recovery | OutboxDispatch | Reconciler | Compensation] = [
             self._recovery,
             OutboxDispatch(runs, apps, executor, settings.outbox, owner),
             Reconciler(runs, apps, executor, settings.reconciler, owner),
             Compensation(runs, apps, executor, settings.compensation, owner),
-            Timers(runs),
         ]
+        self._reactors: list[Reactor] = [*self._begins, Timers(runs)]
 
     async def work(self, listen: Listen, stop: asyncio.Event, grace_s: float) -> None:
-        """Until `stop` is set; then let runs come to rest for a while, and go."""
+        """Until `stop` is set; then let what is begun come to rest for a while, and go."""
         try:
             async with asyncio.TaskGroup() as group:
                 for reactor in self._reactors:
                     group.create_task(react(reactor, listen, self._settings, stop))
-            await self._recovery.drain(grace_s)
+            await self._drain(grace_s)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of what is still being driven."""
-        await self._recovery.drain(0)
+        """Let go of what is still being driven or in hand."""
+        await self._drain(0)
         await self._keeper.close()
 
     async def once(self) -> int:
@@ -67,5 +67,9 @@ class Workshop:
         done = 0
         while did := sum([await reactor.once() for reactor in self._reactors]):
             done += did
-            await self._recovery.settled()
+            for reactor in self._begins:
+                await reactor.settled()
         return done
+
+    async def _drain(self, grace_s: float) -> None:
+        await asyncio.gather(*(reactor.drain(grace_s) for reactor in self._begins))
