@@ -126,7 +126,7 @@ class Compensation(ClaimReactor[Obligation]):
         )
 
     def _failed(self, claim: Claim[Obligation], error: Exception) -> RunWrite:
-        """Again later, unless that is of no use; after the last attempt the store makes it stuck."""
+        """Again later, unless that is of no use; the store knows which attempt is the last."""
         row, words = claim.row, in_words(error)
         log.warning("obligation %d (%s) of run %s: %s", row.seq, row.kind, row.run_id, words)
         next_at_ms = 0
