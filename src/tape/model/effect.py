@@ -21,7 +21,7 @@ from tape.model.json_text import check_json
 from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.obligation import RegisterCompensation
-from tape.model.run import Run, RunStatus
+from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_lines import raw, run_line
 from tape.model.run_write import Line, Written
 from tape.model.subjects import effect
@@ -46,6 +46,7 @@ class DispatchMode(IntEnum):
 
 
 SETTLED = (EffectStatus.CONFIRMED, EffectStatus.FAILED)
+_A_RUN_ID = RunName("", "", "", "").run_id  # all have the same length
 
 
 class Effect(NamedTuple):
@@ -117,6 +118,9 @@ class BeginEffect(NamedTuple):
             if not 0 <= getattr(self, field) < 2**31:
                 raise InvalidArgument("must be in 0..2^31-1", field=field)
         check_name(self.tool_name, limits, field="tool_name", required=True)
+        check_name(
+            self.key(_A_RUN_ID), limits, field="custom_key" if self.custom_key else "tool_name"
+        )
         for field in ("custom_key", "business_key", "connector", "scope"):
             check_name(getattr(self, field), limits, field=field)
         semantics = _one_of(Semantics, self.semantics, "semantics")
@@ -258,7 +262,8 @@ def with_compensation(
         state, written.run._replace(seq_cursor=cursor + len(written.lines))
     )
     run, lines = registered.run._replace(seq_cursor=cursor), list(registered.lines)
-    if not compensation.alone and run.status in (RunStatus.FAILED, RunStatus.CANCELLED):
+    ended = run.status in (RunStatus.FAILED, RunStatus.CANCELLED)
+    if ended and lines and not compensation.alone:
         # It was cancelled while the effect was on its way: there is something to unwind after all.
         run = run._replace(status=RunStatus.COMPENSATING.value, ending=run.status, ended_at_ms=0)
         lines.append(run_line(run, because="an effect was confirmed after the end"))

@@ -3,6 +3,10 @@
 One claim serves both. On a pending effect of the outbox it is the right to act; on an unknown one
 the right to look what happened. An effect that is not idempotent, whose claim ran out without
 word, may have happened: it becomes unknown, never dispatched again unseen.
+
+Of a run that is gone nothing more is done. What was never tried has failed; what may have happened,
+in the outbox or in the hands of its last driver, is unknown, so that it can be looked for. While a
+run is stuck nothing of it is dispatched.
 """
 
 from collections.abc import Iterable
@@ -30,11 +34,14 @@ from tape.model.names import check_name
 from tape.model.obligation import RegisterCompensation
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import ended, ending_needs
-from tape.model.run_lines import woken
-from tape.model.run_write import Written
+from tape.model.run_lines import clipped, woken
+from tape.model.run_write import Written, check_claim_ttl, check_time
 
 STUCK_PAUSE_MS = 10 * 60_000
 """How long a stuck effect is left alone before it may be looked at again."""
+_RUN_GONE_JSON = '{"error":"its run has ended"}'
+_RAN_OUT_JSON = '{"error":"a claim ran out: it may have happened"}'
+"""The error of a pending effect that is being tried again after a claim without word."""
 
 
 class Resolution(IntEnum):
@@ -47,6 +54,14 @@ class Resolution(IntEnum):
     STUCK = 5
 
 
+_STATUS = {
+    Resolution.CONFIRMED: EffectStatus.CONFIRMED,
+    Resolution.FAILED: EffectStatus.FAILED,
+    Resolution.ABSENT: EffectStatus.PENDING,
+    Resolution.DUPLICATE: EffectStatus.CONFIRMED,
+}
+
+
 class ClaimEffect(NamedTuple):
     """The reply is the effect with the claim's token, None where it cannot be had."""
 
@@ -57,8 +72,7 @@ class ClaimEffect(NamedTuple):
     def checked(self, limits: Limits) -> "ClaimEffect":
         check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
         check_name(self.claimer, limits, field="claimer", required=True)
-        if self.lease_ttl_ms <= 0:
-            raise InvalidArgument("must be positive", field="lease_ttl_ms")
+        check_claim_ttl(self.lease_ttl_ms)
         return self
 
     def needs(self, run_id: str) -> Iterable[Need]:
@@ -71,29 +85,30 @@ class ClaimEffect(NamedTuple):
     def write(self, state: Reading, run: Run) -> Written:
         row = find_effect(state, run, self.idempotency_key)
         now = state.now_ms
-        claimed = bool(row.dispatch_claimed_by)
-        if claimed and row.dispatch_claim_expires_at_ms > now:
+        living = bool(row.dispatch_claimed_by) and row.dispatch_claim_expires_at_ms > now
+        if row.is_settled or living or row.next_dispatch_at_ms > now:
             return Written(run, None)
-        dispatching = row.status == EffectStatus.PENDING
-        if row.is_settled or row.next_dispatch_at_ms > now:
+        if row.status == EffectStatus.PENDING:
+            return self._dispatching(run, row, now)
+        return self._claimed(run, row, now)
+
+    def _dispatching(self, run: Run, row: Effect, now_ms: int) -> Written:
+        inline, ran_out = row.dispatch_mode == DispatchMode.INLINE, bool(row.dispatch_claimed_by)
+        if not run.may_go_on:
+            in_doubt = inline or ran_out or row.error_json == _RAN_OUT_JSON
+            return _lost(run, row) if in_doubt else _never(run, row)
+        if inline or not run.is_open:
             return Written(run, None)
-        if dispatching and row.dispatch_mode != DispatchMode.OUTBOX:
-            return Written(run, None)
-        if dispatching and not run.is_open and not claimed:
-            never = row._replace(
-                status=EffectStatus.FAILED.value, error_json='{"error":"its run has ended"}'
-            )
-            return Written(run, None, [outcome_line(never)], [save(EFFECTS, never)])
-        unsafe = row.semantics == Semantics.NON_IDEMPOTENT or not run.is_open
-        if dispatching and claimed and unsafe:
-            lost = _let_go(row)._replace(
-                status=EffectStatus.UNKNOWN.value, last_dispatch_error="the claim ran out"
-            )
-            return Written(run, None, [outcome_line(lost)], [save(EFFECTS, lost)])
+        if ran_out and row.semantics == Semantics.NON_IDEMPOTENT:
+            return _lost(run, row)
+        if ran_out:
+            row = row._replace(error_json=_RAN_OUT_JSON)
+        return self._claimed(run, row._replace(dispatch_attempts=row.dispatch_attempts + 1), now_ms)
+
+    def _claimed(self, run: Run, row: Effect, now_ms: int) -> Written:
         after = row._replace(
             dispatch_claimed_by=self.claimer,
-            dispatch_claim_expires_at_ms=now + self.lease_ttl_ms,
-            dispatch_attempts=row.dispatch_attempts + dispatching,
+            dispatch_claim_expires_at_ms=now_ms + self.lease_ttl_ms,
             claim_token=row.claim_token + 1,
         )
         line = effect_line("claimed", after, claimer=self.claimer, attempt=after.dispatch_attempts)
@@ -113,8 +128,7 @@ class RenewClaim(NamedTuple):
 
     def checked(self, limits: Limits) -> "RenewClaim":
         check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
-        if self.lease_ttl_ms <= 0:
-            raise InvalidArgument("must be positive", field="lease_ttl_ms")
+        check_claim_ttl(self.lease_ttl_ms)
         return self
 
     def needs(self, run_id: str) -> Iterable[Need]:
@@ -140,7 +154,9 @@ class RecordDispatchAttempt(NamedTuple):
     next_dispatch_at_ms: int = 0
 
     def checked(self, limits: Limits) -> "RecordDispatchAttempt":
-        return self._replace(error=self.error[: limits.name_bytes])
+        check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
+        check_time(self.next_dispatch_at_ms, field="next_dispatch_at_ms")
+        return self._replace(error=clipped(self.error, limits))
 
     def needs(self, run_id: str) -> Iterable[Need]:
         yield Need(EFFECTS, (run_id, self.idempotency_key))
@@ -151,6 +167,12 @@ class RecordDispatchAttempt(NamedTuple):
 
     def write(self, state: Reading, run: Run) -> Written:
         row = find_effect(state, run, self.idempotency_key)
+        recorded = (row.last_dispatch_error, row.next_dispatch_at_ms)
+        if _was_let_go(row, self.claim_token) and recorded == (
+            self.error,
+            self.next_dispatch_at_ms,
+        ):
+            return Written(run, row)
         check_claim(row, self.claim_token)
         after = _let_go(row)._replace(
             last_dispatch_error=self.error, next_dispatch_at_ms=self.next_dispatch_at_ms
@@ -168,7 +190,7 @@ class RecordExternalObservation(NamedTuple):
 
     A duplicate is confirmed, and what happened once too often becomes an obligation of its own
     (`on_duplicate`), in the same transaction. Of an absent one it is certain that it did not
-    happen: it is pending again.
+    happen: it is pending again, or has failed if its run is gone.
     """
 
     idempotency_key: str
@@ -185,7 +207,17 @@ class RecordExternalObservation(NamedTuple):
         if self.resolution not in set(Resolution):
             known = ", ".join(resolution.name for resolution in Resolution)
             raise InvalidArgument(f"must be one of {known}", field="resolution")
+        check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
         check_name(self.external_ref, limits, field="external_ref")
+        if (
+            self.compensation
+            and self.on_duplicate
+            and self.compensation[:2] == self.on_duplicate[:2]
+        ):
+            raise InvalidArgument(
+                "must be of another kind than the compensation of the effect itself",
+                field="compensate_on_duplicate_kind",
+            )
         return self._replace(
             response_json=check_json(self.response_json, limits, field="response_json"),
             error_json=check_json(self.error_json, limits, field="error_json"),
@@ -207,22 +239,21 @@ class RecordExternalObservation(NamedTuple):
 
     def write(self, state: Reading, run: Run) -> Written:
         row = find_effect(state, run, self.idempotency_key)
-        if row.is_settled and row.claim_token == self.claim_token:
+        if self._is_repeat(row):
             return Written(run, row)
         check_claim(row, self.claim_token)
         observed = _let_go(row)._replace(external_ref=self.external_ref or row.external_ref)
         resolution = Resolution(self.resolution)
         if resolution is Resolution.STUCK:
             return self._stuck(state, run, observed)
-        if resolution is Resolution.ABSENT:
-            status = EffectStatus.PENDING
-        elif resolution is Resolution.FAILED:
-            status = EffectStatus.FAILED
-        else:
-            status = EffectStatus.CONFIRMED
-        verb = "reconciled" if row.status == EffectStatus.UNKNOWN else ""
+        status, error_json = _STATUS[resolution], self.error_json
+        # The journal says once that an effect is begun, whatever it becomes again.
+        reconciled = row.status == EffectStatus.UNKNOWN or status is EffectStatus.PENDING
+        verb = "reconciled" if reconciled else ""
+        if status is EffectStatus.PENDING and not run.may_go_on:
+            status, error_json = EffectStatus.FAILED, _RUN_GONE_JSON
         after = observed._replace(
-            status=status.value, response_json=self.response_json, error_json=self.error_json
+            status=status.value, response_json=self.response_json, error_json=error_json
         )
         run, awake = woken(run, f"effect {row.idempotency_key}")
         written = Written(run, after, [outcome_line(after, verb), *awake], [save(EFFECTS, after)])
@@ -231,6 +262,16 @@ class RecordExternalObservation(NamedTuple):
         if resolution is Resolution.DUPLICATE:
             written = with_compensation(state, written, self.on_duplicate)
         return written
+
+    def _is_repeat(self, row: Effect) -> bool:
+        if not _was_let_go(row, self.claim_token):
+            return False
+        if row.is_settled:
+            return True
+        if self.resolution == Resolution.ABSENT:
+            return row.status == EffectStatus.PENDING
+        stuck = row.next_dispatch_at_ms > 0 and row.error_json == self.error_json
+        return self.resolution == Resolution.STUCK and stuck
 
     def _stuck(self, state: Reading, run: Run, row: Effect) -> Written:
         # Its run waits for an operator, but other effects must not wait behind it.
@@ -258,8 +299,8 @@ class ReconcileEffect(NamedTuple):
     def checked(self, limits: Limits) -> "ReconcileEffect":
         if self.resolved_status not in SETTLED:
             raise InvalidArgument("must be CONFIRMED or FAILED", field="resolved_status")
-        self._observation().checked(limits)
-        return self
+        checked = self._observation().checked(limits)
+        return self._replace(response_json=checked.response_json, error_json=checked.error_json)
 
     def needs(self, run_id: str) -> Iterable[Need]:
         return self._observation().needs(run_id)
@@ -281,6 +322,22 @@ class ReconcileEffect(NamedTuple):
             self.response_json,
             self.error_json,
         )
+
+
+def _never(run: Run, row: Effect) -> Written:
+    after = row._replace(status=EffectStatus.FAILED.value, error_json=_RUN_GONE_JSON)
+    return Written(run, None, [outcome_line(after)], [save(EFFECTS, after)])
+
+
+def _lost(run: Run, row: Effect) -> Written:
+    words = "the claim ran out" if row.dispatch_claimed_by else "its run ended meanwhile"
+    after = _let_go(row)._replace(status=EffectStatus.UNKNOWN.value, last_dispatch_error=words)
+    return Written(run, None, [outcome_line(after)], [save(EFFECTS, after)])
+
+
+def _was_let_go(row: Effect, token: int) -> bool:
+    """Whether the claim with that token was the last: then what it said may come again."""
+    return row.claim_token == token > 0 and not row.dispatch_claimed_by
 
 
 def _let_go(row: Effect) -> Effect:

@@ -4,8 +4,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tape.config import Limits
+from tape.errors import InvalidArgument
 from tape.model.move import Change, Need, Reading
 from tape.model.run import Run
+
+MOST_CLAIM_MS = 24 * 3600 * 1000
+
+
+def check_claim_ttl(ttl_ms: int) -> None:
+    if not 0 < ttl_ms <= MOST_CLAIM_MS:
+        raise InvalidArgument(
+            "a claim is for a day at most, and for some time", field="lease_ttl_ms"
+        )
+
+
+def check_time(ms: int, *, field: str) -> None:
+    if not 0 <= ms < 2**62:
+        raise InvalidArgument("must be a time in milliseconds", field=field)
 
 
 class Line(NamedTuple):

@@ -5,7 +5,7 @@ gap, and a refusal leaves everything as it was.
 """
 
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,7 +44,8 @@ RUN = NAME.run_id
 CHILD_NAME = RunName("app", "user", "session", "child")
 CHILD = CHILD_NAME.run_id
 
-Rows = dict[tuple[Table[Any, Any], Hashable], tuple[Any, ...]]
+Name = tuple[Table[Any, Any], Hashable]
+Rows = dict[Name, tuple[Any, ...]]
 
 _IDS = map(str, itertools.count())
 
@@ -54,12 +55,12 @@ class NamedOnly(State):
 
     __slots__ = ("_named",)
 
-    def __init__(self, now_ms: int, named: set[Need]) -> None:
+    def __init__(self, now_ms: int, named: set[Name]) -> None:
         super().__init__(now_ms, 1)
         self._named = named
 
     def get(self, table: Table[Any, Any], key: Hashable) -> Any:
-        assert Need(table, key) in self._named, f"{table.name} {key} was looked at but not named"
+        assert (table, key) in self._named, f"{table.name} {key} was looked at but not named"
         return super().get(table, key)
 
 
@@ -80,11 +81,10 @@ class World:
         return [row for (t, _), row in self.rows.items() if t is table and row[0] == run_id]
 
     def play(self, move: Any) -> Any:
-        named = set(move.needs())
+        named = set(names(move.needs()))
         state = NamedOnly(self.now_ms, named)
-        for need in named:
-            if need in self.rows:
-                state.put_loaded(need.table, [self.rows[need]])
+        for table, key in named & self.rows.keys():
+            state.put_loaded(table, [self.rows[table, key]])
         decision = move.decide(state)
         self._take(decision.entries)
         for table, key, row in decision.changes:
@@ -210,6 +210,11 @@ def with_child() -> World:
 
 
 CHILD_GATE = child_gate(CHILD)
+
+
+def names(needs: Iterable[Need]) -> list[Name]:
+    """The rows that are needed, however they are best looked for."""
+    return [(need.table, need.key) for need in needs]
 
 
 @contextmanager

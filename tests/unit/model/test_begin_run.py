@@ -23,7 +23,6 @@ from tape.model.lease import (
     ResumeRun,
     Taker,
 )
-from tape.model.move import Need
 from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.model.run_end import CancelRun, EndRun
 from tests.unit.model.run_world import (
@@ -37,6 +36,7 @@ from tests.unit.model.run_world import (
     World,
     driven,
     faulty,
+    names,
     refused,
     unchanged,
     with_child,
@@ -203,14 +203,14 @@ class TestNames:
     def test_what_each_move_looks_at(self) -> None:
         child = NewRun(CHILD_NAME, parent_run_id=RUN)
         begin = BeginRun(child, Taker(), "id", LIMITS)
-        assert list(begin.needs()) == [Need(RUNS, CHILD), Need(RUNS, RUN)]
+        assert names(begin.needs()) == [(RUNS, CHILD), (RUNS, RUN)]
         for move in (
             BeginRun(NewRun(NAME), Taker(), "id", LIMITS),
             ResumeRun(RUN, Taker(), "id", LIMITS),
             HeartbeatRun(RUN, 1, 0, LIMITS),
             ReleaseRun(RUN, 1, "id", LIMITS),
         ):
-            assert list(move.needs()) == [Need(RUNS, RUN)]
+            assert names(move.needs()) == [(RUNS, RUN)]
             assert move.weight > 0
 
 

@@ -27,6 +27,7 @@ from tests.unit.model.run_world import (
     TTL,
     World,
     driven,
+    names,
     refused,
     unchanged,
     with_child,
@@ -269,7 +270,7 @@ class TestBeginningWithWrites:
 
     def test_all_that_is_looked_at_is_named(self) -> None:
         move = BeginAndExtend(NewRun(NAME), Taker("a"), [FIRST], ids=["1"], limits=LIMITS)
-        assert set(move.needs()) == {Need(RUNS, RUN), Need(DECISIONS, (RUN, 0))}
+        assert set(names(move.needs())) == {(RUNS, RUN), (DECISIONS, (RUN, 0))}
         assert move.weight > ExtendRun(RUN, 1, [FIRST], ids=[], limits=LIMITS).weight
 
 
