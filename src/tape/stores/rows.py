@@ -48,7 +48,7 @@ _OCCURRED = Draft._fields.index("occurred_at_ms")
 def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, ...]]]:
     """The distinct keys wanted of each table, each key as a tuple."""
     keys: dict[Table[Any, Any], dict[tuple[Any, ...], None]] = {}
-    for table, key in needs:
+    for table, key, _is_new in needs:
         keys.setdefault(table, {})[as_tuple(key)] = None
     return {table: list(keys[table]) for table in sorted(keys, key=_place)}
 

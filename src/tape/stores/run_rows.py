@@ -1,21 +1,23 @@
 """What both stores need to find runs, effects and obligations: which statement, and in what order.
 
-What a list is about is in an index by groups: runs to drive by pool and app, effects without an
-outcome by status, way and connector. A list takes the first ones of every group that is asked for,
-so what piles up for one app or connector costs nobody else anything.
+What can pile up is in an index by groups: runs to drive by pool and app, effects without an outcome
+by status, way and connector. A list takes the first ones of every group that is asked for, so a
+backlog of one app or connector costs nobody else anything.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tape.errors import NotFound
 from tape.model.effect import DispatchMode, Effect, EffectStatus
 from tape.model.obligation import OBLIGATIONS, Obligation
 from tape.model.run import OPEN, Run, RunStatus
-from tape.ports.runs import RecoverQuery, RunQuery
+from tape.ports.runs import RunQuery
 
 UNDRIVEN = (RunStatus.RUNNABLE.value, RunStatus.RUNNING.value)
+TO_DISPATCH = ((EffectStatus.PENDING.value, DispatchMode.OUTBOX.value),)
+PENDING = tuple((EffectStatus.PENDING.value, mode.value) for mode in DispatchMode)
+UNKNOWN = tuple((EffectStatus.UNKNOWN.value, mode.value) for mode in DispatchMode)
 _NEWER_THAN_ALL = (2**63 - 1, "")
 
 
@@ -53,36 +55,6 @@ def listing_params(query: RunQuery, last: Run | None) -> tuple[object, ...]:
         int(query.status), query.app_name, query.pool, *session, query.parent_run_id, *place,
         query.limit,
     )  # fmt: skip
-
-
-def recover_groups(query: RecoverQuery) -> list[RunGroup] | None:
-    """The groups that are asked for, if the query names them all."""
-    if not query.pool or not query.app_names:
-        return None
-    return [RunGroup(query.pool, app) for app in dict.fromkeys(query.app_names)]
-
-
-def matching_groups(query: RecoverQuery, there: Iterable[RunGroup]) -> list[RunGroup]:
-    """Of the groups that are there, those that are asked for."""
-    return [
-        group
-        for group in there
-        if query.pool in ("", group.pool)
-        and (not query.app_names or group.app_name in query.app_names)
-    ]
-
-
-def effect_groups(
-    status: EffectStatus,
-    modes: Sequence[DispatchMode],
-    connectors: Sequence[str],
-    there: Iterable[EffectGroup],
-) -> list[EffectGroup]:
-    """Those of the connectors or, without any, of what is there."""
-    if connectors:
-        wanted = product(modes, dict.fromkeys(connectors))
-        return [EffectGroup(status.value, mode.value, connector) for mode, connector in wanted]
-    return [group for group in there if group.status == status and group.dispatch_mode in modes]
 
 
 def oldest_runs(found: Iterable[Run], limit: int) -> list[Run]:

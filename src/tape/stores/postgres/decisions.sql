@@ -25,6 +25,6 @@ SELECT
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
   coalesce(j.idempotency_key, '')
-FROM tape_decisions d
-JOIN tape_journal j ON j.run_id = d.run_id AND j.seq = d.seq
-WHERE d.run_id = $1 AND d.decision_index = $2;
+FROM tape_journal j
+WHERE j.run_id = $1
+  AND j.seq = (SELECT seq FROM tape_decisions WHERE run_id = $1 AND decision_index = $2);

@@ -63,25 +63,19 @@ SELECT
 FROM tape_effects
 WHERE run_id = $1 AND idempotency_key = $2;
 
--- name: read_open_effects
--- Statuses, ways and connectors that have effects without an outcome, one found from another.
-WITH RECURSIVE found (status, dispatch_mode, connector) AS (
-  (SELECT status, dispatch_mode, connector FROM tape_effects
-   WHERE status IN (1, 4)
-   ORDER BY status, dispatch_mode, connector
-   LIMIT 1)
+-- name: read_open_connectors
+-- Connectors with effects of a status and way that have no outcome, one found from another.
+WITH RECURSIVE found (name) AS (
+  SELECT min(connector) FROM tape_effects
+  WHERE status = $1 AND status IN (1, 4) AND dispatch_mode = $2
   UNION ALL
-  SELECT next.status, next.dispatch_mode, next.connector
+  SELECT (
+    SELECT min(connector) FROM tape_effects
+    WHERE status = $1 AND status IN (1, 4) AND dispatch_mode = $2 AND connector > found.name)
   FROM found
-  CROSS JOIN LATERAL (
-    SELECT status, dispatch_mode, connector FROM tape_effects
-    WHERE status IN (1, 4)
-      AND (status, dispatch_mode, connector)
-        > (found.status, found.dispatch_mode, found.connector)
-    ORDER BY status, dispatch_mode, connector
-    LIMIT 1) next
+  WHERE found.name IS NOT NULL
 )
-SELECT status, dispatch_mode, connector FROM found;
+SELECT name FROM found WHERE name IS NOT NULL;
 
 -- name: list_claimable_effects
 -- Effects of these groups that are due and under no living claim, oldest first.

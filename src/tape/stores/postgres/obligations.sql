@@ -32,13 +32,13 @@ ON CONFLICT (run_id, effect_key, kind) DO UPDATE SET
   result_json = excluded.result_json;
 
 -- name: list_obligations
--- All of a run, newest first.
+-- All of a run, newest first; found by their key and only then put in order.
+WITH found AS MATERIALIZED (SELECT * FROM tape_obligations WHERE run_id = $1)
 SELECT
   run_id, effect_key, kind, seq, payload_json, status, ts_ms, compensator_ref, attempts,
   max_attempts, next_attempt_at_ms, last_error, claimed_by, claim_expires_at_ms, claim_token,
   result_json, below
-FROM tape_obligations
-WHERE run_id = $1
+FROM found
 ORDER BY seq DESC;
 
 -- name: list_top_obligations

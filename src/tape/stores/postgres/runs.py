@@ -1,10 +1,10 @@
 """What is asked of runs and of what they wrote down in Postgres; see `ports.runs`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from tape.model.budget import Budget
-from tape.model.effect import DispatchMode, Effect, EffectStatus
+from tape.model.effect import Effect
 from tape.model.entry import Entry
 from tape.model.obligation import Obligation
 from tape.model.run import Run
@@ -13,20 +13,18 @@ from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
 from tape.stores.run_rows import (
+    PENDING,
+    TO_DISPATCH,
+    UNKNOWN,
     EffectGroup,
     RunGroup,
-    effect_groups,
     listing,
     listing_params,
-    matching_groups,
     oldest_effects,
     oldest_obligations,
-    recover_groups,
 )
 
 T = TypeVar("T")
-
-_WAYS = tuple(DispatchMode)
 
 
 class PostgresRuns:
@@ -41,10 +39,13 @@ class PostgresRuns:
         return await self._rows(Run, listing(query), *listing_params(query, last))
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
-        groups = recover_groups(query)
-        if groups is None:
-            there = await self._rows(RunGroup, "read_recoverable")
-            groups = matching_groups(query, there)
+        pools = [query.pool] if query.pool else await self._names("read_pools_to_recover")
+        groups = [
+            RunGroup(pool, app)
+            for pool in pools
+            for app in dict.fromkeys(query.app_names)
+            or await self._names("read_apps_to_recover", pool)
+        ]
         if not groups:
             return []
         columns = zip(*groups, strict=True)
@@ -57,21 +58,19 @@ class PostgresRuns:
         return _first(await self._rows(Effect, "get_effect", run_id, idempotency_key))
 
     async def list_pending_effects(self, query: PendingQuery) -> list[Effect]:
-        there = await self._open_effects(query.connectors)
         found = list[Effect]()
         if query.include_unknown:
-            groups = effect_groups(EffectStatus.UNKNOWN, _WAYS, query.connectors, there)
+            groups = await self._effect_groups(UNKNOWN, query.connectors)
             found += await self._effects("list_claimable_effects", groups, query.limit)
         if query.include_pending:
-            groups = effect_groups(EffectStatus.PENDING, _WAYS, query.connectors, there)
+            groups = await self._effect_groups(PENDING, query.connectors)
             found += await self._effects(
                 "list_old_effects", groups, query.older_than_ms, query.limit
             )
         return oldest_effects(found, query.limit)
 
     async def list_effects_to_dispatch(self, connectors: Sequence[str], limit: int) -> list[Effect]:
-        there = await self._open_effects(connectors)
-        groups = effect_groups(EffectStatus.PENDING, [DispatchMode.OUTBOX], connectors, there)
+        groups = await self._effect_groups(TO_DISPATCH, connectors)
         return await self._effects("list_claimable_effects", groups, limit)
 
     async def list_obligations(self, run_id: str) -> list[Obligation]:
@@ -99,9 +98,15 @@ class PostgresRuns:
         (in_ms,) = await self._rows(lambda in_ms: in_ms, "read_next_timer")
         return None if in_ms is None else max(0, in_ms)
 
-    async def _open_effects(self, connectors: Sequence[str]) -> list[EffectGroup]:
-        """Looked for only if no connectors are asked for."""
-        return [] if connectors else await self._rows(EffectGroup, "read_open_effects")
+    async def _effect_groups(
+        self, kinds: Iterable[tuple[int, int]], connectors: Sequence[str]
+    ) -> list[EffectGroup]:
+        return [
+            EffectGroup(*kind, connector)
+            for kind in kinds
+            for connector in dict.fromkeys(connectors)
+            or await self._names("read_open_connectors", *kind)
+        ]
 
     async def _effects(
         self, name: str, groups: Sequence[EffectGroup], *params: object
@@ -109,6 +114,9 @@ class PostgresRuns:
         if not groups:
             return []
         return await self._rows(Effect, name, *zip(*groups, strict=True), *params)
+
+    async def _names(self, statement: str, *params: object) -> list[str]:
+        return await self._rows(str, statement, *params)
 
     async def _rows(self, make: Callable[..., T], name: str, *params: object) -> list[T]:
         rows = await self._reads.use(

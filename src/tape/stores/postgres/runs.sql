@@ -1,7 +1,9 @@
 -- Runs and the lease that fences their writes.
 --
 -- The lists take the same parameters: status, app, pool, user and session (NULL: any), parent, the
--- place after which they go on, and how many. Each has another filter that leads into an index.
+-- place after which they go on, and how many. Each has another filter that leads into an index. It
+-- is a range and part of the order: of what equals a constant the planner knows that it orders
+-- nothing, and might walk through all runs by their start to find the few of an app.
 
 -- name: load_runs
 -- Rows by key, for a batch to decide on.
@@ -70,13 +72,13 @@ SELECT
   reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms, app_version,
   parent_run_id, waiting_on, cancel_reason, top_obligation, ending, outcome_json
 FROM tape_runs
-WHERE pool = $3
-  AND (started_at_ms, run_id) < ($7::bigint, $8)
+WHERE (pool, started_at_ms, run_id) < ($3, $7::bigint, $8)
+  AND pool >= $3
   AND ($1::smallint = 0 OR status = $1)
   AND ($2 = '' OR app_name = $2)
   AND ($4::text IS NULL OR (user_id = $4 AND session_id = $5))
   AND ($6 = '' OR parent_run_id = $6)
-ORDER BY started_at_ms DESC, run_id DESC
+ORDER BY pool DESC, started_at_ms DESC, run_id DESC
 LIMIT $9::bigint;
 
 -- name: list_runs_of_app
@@ -86,13 +88,13 @@ SELECT
   reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms, app_version,
   parent_run_id, waiting_on, cancel_reason, top_obligation, ending, outcome_json
 FROM tape_runs
-WHERE app_name = $2
-  AND (started_at_ms, run_id) < ($7::bigint, $8)
+WHERE (app_name, started_at_ms, run_id) < ($2, $7::bigint, $8)
+  AND app_name >= $2
   AND ($1::smallint = 0 OR status = $1)
   AND ($3 = '' OR pool = $3)
   AND ($4::text IS NULL OR (user_id = $4 AND session_id = $5))
   AND ($6 = '' OR parent_run_id = $6)
-ORDER BY started_at_ms DESC, run_id DESC
+ORDER BY app_name DESC, started_at_ms DESC, run_id DESC
 LIMIT $9::bigint;
 
 -- name: list_runs_of_session
@@ -102,13 +104,12 @@ SELECT
   reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms, app_version,
   parent_run_id, waiting_on, cancel_reason, top_obligation, ending, outcome_json
 FROM tape_runs
-WHERE app_name = $2
-  AND user_id = $4::text AND session_id = $5
-  AND (started_at_ms, run_id) < ($7::bigint, $8)
+WHERE (app_name, user_id, session_id, started_at_ms, run_id) < ($2, $4::text, $5, $7::bigint, $8)
+  AND (app_name, user_id, session_id) >= ($2, $4, $5)
   AND ($1::smallint = 0 OR status = $1)
   AND ($3 = '' OR pool = $3)
   AND ($6 = '' OR parent_run_id = $6)
-ORDER BY started_at_ms DESC, run_id DESC
+ORDER BY app_name DESC, user_id DESC, session_id DESC, started_at_ms DESC, run_id DESC
 LIMIT $9::bigint;
 
 -- name: list_open_runs_of_session
@@ -118,13 +119,12 @@ SELECT
   reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms, app_version,
   parent_run_id, waiting_on, cancel_reason, top_obligation, ending, outcome_json
 FROM tape_runs
-WHERE status = $1::smallint AND status IN (1, 2, 3)
-  AND app_name = $2
-  AND user_id = $4::text AND session_id = $5
-  AND (started_at_ms, run_id) < ($7::bigint, $8)
+WHERE (session_id, user_id, app_name, started_at_ms, run_id) < ($5, $4::text, $2, $7::bigint, $8)
+  AND (session_id, user_id, app_name) >= ($5, $4, $2)
+  AND status IN (1, 2, 3) AND status = $1::smallint
   AND ($3 = '' OR pool = $3)
   AND ($6 = '' OR parent_run_id = $6)
-ORDER BY started_at_ms DESC, run_id DESC
+ORDER BY session_id DESC, user_id DESC, app_name DESC, started_at_ms DESC, run_id DESC
 LIMIT $9::bigint;
 
 -- name: list_runs_of_parent
@@ -134,13 +134,14 @@ SELECT
   reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms, app_version,
   parent_run_id, waiting_on, cancel_reason, top_obligation, ending, outcome_json
 FROM tape_runs
-WHERE parent_run_id = $6 AND parent_run_id <> ''
-  AND (started_at_ms, run_id) < ($7::bigint, $8)
+WHERE (parent_run_id, started_at_ms, run_id) < ($6, $7::bigint, $8)
+  AND parent_run_id >= $6
+  AND parent_run_id <> ''
   AND ($1::smallint = 0 OR status = $1)
   AND ($2 = '' OR app_name = $2)
   AND ($3 = '' OR pool = $3)
   AND ($4::text IS NULL OR (user_id = $4 AND session_id = $5))
-ORDER BY started_at_ms DESC, run_id DESC
+ORDER BY parent_run_id DESC, started_at_ms DESC, run_id DESC
 LIMIT $9::bigint;
 
 -- name: list_runs_of_status
@@ -150,32 +151,43 @@ SELECT
   reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms, app_version,
   parent_run_id, waiting_on, cancel_reason, top_obligation, ending, outcome_json
 FROM tape_runs
-WHERE status = $1::smallint AND status <> 4
-  AND (started_at_ms, run_id) < ($7::bigint, $8)
+WHERE (status, started_at_ms, run_id) < ($1::smallint, $7::bigint, $8)
+  AND status >= $1
+  AND status <> 4
   AND ($2 = '' OR app_name = $2)
   AND ($3 = '' OR pool = $3)
   AND ($4::text IS NULL OR (user_id = $4 AND session_id = $5))
   AND ($6 = '' OR parent_run_id = $6)
-ORDER BY started_at_ms DESC, run_id DESC
+ORDER BY status DESC, started_at_ms DESC, run_id DESC
 LIMIT $9::bigint;
 
--- name: read_recoverable
--- Pools and apps that have runs to drive, one found from another.
-WITH RECURSIVE found (pool, app_name) AS (
-  (SELECT pool, app_name FROM tape_runs
-   WHERE status IN (1, 2)
-   ORDER BY pool, app_name
-   LIMIT 1)
+-- name: read_pools_to_recover
+-- Pools with runs to drive, one found from another.
+WITH RECURSIVE found (name) AS (
+  SELECT min(pool) FROM tape_runs
+  WHERE status IN (1, 2)
   UNION ALL
-  SELECT next.pool, next.app_name
+  SELECT (
+    SELECT min(pool) FROM tape_runs
+    WHERE status IN (1, 2) AND pool > found.name)
   FROM found
-  CROSS JOIN LATERAL (
-    SELECT pool, app_name FROM tape_runs
-    WHERE status IN (1, 2) AND (pool, app_name) > (found.pool, found.app_name)
-    ORDER BY pool, app_name
-    LIMIT 1) next
+  WHERE found.name IS NOT NULL
 )
-SELECT pool, app_name FROM found;
+SELECT name FROM found WHERE name IS NOT NULL;
+
+-- name: read_apps_to_recover
+-- A pool's apps with runs to drive, one found from another.
+WITH RECURSIVE found (name) AS (
+  SELECT min(app_name) FROM tape_runs
+  WHERE pool = $1 AND status IN (1, 2)
+  UNION ALL
+  SELECT (
+    SELECT min(app_name) FROM tape_runs
+    WHERE pool = $1 AND status IN (1, 2) AND app_name > found.name)
+  FROM found
+  WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL;
 
 -- name: list_runs_to_recover
 -- Runs of these pools and apps that nobody drives, oldest first.

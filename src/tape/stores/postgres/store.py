@@ -42,7 +42,7 @@ from tape.stores.postgres.runs import PostgresRuns
 from tape.stores.postgres.tasks import PostgresTasks
 from tape.stores.postgres.turn import SQL, Turns
 from tape.stores.recent import Recent
-from tape.stores.rows import group_needs, prefix_range
+from tape.stores.rows import prefix_range
 from tape.stores.statements import PREDICATE
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class PostgresStore:
 
     async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
         self._head.check_open()
-        place, entries = await self._turns.commit(group_needs(needs), decide, self._head.global_seq)
+        place, entries = await self._turns.commit(list(needs), decide, self._head.global_seq)
         self._recent.note(place, entries)
         self._head.advance(place.global_seq + len(entries) - 1)
         return place

@@ -58,27 +58,19 @@ SELECT
 FROM tape_effects
 WHERE run_id = ? AND idempotency_key = ?;
 
--- name: read_open_effects
--- Statuses, ways and connectors that have effects without an outcome, one found from another.
-WITH RECURSIVE found (status, dispatch_mode, connector) AS (
-  SELECT status, dispatch_mode, connector FROM tape_effects
-  WHERE rowid = (
-    SELECT rowid FROM tape_effects INDEXED BY tape_effects_open
-    WHERE status IN (1, 4)
-    ORDER BY status, dispatch_mode, connector
-    LIMIT 1)
+-- name: read_open_connectors
+-- Connectors with effects of a status and way that have no outcome, one found from another.
+WITH RECURSIVE found (name) AS (
+  SELECT min(connector) FROM tape_effects INDEXED BY tape_effects_open
+  WHERE status = ?1 AND status IN (1, 4) AND dispatch_mode = ?2
   UNION ALL
-  SELECT next.status, next.dispatch_mode, next.connector
+  SELECT (
+    SELECT min(connector) FROM tape_effects INDEXED BY tape_effects_open
+    WHERE status = ?1 AND status IN (1, 4) AND dispatch_mode = ?2 AND connector > found.name)
   FROM found
-  JOIN tape_effects next ON next.rowid = (
-    SELECT rowid FROM tape_effects INDEXED BY tape_effects_open
-    WHERE status IN (1, 4)
-      AND (status, dispatch_mode, connector)
-        > (found.status, found.dispatch_mode, found.connector)
-    ORDER BY status, dispatch_mode, connector
-    LIMIT 1)
+  WHERE found.name IS NOT NULL
 )
-SELECT status, dispatch_mode, connector FROM found;
+SELECT name FROM found WHERE name IS NOT NULL;
 
 -- name: list_claimable_effects
 -- Effects of one group that are due and under no living claim, oldest first.

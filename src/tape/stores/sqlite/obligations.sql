@@ -34,7 +34,7 @@ SELECT
   run_id, effect_key, kind, seq, payload_json, status, ts_ms, compensator_ref, attempts,
   max_attempts, next_attempt_at_ms, last_error, claimed_by, claim_expires_at_ms, claim_token,
   result_json, below
-FROM tape_obligations INDEXED BY tape_obligations_run
+FROM tape_obligations
 WHERE run_id = ?
 ORDER BY seq DESC;
 
@@ -45,7 +45,7 @@ SELECT
   o.attempts, o.max_attempts, o.next_attempt_at_ms, o.last_error, o.claimed_by,
   o.claim_expires_at_ms, o.claim_token, o.result_json, o.below
 FROM tape_runs r INDEXED BY tape_runs_status
-CROSS JOIN tape_obligations o INDEXED BY tape_obligations_run
+CROSS JOIN tape_obligations o INDEXED BY tape_obligations_seq
   ON o.run_id = r.run_id AND o.seq = r.top_obligation
 WHERE r.status = 6 AND r.status <> 4
   AND o.status <> 3 AND o.next_attempt_at_ms <= ?1

@@ -1,31 +1,29 @@
 """What is asked of runs and of what they wrote down in a SQLite file; see `ports.runs`."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 
-from tape.model.effect import DispatchMode, Effect, EffectStatus
+from tape.model.effect import Effect
 from tape.model.obligation import Obligation
 from tape.model.run import Run
 from tape.model.timer import Timer
 from tape.ports.clock import Clock
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.stores.run_rows import (
+    PENDING,
+    TO_DISPATCH,
     UNDRIVEN,
+    UNKNOWN,
     EffectGroup,
     RunGroup,
-    effect_groups,
     listing,
     listing_params,
-    matching_groups,
     oldest_effects,
     oldest_obligations,
     oldest_runs,
-    recover_groups,
 )
 from tape.stores.sqlite.turn import SQL, maker
-
-_WAYS = tuple(DispatchMode)
 
 
 def get_run(db: sqlite3.Connection, run_id: str) -> Run | None:
@@ -39,46 +37,50 @@ def list_runs(db: sqlite3.Connection, query: RunQuery) -> list[Run]:
 
 
 def list_runs_to_recover(db: sqlite3.Connection, query: RecoverQuery, clock: Clock) -> list[Run]:
-    groups = recover_groups(query)
-    if groups is None:
-        there = [RunGroup(*row) for row in db.execute(SQL["read_recoverable"])]
-        groups = matching_groups(query, there)
     now = clock()
     found = [
         Run(*row)
-        for group, status in product(groups, UNDRIVEN)
+        for group, status in product(_groups_to_recover(db, query), UNDRIVEN)
         for row in db.execute(SQL["list_runs_to_recover"], (*group, status, now, query.limit))
     ]
     return oldest_runs(found, query.limit)
 
 
+def _groups_to_recover(db: sqlite3.Connection, query: RecoverQuery) -> list[RunGroup]:
+    pools = [query.pool] if query.pool else _names(db, "read_pools_to_recover")
+    return [
+        RunGroup(pool, app)
+        for pool in pools
+        for app in dict.fromkeys(query.app_names) or _names(db, "read_apps_to_recover", pool)
+    ]
+
+
 def list_effects_to_dispatch(
     db: sqlite3.Connection, connectors: Sequence[str], limit: int, clock: Clock
 ) -> list[Effect]:
-    groups = effect_groups(
-        EffectStatus.PENDING, [DispatchMode.OUTBOX], connectors, _open_effects(db, connectors)
-    )
+    groups = _effect_groups(db, TO_DISPATCH, connectors)
     return oldest_effects(_effects(db, "list_claimable_effects", groups, clock(), limit), limit)
 
 
 def list_pending_effects(db: sqlite3.Connection, query: PendingQuery, clock: Clock) -> list[Effect]:
-    there = _open_effects(db, query.connectors)
     now, found = clock(), list[Effect]()
     if query.include_unknown:
-        groups = effect_groups(EffectStatus.UNKNOWN, _WAYS, query.connectors, there)
+        groups = _effect_groups(db, UNKNOWN, query.connectors)
         found += _effects(db, "list_claimable_effects", groups, now, query.limit)
     if query.include_pending:
-        groups = effect_groups(EffectStatus.PENDING, _WAYS, query.connectors, there)
-        by_then = now - query.older_than_ms
-        found += _effects(db, "list_old_effects", groups, by_then, query.limit)
+        groups = _effect_groups(db, PENDING, query.connectors)
+        found += _effects(db, "list_old_effects", groups, now - query.older_than_ms, query.limit)
     return oldest_effects(found, query.limit)
 
 
-def _open_effects(db: sqlite3.Connection, connectors: Sequence[str]) -> list[EffectGroup]:
-    """Looked for only if no connectors are asked for."""
-    if connectors:
-        return []
-    return [EffectGroup(*row) for row in db.execute(SQL["read_open_effects"])]
+def _effect_groups(
+    db: sqlite3.Connection, kinds: Iterable[tuple[int, int]], connectors: Sequence[str]
+) -> list[EffectGroup]:
+    return [
+        EffectGroup(*kind, connector)
+        for kind in kinds
+        for connector in dict.fromkeys(connectors) or _names(db, "read_open_connectors", *kind)
+    ]
 
 
 def _effects(
@@ -110,3 +112,7 @@ def list_due_timers(db: sqlite3.Connection, limit: int, clock: Clock) -> list[Ti
 def next_timer_in_ms(db: sqlite3.Connection, clock: Clock) -> int | None:
     (fire_at_ms,) = db.execute(SQL["read_next_timer"]).fetchone()
     return None if fire_at_ms is None else max(0, fire_at_ms - clock())
+
+
+def _names(db: sqlite3.Connection, statement: str, *params: object) -> list[str]:
+    return [name for (name,) in db.execute(SQL[statement], params)]

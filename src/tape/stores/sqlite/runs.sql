@@ -157,25 +157,33 @@ WHERE status = ?1 AND status <> 4
 ORDER BY started_at_ms DESC, run_id DESC
 LIMIT ?9;
 
--- name: read_recoverable
--- Pools and apps that have runs to drive, one found from another.
-WITH RECURSIVE found (pool, app_name) AS (
-  SELECT pool, app_name FROM tape_runs
-  WHERE run_id = (
-    SELECT run_id FROM tape_runs INDEXED BY tape_runs_due
-    WHERE status IN (1, 2)
-    ORDER BY pool, app_name
-    LIMIT 1)
+-- name: read_pools_to_recover
+-- Pools with runs to drive, one found from another.
+WITH RECURSIVE found (name) AS (
+  SELECT min(pool) FROM tape_runs INDEXED BY tape_runs_due
+  WHERE status IN (1, 2)
   UNION ALL
-  SELECT next.pool, next.app_name
+  SELECT (
+    SELECT min(pool) FROM tape_runs INDEXED BY tape_runs_due
+    WHERE status IN (1, 2) AND pool > found.name)
   FROM found
-  JOIN tape_runs next ON next.run_id = (
-    SELECT run_id FROM tape_runs INDEXED BY tape_runs_due
-    WHERE status IN (1, 2) AND (pool, app_name) > (found.pool, found.app_name)
-    ORDER BY pool, app_name
-    LIMIT 1)
+  WHERE found.name IS NOT NULL
 )
-SELECT pool, app_name FROM found;
+SELECT name FROM found WHERE name IS NOT NULL;
+
+-- name: read_apps_to_recover
+-- A pool's apps with runs to drive, one found from another.
+WITH RECURSIVE found (name) AS (
+  SELECT min(app_name) FROM tape_runs INDEXED BY tape_runs_due
+  WHERE pool = ?1 AND status IN (1, 2)
+  UNION ALL
+  SELECT (
+    SELECT min(app_name) FROM tape_runs INDEXED BY tape_runs_due
+    WHERE pool = ?1 AND status IN (1, 2) AND app_name > found.name)
+  FROM found
+  WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL;
 
 -- name: list_runs_to_recover
 -- Runs of one pool, app and status that nobody drives, oldest first.

@@ -34,7 +34,7 @@ CREATE INDEX tape_runs_parent ON tape_runs (parent_run_id, started_at_ms, run_id
 -- statement
 CREATE INDEX tape_runs_status ON tape_runs (status, started_at_ms, run_id) WHERE status <> 4;
 -- statement
-CREATE INDEX tape_runs_open ON tape_runs (app_name, user_id, session_id, started_at_ms, run_id)
+CREATE INDEX tape_runs_open ON tape_runs (session_id, user_id, app_name, started_at_ms, run_id)
   WHERE status IN (1, 2, 3);
 -- statement
 CREATE INDEX tape_runs_due ON tape_runs (pool, app_name, status, started_at_ms, run_id)
@@ -108,7 +108,7 @@ CREATE TABLE tape_obligations (
   PRIMARY KEY (run_id, effect_key, kind)
 );
 -- statement
-CREATE UNIQUE INDEX tape_obligations_run ON tape_obligations (run_id, seq);
+CREATE UNIQUE INDEX tape_obligations_seq ON tape_obligations (seq, run_id);
 -- statement
 CREATE INDEX tape_obligations_alone ON tape_obligations (ts_ms, run_id, seq)
   WHERE below = -1 AND status IN (1, 2);
