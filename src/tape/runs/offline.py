@@ -5,7 +5,6 @@ back from there; at the first step that it does not hold the replay is over, bef
 begun: no effect's body, sampled function or decision is ever called.
 """
 
-import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from enum import StrEnum
@@ -211,10 +210,6 @@ class _OfflineContext(Context):
     ) -> EffectCall:
         """Never returns: the effect is settled, or waited for, or would be done now."""
         await super().begin_act(effect, args, kwargs)
-        taken = -1
-        while self._log.is_replaying and taken != self._log.position:
-            taken = self._log.position
-            await asyncio.sleep(0)  # other branches of the app go on meanwhile
         self._log.end(f"does effect {effect.spec.name} again, for it is pending")
 
 

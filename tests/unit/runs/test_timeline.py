@@ -126,6 +126,16 @@ def test_a_takeover_tells_how_long_nobody_held_it(world: ToldWorld) -> None:
     assert world.last().tone == "warning"
 
 
+def test_a_lease_that_was_renewed_was_held_at_least_until_its_last_write(world: ToldWorld) -> None:
+    world.later(TTL - 1)
+    world.heartbeat(1)
+    world.later(20_001)
+    world.drive(RecordDecision(0, "now", "null", "7"))
+    world.later(TTL)
+    world.resume("b")
+    assert "nobody held it for 30.0 s at most" in world.last().text
+
+
 def test_what_others_write_is_no_sign_of_the_driver(world: ToldWorld) -> None:
     world.later(10_000)
     world.change(SendSignal("early"))
@@ -223,6 +233,14 @@ def test_an_effect_in_doubt(world: ToldWorld) -> None:
     world.later(40_000)
     world.change(RecordExternalObservation(KEY, token, Resolution.ABSENT, parent_run_id=""))
     assert world.last().text == "effect wire (2) did not happen, it is to be done after 40.0 s"
+
+
+def test_an_effect_of_the_outbox_in_doubt(world: ToldWorld) -> None:
+    begin_effect(world, dispatch_mode=DispatchMode.OUTBOX)
+    world.change(RecordDispatchAttempt(KEY, claim(world), "cut off"))
+    assert world.last().text == "effect wire (2) unknown after 0 ms: it may have happened"
+    claim(world, "reconciler-1")
+    assert world.last().text.endswith("claimed by reconciler-1, to find out what became of it")
 
 
 @pytest.mark.parametrize(
