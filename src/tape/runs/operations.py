@@ -105,6 +105,8 @@ class RunOperations(Protocol):
 
     async def list_timers(self, run_id: str) -> list[Timer]: ...
 
+    async def list_due_timers(self, limit: int = 0) -> list[Timer]: ...
+
     async def fire_due_timers(self, limit: int = 0) -> list[Timer]:
         """Fire what is due; those that this call has fired."""
 
@@ -233,9 +235,12 @@ class Runs:
     async def list_timers(self, run_id: str) -> list[Timer]:
         return await self._store.list_timers(self._name(run_id, "run_id"))
 
+    async def list_due_timers(self, limit: int = 0) -> list[Timer]:
+        return await self._store.list_due_timers(_page(limit))
+
     async def fire_due_timers(self, limit: int = 0) -> list[Timer]:
         fired = []
-        for timer in await self._store.list_due_timers(_page(limit)):
+        for timer in await self.list_due_timers(limit):
             done: Timer | None = await self.change_run(timer.run_id, FireTimer(timer))
             if done is not None:
                 fired.append(done)

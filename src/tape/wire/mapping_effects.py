@@ -13,6 +13,7 @@ from tape.model.effect_claim import (
     ReconcileEffect,
     RecordDispatchAttempt,
     RecordExternalObservation,
+    RenewClaim,
 )
 from tape.model.obligation import RegisterCompensation
 from tape.ports.runs import PendingQuery
@@ -107,6 +108,15 @@ def claimed_from_wire(message: pb.ClaimEffectDispatchResponse) -> Effect | None:
     return effect_from_wire(message.effect) if message.acquired else None
 
 
+def renewal_to_wire(run_id: str, write: RenewClaim) -> pb.RenewEffectClaimRequest:
+    return pb.RenewEffectClaimRequest(
+        run_id=run_id,
+        idempotency_key=write.idempotency_key,
+        fencing_token=write.claim_token,
+        lease_ttl_ms=write.lease_ttl_ms,
+    )
+
+
 def attempt_to_wire(run_id: str, write: RecordDispatchAttempt) -> pb.RecordDispatchAttemptRequest:
     return pb.RecordDispatchAttemptRequest(
         run_id=run_id,
@@ -181,8 +191,8 @@ def reconcile_from_wire(request: pb.ReconcileEffectRequest) -> ReconcileEffect:
         request.idempotency_key,
         request.fencing_token,
         request.resolved_status,
-        request.response_json or "null",
-        request.error_json or "null",
+        request.response_json,
+        request.error_json,
     )
 
 

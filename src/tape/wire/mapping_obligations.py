@@ -10,6 +10,7 @@ from tape.model.obligation import (
     ObligationKey,
     RecordObligationAttempt,
     RegisterCompensation,
+    RenewObligationClaim,
     ResolveObligation,
 )
 from tape.wire.v1 import tape_pb2 as pb
@@ -18,7 +19,12 @@ _NAMES = tuple("fencing_token" if name == "claim_token" else name for name in Ob
 _obligation_fields = attrgetter(*_NAMES)
 _register_fields = attrgetter(*RegisterCompensation._fields)
 
-Keyed = pb.ClaimObligationRequest | pb.RecordObligationAttemptRequest | pb.ResolveObligationRequest
+Keyed = (
+    pb.ClaimObligationRequest
+    | pb.RenewObligationClaimRequest
+    | pb.RecordObligationAttemptRequest
+    | pb.ResolveObligationRequest
+)
 
 
 def obligation_to_wire(row: Obligation) -> pb.ObligationRecord:
@@ -70,6 +76,15 @@ def claimed_to_wire(row: Obligation | None) -> pb.ClaimObligationResponse:
 
 def claimed_from_wire(message: pb.ClaimObligationResponse) -> Obligation | None:
     return obligation_from_wire(message.obligation) if message.acquired else None
+
+
+def renewal_to_wire(run_id: str, write: RenewObligationClaim) -> pb.RenewObligationClaimRequest:
+    return pb.RenewObligationClaimRequest(
+        run_id=run_id,
+        **write.key._asdict(),
+        fencing_token=write.claim_token,
+        lease_ttl_ms=write.lease_ttl_ms,
+    )
 
 
 def attempt_to_wire(

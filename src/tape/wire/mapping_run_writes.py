@@ -11,9 +11,9 @@ from tape.model.effect import BeginEffect, CompleteEffect
 from tape.model.entry import Trace
 from tape.model.gate import AwaitSignal
 from tape.model.obligation import RegisterCompensation
-from tape.model.run_change import Extended
+from tape.model.run import Run
 from tape.model.run_end import EndRun
-from tape.model.run_write import RunWrite
+from tape.model.run_write import Extended, RunWrite
 from tape.model.timer import CancelTimer, SetTimer
 from tape.wire import (
     mapping_budgets,
@@ -39,14 +39,15 @@ class _Named(NamedTuple):
 
 
 def end_to_wire(write: EndRun) -> pb.EndRunRequest:
-    request = pb.EndRunRequest(detail_json=write.detail_json)
+    request = pb.EndRunRequest(detail_json=write.detail_json, parent_run_id=write.parent_run_id)
     # Stubs know enums by their own type, the model by their number.
     request.status = write.status  # type: ignore[assignment]
     return request
 
 
 def end_from_wire(request: pb.EndRunRequest) -> EndRun:
-    return EndRun(request.status, request.detail_json)
+    parent = request.parent_run_id if request.HasField("parent_run_id") else None
+    return EndRun(request.status, request.detail_json, parent)
 
 
 def _cancelled_to_wire(cancelled: bool) -> pb.CancelTimerResponse:
@@ -143,35 +144,66 @@ def extend_to_wire(
     run_id: str, fencing_token: int, writes: Sequence[RunWrite], trace: Trace
 ) -> pb.ExtendRunRequest:
     request = pb.ExtendRunRequest(run_id=run_id, fencing_token=fencing_token, **trace._asdict())
-    for index, write in enumerate(writes):
-        named = _BY_KIND.get(type(write))
-        if named is None:
-            what = f"{type(write).__name__} is no write of a run's driver"
-            raise InvalidArgument(what, field=f"writes[{index}]")
-        message = request.writes.add()
-        getattr(message, named.name).CopyFrom(named.ask(write))
+    fill_writes(request.writes, writes)
     return request
 
 
 def extend_from_wire(request: pb.ExtendRunRequest) -> list[RunWrite]:
-    """Its writes. One for another run, or with another token, is not one of this request."""
-    return [_write_of(request, index) for index in range(len(request.writes))]
+    return writes_from_wire(request.writes, request.run_id, request.fencing_token)
 
 
 def extended_to_wire(extended: Extended, writes: Sequence[RunWrite]) -> pb.ExtendRunResponse:
     response = pb.ExtendRunResponse(run=run_to_wire(extended.run), first_seq=extended.first_seq)
-    for write, reply in zip(writes, extended.replies, strict=True):
-        result = response.results.add()
-        if reply is not None:
-            named = _BY_KIND[type(write)]
-            getattr(result, named.name).CopyFrom(named.answer(reply))
+    fill_results(response.results, writes, extended.replies)
     return response
 
 
 def extended_from_wire(message: pb.ExtendRunResponse, writes: Sequence[RunWrite]) -> Extended:
     run = run_from_wire(message.run)
+    return Extended(run, message.first_seq, replies_from_wire(message.results, writes, run))
+
+
+def fill_writes(into: Any, writes: Sequence[RunWrite]) -> None:
+    for index, write in enumerate(writes):
+        named = _BY_KIND.get(type(write))
+        if named is None:
+            what = f"{type(write).__name__} is no write of a run's driver"
+            raise InvalidArgument(what, field=f"writes[{index}]")
+        getattr(into.add(), named.name).CopyFrom(named.ask(write))
+
+
+def writes_from_wire(
+    messages: Sequence[pb.RunWrite], run_id: str, fencing_token: int
+) -> list[RunWrite]:
+    """One for another run, or with another token, is not one of these."""
+    writes: list[RunWrite] = []
+    for index, message in enumerate(messages):
+        name, field = message.WhichOneof("write"), f"writes[{index}]"
+        if name is None:
+            raise InvalidArgument("names no write", field=field)
+        inner = getattr(message, name)
+        if inner.run_id not in ("", run_id):
+            raise InvalidArgument("is another than the request's", field=f"{field}.run_id")
+        if inner.fencing_token not in (0, fencing_token):
+            raise InvalidArgument("is another than the request's", field=f"{field}.fencing_token")
+        writes.append(_BY_NAME[name].read(inner))
+    return writes
+
+
+def fill_results(into: Any, writes: Sequence[RunWrite], replies: Sequence[Any]) -> None:
+    for write, reply in zip(writes, replies, strict=True):
+        result = into.add()
+        if reply is not None:
+            named = _BY_KIND[type(write)]
+            getattr(result, named.name).CopyFrom(named.answer(reply))
+
+
+def replies_from_wire(
+    results: Sequence[pb.RunWriteResult], writes: Sequence[RunWrite], run: Run
+) -> list[Any]:
+    """The answer to each write; `run` is the one they made."""
     replies: list[Any] = []
-    for write, result in zip(writes, message.results, strict=True):
+    for write, result in zip(writes, results, strict=True):
         name = result.WhichOneof("result")
         reply = None if name is None else _BY_NAME[name].reply(getattr(result, name))
         if isinstance(reply, pb.AwaitSignalResponse) and isinstance(write, AwaitSignal):
@@ -179,18 +211,4 @@ def extended_from_wire(message: pb.ExtendRunResponse, writes: Sequence[RunWrite]
         elif isinstance(reply, pb.EndRunResponse):
             reply = run
         replies.append(reply)
-    return Extended(run, message.first_seq, replies)
-
-
-def _write_of(request: pb.ExtendRunRequest, index: int) -> RunWrite:
-    message, field = request.writes[index], f"writes[{index}]"
-    name = message.WhichOneof("write")
-    if name is None:
-        raise InvalidArgument("names no write", field=field)
-    inner = getattr(message, name)
-    if inner.run_id not in ("", request.run_id):
-        raise InvalidArgument("is another than the request's", field=f"{field}.run_id")
-    if inner.fencing_token not in (0, request.fencing_token):
-        raise InvalidArgument("is another than the request's", field=f"{field}.fencing_token")
-    write: RunWrite = _BY_NAME[name].read(inner)
-    return write
+    return replies

@@ -62,10 +62,16 @@ async def test_every_rpc_has_its_role(
 LOOKS = """
 FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValue ListValues
 GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo
+GetRun ListRuns ListRunsToRecover ReadRunEntries GetDecision GetEffect ListPendingEffects
+ListEffectsToDispatch ListObligations ListUnresolvedObligations AdmitBudget ListTimers NextTimer
 """
 WRITES = """
 RecordEvents RecordEventStream WriteValue DeleteValue CreateSession DeleteSession AppendEvent
 RegisterReaction DeregisterReaction ClaimTasks CompleteTask NackTask SettleTasks ReplayDeadLetters
+BeginRun ResumeRun HeartbeatRun ReleaseRun EndRun CancelRun ExtendRun RecordDecision BeginEffect
+CompleteEffect ClaimEffectDispatch RenewEffectClaim RecordDispatchAttempt RecordExternalObservation
+ReconcileEffect RegisterCompensation ClaimObligation RenewObligationClaim RecordObligationAttempt
+ResolveObligation SetBudget ChargeBudget AwaitSignal SendSignal SetTimer CancelTimer ListDueTimers
 """
 
 

@@ -11,8 +11,10 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tape.wire.v1 import tape_pb2 as pb
+from tests.integration.grpc.fenced import FENCED, LIVING, run_in_second_hands
 
 METHODS = list(pb.DESCRIPTOR.services_by_name["Tape"].methods)
+METHODS_BY_NAME = {method.name: method for method in METHODS}
 OUR_FAULT = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
 TEXTS = [
     "", "\0", "a\0b", "x" * 600, "x" * 5_000, "é" * 300, "\U0010ffff", "_", "%", "/", "..",
@@ -96,10 +98,8 @@ async def status(rpc: Any, method: MethodDescriptor, request: Any) -> Any:
     return await made.code()
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-async def test_nonsense(rpc: Any, method: MethodDescriptor, caplog: Any) -> None:
-    requests = [GetMessageClass(method.input_type)()]
-    requests += spoiled(sensible(GetMessageClass(method.input_type)))
+async def faults_of(rpc: Any, method: MethodDescriptor, requests: list[Message]) -> list[Message]:
+    """Those that are answered as if they were our fault."""
     at_once = asyncio.Semaphore(64)
 
     async def judged(request: Message) -> Any:
@@ -107,8 +107,33 @@ async def test_nonsense(rpc: Any, method: MethodDescriptor, caplog: Any) -> None
             return await status(rpc, method, request)
 
     codes = await asyncio.gather(*map(judged, requests))
-    faults = [r for r, code in zip(requests, codes, strict=True) if code in OUR_FAULT]
-    assert faults == []
+    return [r for r, code in zip(requests, codes, strict=True) if code in OUR_FAULT]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+async def test_nonsense(rpc: Any, method: MethodDescriptor, caplog: Any) -> None:
+    requests = [GetMessageClass(method.input_type)()]
+    requests += spoiled(sensible(GetMessageClass(method.input_type)))
+    assert await faults_of(rpc, method, requests) == []
+    assert [record for record in caplog.records if record.name == "tape.grpc"] == []
+
+
+FOR_A_RUN = (
+    *FENCED, "ResumeRun", "CancelRun", "SendSignal", "ClaimEffectDispatch", "ClaimObligation",
+    "GetRun", "ReadRunEntries", "GetDecision", "GetEffect", "ListObligations", "AdmitBudget",
+    "ListTimers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOR_A_RUN)
+async def test_nonsense_from_who_holds_the_lease(rpc: Any, name: str, caplog: Any) -> None:
+    method, run_id = METHODS_BY_NAME[name], await run_in_second_hands(rpc)
+    request = sensible(GetMessageClass(method.input_type))
+    if name in FENCED:
+        request.MergeFrom(FENCED[name](run_id, LIVING))
+    else:
+        request.run_id = run_id
+    assert await faults_of(rpc, method, list(spoiled(request))) == []
     assert [record for record in caplog.records if record.name == "tape.grpc"] == []
 
 

@@ -176,6 +176,9 @@ OURS = {
     "ExtendRunRequest": "run_id#1 fencing_token#2 writes#3 trace_id#4 span_id#5 parent_span_id#6",
     "ExtendRunResponse": "run#1 first_seq#2 results#3",
     "Compensation": "kind#1 payload_json#2 compensator_ref#3 max_attempts#4 effect_key#5 alone#6",
+    "RenewEffectClaimRequest": "run_id#1 idempotency_key#2 fencing_token#3 lease_ttl_ms#4",
+    "RenewObligationClaimRequest": "run_id#1 obligation_seq#2 fencing_token#3 lease_ttl_ms#4 "
+    "effect_key#5 kind#6",
     "ListTimersRequest": "run_id#1 after_timer_id#2",
     "ListTimersResponse": "timers#1 more#2",
     "NextTimerRequest": "",
@@ -204,11 +207,12 @@ ADDED = {
     "RunState": "fencing_token#40 pool#41 reactor_name#42 app_version#43 parent_run_id#44 "
     "cancel_reason#45 outcome_json#46 top_obligation#47 ending#48",
     "BeginRunRequest": "pool#40 reactor_name#41 trace_id#42 span_id#43 parent_span_id#44 "
-    "input_json#45 app_version#46 parent_run_id#47 parent_fencing_token#48",
-    "BeginRunResponse": "fencing_token#40 run#41",
+    "input_json#45 app_version#46 parent_run_id#47 parent_fencing_token#48 "
+    "writes#49",
+    "BeginRunResponse": "fencing_token#40 run#41 first_seq#42 results#43",
     "ResumeRunRequest": "reactor_name#40 expected_token#41",
     "ResumeRunResponse": "fencing_token#40",
-    "EndRunRequest": BY_DRIVER,
+    "EndRunRequest": f"{BY_DRIVER} parent_run_id#45",
     "ListRunsToRecoverRequest": "pool#40 app_names#41",
     "RecordDecisionRequest": BY_DRIVER,
     "GetDecisionRequest": "as_entry#40",

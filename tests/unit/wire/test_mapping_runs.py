@@ -20,6 +20,7 @@ from tape.model.effect_claim import (
     ReconcileEffect,
     RecordDispatchAttempt,
     RecordExternalObservation,
+    RenewClaim,
 )
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.gate import AwaitSignal, Gate, SendSignal, Signalled
@@ -30,15 +31,16 @@ from tape.model.obligation import (
     ObligationKey,
     RecordObligationAttempt,
     RegisterCompensation,
+    RenewObligationClaim,
     ResolveObligation,
 )
 from tape.model.run import Run, RunName
-from tape.model.run_change import Extended
 from tape.model.run_end import CancelRun, EndRun
-from tape.model.run_write import Line, RunWrite
+from tape.model.run_write import Extended, Line, RunWrite
 from tape.model.timer import CancelTimer, SetTimer, Timer
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.wire import (
+    mapping_begin,
     mapping_budgets,
     mapping_decisions,
     mapping_effects,
@@ -96,14 +98,14 @@ WRITES: dict[type, Any] = {
     BeginEffect: rows(Effect),
     CompleteEffect: rows(Effect),
     RegisterCompensation: rows(Obligation),
-    AwaitSignal: rows(Gate, awaited=st.just(True)),
+    AwaitSignal: rows(Gate),
     SetTimer: rows(Timer),
     CancelTimer: st.booleans(),
     SetBudget: rows(Budget),
     ChargeBudget: rows(Budget),
     EndRun: st.none(),
 }
-writes = st.one_of(*(rows(kind, parent_run_id=nobody) for kind in WRITES))
+writes = st.one_of(*map(rows, WRITES))
 json_texts = st.recursive(
     st.sampled_from(["null", "1", "-1.50", "1e3", '"é"', '" {\\"a\\": [1, 2]} "', "9" * 30, " 7 "]),
     lambda inner: st.one_of(
@@ -111,6 +113,20 @@ json_texts = st.recursive(
     ),
     max_leaves=4,
 )
+
+
+def replies_to(write: RunWrite, run: Run) -> st.SearchStrategy[Any]:
+    if isinstance(write, EndRun):
+        return st.just(run)
+    if isinstance(write, AwaitSignal):
+        return rows(
+            Gate,
+            run_id=st.just(run.run_id),
+            gate_name=st.just(write.gate_name),
+            awaited=st.just(True),
+        )
+    replies: st.SearchStrategy[Any] = WRITES[type(write)]
+    return replies
 
 
 @given(runs)
@@ -121,21 +137,32 @@ def test_runs(run: Run) -> None:
     assert mapping_runs.runs_from_wire([message, message]) == [run, run]
 
 
-@given(rows(NewRun, name=rows(RunName), trace=rows(Trace)), rows(Taker, reactor=names))
-def test_beginning(new: NewRun, taker: Taker) -> None:
-    request = sent(mapping_runs.begin_to_wire(new, taker))
-    assert mapping_runs.begin_from_wire(request) == (new, taker)
-
-
 @given(
-    runs.filter(lambda run: run.seq_cursor < 2**63 - 1), st.booleans(), st.integers(0, 2**63 - 1)
+    rows(NewRun, name=rows(RunName), trace=rows(Trace)),
+    rows(Taker, reactor=names),
+    st.lists(writes, max_size=3),
 )
-def test_begun(run: Run, resumed: bool, token: int) -> None:
-    begun = Begun(run, resumed, token)
-    message = sent(mapping_runs.begun_to_wire(begun))
-    assert mapping_runs.begun_from_wire(message) == begun
-    assert (message.run_id, message.next_seq) == (run.run_id, run.seq_cursor + 1)
-    assert message.status == run.status
+def test_beginning(new: NewRun, taker: Taker, chosen: list[RunWrite]) -> None:
+    request = sent(mapping_begin.begin_to_wire(new, taker, chosen))
+    there = [
+        write._replace(parent_run_id=new.parent_run_id)
+        if isinstance(write, EndRun) and write.parent_run_id is None
+        else write
+        for write in chosen
+    ]
+    assert mapping_begin.begin_from_wire(request) == (new, taker, there)
+
+
+@given(st.data(), runs.filter(lambda run: run.seq_cursor < 2**63 - 1), st.booleans(), int64s)
+def test_begun(data: st.DataObject, run: Run, resumed: bool, token: int) -> None:
+    chosen = data.draw(st.lists(writes, max_size=3))
+    replies = [data.draw(replies_to(write, run)) for write in chosen]
+    for extended in (None, Extended(run, 2, replies) if chosen else None):
+        begun = Begun(run, resumed, token, extended)
+        message = sent(mapping_begin.begun_to_wire(begun, chosen))
+        assert mapping_begin.begun_from_wire(message, chosen) == begun
+        assert (message.run_id, message.next_seq) == (run.run_id, run.seq_cursor + 1)
+        assert message.status == run.status
 
 
 @given(texts, rows(Taker, reactor=names), st.one_of(st.just(WHOEVER), st.just(0), int64s))
@@ -171,13 +198,7 @@ def test_a_driver_writes(
     assert (request.run_id, request.fencing_token) == (run_id, token)
     assert (request.trace_id, request.span_id, request.parent_span_id) == trace
     assert mapping_run_writes.extend_from_wire(request) == chosen
-    replies = [data.draw(st.none() | WRITES[type(write)]) for write in chosen]
-    for index, write in enumerate(chosen):
-        if isinstance(write, EndRun):
-            replies[index] = data.draw(st.sampled_from([None, run]))
-        if isinstance(write, AwaitSignal) and replies[index]:
-            gate = replies[index]._replace(run_id=run.run_id, gate_name=write.gate_name)
-            replies[index] = gate
+    replies = [data.draw(st.none() | replies_to(write, run)) for write in chosen]
     extended = Extended(run, first_seq, replies)
     answer = sent(mapping_run_writes.extended_to_wire(extended, chosen))
     assert mapping_run_writes.extended_from_wire(answer, chosen) == extended
@@ -302,13 +323,15 @@ def test_effects(row: Effect) -> None:
 @given(
     texts,
     rows(ClaimEffect),
+    rows(RenewClaim),
     rows(RecordDispatchAttempt),
     rows(RecordExternalObservation, parent_run_id=nobody),
-    rows(ReconcileEffect, response_json=names, error_json=names),
+    rows(ReconcileEffect),
 )
 def test_writes_under_a_claim(
     run_id: str,
     claim: ClaimEffect,
+    renewal: RenewClaim,
     attempt: RecordDispatchAttempt,
     observation: RecordExternalObservation,
     short: ReconcileEffect,
@@ -317,6 +340,11 @@ def test_writes_under_a_claim(
     assert (asked.run_id, asked.idempotency_key, asked.claimer, asked.lease_ttl_ms) == (
         run_id,
         *claim,
+    )
+    kept = sent(mapping_effects.renewal_to_wire(run_id, renewal))
+    assert (kept.run_id, kept.idempotency_key, kept.fencing_token, kept.lease_ttl_ms) == (
+        run_id,
+        *renewal,
     )
     tried = sent(mapping_effects.attempt_to_wire(run_id, attempt))
     assert mapping_effects.attempt_from_wire(tried) == attempt
@@ -374,6 +402,7 @@ def test_connectors_by_either_name() -> None:
     texts,
     rows(Obligation),
     rows(ClaimObligation),
+    rows(RenewObligationClaim),
     rows(RecordObligationAttempt, parent_run_id=nobody),
     rows(ResolveObligation, parent_run_id=nobody),
 )
@@ -381,6 +410,7 @@ def test_obligations(
     run_id: str,
     row: Obligation,
     claim: ClaimObligation,
+    renewal: RenewObligationClaim,
     attempt: RecordObligationAttempt,
     end: ResolveObligation,
 ) -> None:
@@ -394,6 +424,9 @@ def test_obligations(
         assert claimed.fencing_token == (row.claim_token if found else 0)
     asked = sent(mapping_obligations.claim_to_wire(run_id, claim))
     assert ClaimObligation(_key(asked), asked.claimer, asked.lease_ttl_ms) == claim
+    kept = sent(mapping_obligations.renewal_to_wire(run_id, renewal))
+    assert RenewObligationClaim(_key(kept), kept.fencing_token, kept.lease_ttl_ms) == renewal
+    assert kept.run_id == run_id
     tried = sent(mapping_obligations.attempt_to_wire(run_id, attempt))
     assert mapping_obligations.attempt_from_wire(tried, _key(tried)) == attempt
     resolved = sent(mapping_obligations.resolve_to_wire(run_id, end))

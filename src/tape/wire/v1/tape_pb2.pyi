@@ -2274,6 +2274,7 @@ class BeginRunRequest(_message.Message):
     APP_VERSION_FIELD_NUMBER: _builtins.int
     PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
     PARENT_FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
     app_name: _builtins.str
     user_id: _builtins.str
     session_id: _builtins.str
@@ -2294,6 +2295,10 @@ class BeginRunRequest(_message.Message):
     parent_run_id: _builtins.str
     parent_fencing_token: _builtins.int
     """of the parent's driver, which begins it"""
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWrite]:
+        """made with it, if it is new, in the same transaction"""
+
     def __init__(
         self,
         *,
@@ -2312,10 +2317,11 @@ class BeginRunRequest(_message.Message):
         app_version: _builtins.str = ...,
         parent_run_id: _builtins.str = ...,
         parent_fencing_token: _builtins.int = ...,
+        writes: _abc.Iterable[Global___RunWrite] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "app_version", b"app_version", "input_json", b"input_json", "invocation_id", b"invocation_id", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "parent_fencing_token", b"parent_fencing_token", "parent_run_id", b"parent_run_id", "parent_span_id", b"parent_span_id", "pool", b"pool", "reactor_name", b"reactor_name", "session_id", b"session_id", "span_id", b"span_id", "trace_id", b"trace_id", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "app_version", b"app_version", "input_json", b"input_json", "invocation_id", b"invocation_id", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "parent_fencing_token", b"parent_fencing_token", "parent_run_id", b"parent_run_id", "parent_span_id", b"parent_span_id", "pool", b"pool", "reactor_name", b"reactor_name", "session_id", b"session_id", "span_id", b"span_id", "trace_id", b"trace_id", "user_id", b"user_id", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2331,6 +2337,8 @@ class BeginRunResponse(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     resumed: _builtins.bool
     """it was there before"""
@@ -2338,8 +2346,14 @@ class BeginRunResponse(_message.Message):
     status: Global___RunStatus.ValueType
     fencing_token: _builtins.int
     """0 => the lease was not granted"""
+    first_seq: _builtins.int
+    """as in ExtendRunResponse"""
     @_builtins.property
     def run(self) -> Global___RunState: ...
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWriteResult]:
+        """none => its writes were not made"""
+
     def __init__(
         self,
         *,
@@ -2349,10 +2363,12 @@ class BeginRunResponse(_message.Message):
         status: Global___RunStatus.ValueType = ...,
         fencing_token: _builtins.int = ...,
         run: Global___RunState | None = ...,
+        first_seq: _builtins.int = ...,
+        results: _abc.Iterable[Global___RunWriteResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "next_seq", b"next_seq", "resumed", b"resumed", "run", b"run", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "first_seq", b"first_seq", "next_seq", b"next_seq", "results", b"results", "resumed", b"resumed", "run", b"run", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2526,6 +2542,7 @@ class EndRunRequest(_message.Message):
     TRACE_ID_FIELD_NUMBER: _builtins.int
     SPAN_ID_FIELD_NUMBER: _builtins.int
     PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     status: Global___RunStatus.ValueType
     """TERMINAL, FAILED, CANCELLED or STUCK"""
@@ -2534,6 +2551,8 @@ class EndRunRequest(_message.Message):
     trace_id: _builtins.str
     span_id: _builtins.str
     parent_span_id: _builtins.str
+    parent_run_id: _builtins.str
+    """the run's own; absent => looked up"""
     def __init__(
         self,
         *,
@@ -2544,12 +2563,15 @@ class EndRunRequest(_message.Message):
         trace_id: _builtins.str = ...,
         span_id: _builtins.str = ...,
         parent_span_id: _builtins.str = ...,
+        parent_run_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent_run_id", b"_parent_run_id", "parent_run_id", b"parent_run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail_json", b"detail_json", "fencing_token", b"fencing_token", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "status", b"status", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent_run_id", b"_parent_run_id", "detail_json", b"detail_json", "fencing_token", b"fencing_token", "parent_run_id", b"parent_run_id", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "status", b"status", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__parent_run_id: _TypeAlias = _typing.Literal["parent_run_id"]  # noqa: Y015
+    _WhichOneofArgType__parent_run_id: _TypeAlias = _typing.Literal["_parent_run_id", b"_parent_run_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent_run_id) -> _WhichOneofReturnType__parent_run_id | None: ...
 
 Global___EndRunRequest: _TypeAlias = EndRunRequest  # noqa: Y015
 
@@ -3505,6 +3527,36 @@ class ClaimEffectDispatchResponse(_message.Message):
 Global___ClaimEffectDispatchResponse: _TypeAlias = ClaimEffectDispatchResponse  # noqa: Y015
 
 @_typing.final
+class RenewEffectClaimRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    fencing_token: _builtins.int
+    """of the claim"""
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        lease_ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "lease_ttl_ms", b"lease_ttl_ms", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewEffectClaimRequest: _TypeAlias = RenewEffectClaimRequest  # noqa: Y015
+
+@_typing.final
 class RecordDispatchAttemptRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4036,6 +4088,43 @@ class ClaimObligationResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClaimObligationResponse: _TypeAlias = ClaimObligationResponse  # noqa: Y015
+
+@_typing.final
+class RenewObligationClaimRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    OBLIGATION_SEQ_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    obligation_seq: _builtins.int
+    fencing_token: _builtins.int
+    """of the claim"""
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    effect_key: _builtins.str
+    """with kind, instead of obligation_seq"""
+    kind: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        obligation_seq: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        lease_ttl_ms: _builtins.int = ...,
+        effect_key: _builtins.str = ...,
+        kind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect_key", b"effect_key", "fencing_token", b"fencing_token", "kind", b"kind", "lease_ttl_ms", b"lease_ttl_ms", "obligation_seq", b"obligation_seq", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewObligationClaimRequest: _TypeAlias = RenewObligationClaimRequest  # noqa: Y015
 
 @_typing.final
 class RecordObligationAttemptRequest(_message.Message):

@@ -259,6 +259,11 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchResponse.FromString,
                 _registered_method=True)
+        self.RenewEffectClaim = channel.unary_unary(
+                '/tape.v1.Tape/RenewEffectClaim',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewEffectClaimRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+                _registered_method=True)
         self.RecordDispatchAttempt = channel.unary_unary(
                 '/tape.v1.Tape/RecordDispatchAttempt',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordDispatchAttemptRequest.SerializeToString,
@@ -303,6 +308,11 @@ class TapeStub:
                 '/tape.v1.Tape/ClaimObligation',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationResponse.FromString,
+                _registered_method=True)
+        self.RenewObligationClaim = channel.unary_unary(
+                '/tape.v1.Tape/RenewObligationClaim',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewObligationClaimRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
                 _registered_method=True)
         self.RecordObligationAttempt = channel.unary_unary(
                 '/tape.v1.Tape/RecordObligationAttempt',
@@ -546,8 +556,8 @@ class TapeServicer:
 
     def BeginRun(self, request, context):
         """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
-        than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered with
-        what was recorded.
+        than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+        with what was recorded.
 
         One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
         worker. A run whose lease is another's is answered without a token.
@@ -657,6 +667,12 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RenewEffectClaim(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecordDispatchAttempt(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -708,6 +724,12 @@ class TapeServicer:
     def ClaimObligation(self, request, context):
         """Likewise for obligations: claimed first, then written for with the claim's token.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewObligationClaim(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1014,6 +1036,11 @@ def add_TapeServicer_to_server(servicer, server):
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchResponse.SerializeToString,
             ),
+            'RenewEffectClaim': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewEffectClaim,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewEffectClaimRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.SerializeToString,
+            ),
             'RecordDispatchAttempt': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordDispatchAttempt,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordDispatchAttemptRequest.FromString,
@@ -1058,6 +1085,11 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.ClaimObligation,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationResponse.SerializeToString,
+            ),
+            'RenewObligationClaim': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewObligationClaim,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewObligationClaimRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.SerializeToString,
             ),
             'RecordObligationAttempt': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordObligationAttempt,
@@ -2346,6 +2378,33 @@ class Tape:
             _registered_method=True)
 
     @staticmethod
+    def RenewEffectClaim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RenewEffectClaim',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RenewEffectClaimRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RecordDispatchAttempt(request,
             target,
             options=(),
@@ -2578,6 +2637,33 @@ class Tape:
             '/tape.v1.Tape/ClaimObligation',
             tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewObligationClaim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RenewObligationClaim',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RenewObligationClaimRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,8 +71,8 @@ class TapeStub:
     GetJournalInfo: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetJournalInfoRequest, _tape_pb2.GetJournalInfoResponse]
     BeginRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.BeginRunRequest, _tape_pb2.BeginRunResponse]
     """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
-    than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered with
-    what was recorded.
+    than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+    with what was recorded.
 
     One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
     worker. A run whose lease is another's is answered without a token.
@@ -98,6 +98,7 @@ class TapeStub:
     GetEffect: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetEffectRequest, _tape_pb2.GetEffectResponse]
     ClaimEffectDispatch: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ClaimEffectDispatchRequest, _tape_pb2.ClaimEffectDispatchResponse]
     """Whoever dispatches or reconciles an effect claims it first and writes with the claim's token."""
+    RenewEffectClaim: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RenewEffectClaimRequest, _tape_pb2.EffectRecord]
     RecordDispatchAttempt: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordDispatchAttemptRequest, _tape_pb2.EffectRecord]
     RecordExternalObservation: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordExternalObservationRequest, _tape_pb2.EffectRecord]
     ReconcileEffect: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReconcileEffectRequest, _tape_pb2.EffectRecord]
@@ -108,6 +109,7 @@ class TapeStub:
     ListUnresolvedObligations: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListUnresolvedObligationsRequest, _tape_pb2.ListUnresolvedObligationsResponse]
     ClaimObligation: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ClaimObligationRequest, _tape_pb2.ClaimObligationResponse]
     """Likewise for obligations: claimed first, then written for with the claim's token."""
+    RenewObligationClaim: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RenewObligationClaimRequest, _tape_pb2.ObligationRecord]
     RecordObligationAttempt: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordObligationAttemptRequest, _tape_pb2.ObligationRecord]
     ResolveObligation: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ResolveObligationRequest, _tape_pb2.ObligationRecord]
     SetBudget: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SetBudgetRequest, _tape_pb2.BudgetState]
@@ -164,8 +166,8 @@ class TapeAsyncStub(TapeStub):
     GetJournalInfo: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetJournalInfoRequest, _tape_pb2.GetJournalInfoResponse]  # type: ignore[assignment]
     BeginRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.BeginRunRequest, _tape_pb2.BeginRunResponse]  # type: ignore[assignment]
     """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
-    than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered with
-    what was recorded.
+    than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+    with what was recorded.
 
     One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
     worker. A run whose lease is another's is answered without a token.
@@ -191,6 +193,7 @@ class TapeAsyncStub(TapeStub):
     GetEffect: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetEffectRequest, _tape_pb2.GetEffectResponse]  # type: ignore[assignment]
     ClaimEffectDispatch: _aio.UnaryUnaryMultiCallable[_tape_pb2.ClaimEffectDispatchRequest, _tape_pb2.ClaimEffectDispatchResponse]  # type: ignore[assignment]
     """Whoever dispatches or reconciles an effect claims it first and writes with the claim's token."""
+    RenewEffectClaim: _aio.UnaryUnaryMultiCallable[_tape_pb2.RenewEffectClaimRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
     RecordDispatchAttempt: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordDispatchAttemptRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
     RecordExternalObservation: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordExternalObservationRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
     ReconcileEffect: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReconcileEffectRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
@@ -201,6 +204,7 @@ class TapeAsyncStub(TapeStub):
     ListUnresolvedObligations: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListUnresolvedObligationsRequest, _tape_pb2.ListUnresolvedObligationsResponse]  # type: ignore[assignment]
     ClaimObligation: _aio.UnaryUnaryMultiCallable[_tape_pb2.ClaimObligationRequest, _tape_pb2.ClaimObligationResponse]  # type: ignore[assignment]
     """Likewise for obligations: claimed first, then written for with the claim's token."""
+    RenewObligationClaim: _aio.UnaryUnaryMultiCallable[_tape_pb2.RenewObligationClaimRequest, _tape_pb2.ObligationRecord]  # type: ignore[assignment]
     RecordObligationAttempt: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordObligationAttemptRequest, _tape_pb2.ObligationRecord]  # type: ignore[assignment]
     ResolveObligation: _aio.UnaryUnaryMultiCallable[_tape_pb2.ResolveObligationRequest, _tape_pb2.ObligationRecord]  # type: ignore[assignment]
     SetBudget: _aio.UnaryUnaryMultiCallable[_tape_pb2.SetBudgetRequest, _tape_pb2.BudgetState]  # type: ignore[assignment]
@@ -428,8 +432,8 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.BeginRunResponse, _abc.Awaitable[_tape_pb2.BeginRunResponse]]:
         """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
-        than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered with
-        what was recorded.
+        than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+        with what was recorded.
 
         One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
         worker. A run whose lease is another's is answered without a token.
@@ -553,6 +557,13 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         """Whoever dispatches or reconciles an effect claims it first and writes with the claim's token."""
 
     @_abc_1.abstractmethod
+    def RenewEffectClaim(
+        self,
+        request: _tape_pb2.RenewEffectClaimRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EffectRecord, _abc.Awaitable[_tape_pb2.EffectRecord]]: ...
+
+    @_abc_1.abstractmethod
     def RecordDispatchAttempt(
         self,
         request: _tape_pb2.RecordDispatchAttemptRequest,
@@ -615,6 +626,13 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.ClaimObligationResponse, _abc.Awaitable[_tape_pb2.ClaimObligationResponse]]:
         """Likewise for obligations: claimed first, then written for with the claim's token."""
+
+    @_abc_1.abstractmethod
+    def RenewObligationClaim(
+        self,
+        request: _tape_pb2.RenewObligationClaimRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ObligationRecord, _abc.Awaitable[_tape_pb2.ObligationRecord]]: ...
 
     @_abc_1.abstractmethod
     def RecordObligationAttempt(
