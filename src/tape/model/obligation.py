@@ -18,9 +18,9 @@ from tape.model.json_text import check_json
 from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run, RunStatus
-from tape.model.run_end import ended, ending_needs
-from tape.model.run_lines import raw
-from tape.model.run_write import Line, Written
+from tape.model.run_end import check_parent, ended, ending_needs
+from tape.model.run_lines import clipped, raw
+from tape.model.run_write import Line, Written, check_claim_ttl, check_time
 from tape.model.subjects import obligation
 
 DEFAULT_ATTEMPTS = 5
@@ -71,8 +71,7 @@ class RegisterCompensation(NamedTuple):
     alone: bool = False
 
     def checked(self, limits: Limits) -> "RegisterCompensation":
-        check_name(self.effect_key, limits, field="effect_key", required=True)
-        check_name(self.kind, limits, field="kind", required=True)
+        ObligationKey(self.effect_key, self.kind).checked(limits)
         check_name(self.compensator_ref, limits, field="compensator_ref")
         if not 0 <= self.max_attempts <= 1000:
             raise InvalidArgument("must be in 0..1000", field="max_attempts")
@@ -119,11 +118,17 @@ class ObligationKey(NamedTuple):
     effect_key: str
     kind: str
 
+    def checked(self, limits: Limits) -> "ObligationKey":
+        check_name(self.effect_key, limits, field="effect_key", required=True)
+        check_name(self.kind, limits, field="kind", required=True)
+        return self
+
 
 class ClaimObligation(NamedTuple):
     """The reply is the obligation with the claim's token, None where it cannot be had.
 
     It can be had while its run is unwinding, if it is on top, due, and nobody else's claim lives.
+    One that takes its claimers down is tried no more often than one that fails.
     """
 
     key: ObligationKey
@@ -131,7 +136,9 @@ class ClaimObligation(NamedTuple):
     lease_ttl_ms: int
 
     def checked(self, limits: Limits) -> "ClaimObligation":
+        self.key.checked(limits)
         check_name(self.claimer, limits, field="claimer", required=True)
+        check_claim_ttl(self.lease_ttl_ms)
         return self
 
     def needs(self, run_id: str) -> Iterable[Need]:
@@ -149,9 +156,12 @@ class ClaimObligation(NamedTuple):
         if not unwinding and row.below != ALONE:
             return Written(run, None)
         now = state.now_ms
-        free = row.status != ObligationStatus.COMMITTED or row.claim_expires_at_ms <= now
-        if not free or row.next_attempt_at_ms > now:
+        claimed = row.status == ObligationStatus.COMMITTED
+        if row.next_attempt_at_ms > now or (claimed and row.claim_expires_at_ms > now):
             return Written(run, None)
+        if claimed and row.attempts >= row.max_attempts:
+            lost = row._replace(last_error="the claim ran out")
+            return _stuck(state, run, lost)._replace(reply=None)
         stuck = row.status == ObligationStatus.STUCK
         after = row._replace(
             status=ObligationStatus.COMMITTED.value,
@@ -170,9 +180,9 @@ class RenewObligationClaim(NamedTuple):
     claim_token: int
     lease_ttl_ms: int
 
-    def checked(self, _limits: Limits) -> "RenewObligationClaim":
-        if self.lease_ttl_ms <= 0:
-            raise InvalidArgument("must be positive", field="lease_ttl_ms")
+    def checked(self, limits: Limits) -> "RenewObligationClaim":
+        self.key.checked(limits)
+        check_claim_ttl(self.lease_ttl_ms)
         return self
 
     def needs(self, run_id: str) -> Iterable[Need]:
@@ -201,6 +211,7 @@ class ResolveObligation(NamedTuple):
     def checked(self, limits: Limits) -> "ResolveObligation":
         if self.status not in (ObligationStatus.COMPENSATED, ObligationStatus.STUCK):
             raise InvalidArgument("must be COMPENSATED or STUCK", field="status")
+        self.key.checked(limits)
         return self._replace(result_json=check_json(self.result_json, limits, field="result_json"))
 
     def needs(self, run_id: str) -> Iterable[Need]:
@@ -225,6 +236,7 @@ class ResolveObligation(NamedTuple):
         run = run._replace(top_obligation=row.below)
         if row.below:
             return Written(run, after, lines, changes)
+        check_parent(run, self.parent_run_id)
         end = ended(state, run, RunStatus(run.ending), run.outcome_json)
         return end._replace(
             reply=after, lines=[*lines, *end.lines], changes=[*changes, *end.changes]
@@ -241,7 +253,9 @@ class RecordObligationAttempt(NamedTuple):
     parent_run_id: str | None = None
 
     def checked(self, limits: Limits) -> "RecordObligationAttempt":
-        return self._replace(error=self.error[: limits.name_bytes])
+        self.key.checked(limits)
+        check_time(self.next_attempt_at_ms, field="next_attempt_at_ms")
+        return self._replace(error=clipped(self.error, limits))
 
     def needs(self, run_id: str) -> Iterable[Need]:
         yield Need(OBLIGATIONS, (run_id, *self.key))
@@ -253,6 +267,8 @@ class RecordObligationAttempt(NamedTuple):
 
     def write(self, state: Reading, run: Run) -> Written:
         row = _found(state, run, self.key)
+        if self._is_repeat(row):
+            return Written(run, row)
         _check_claim(row, self.claim_token)
         after = _let_go(row)._replace(last_error=self.error)
         if not self.next_attempt_at_ms or row.attempts >= row.max_attempts:
@@ -261,6 +277,14 @@ class RecordObligationAttempt(NamedTuple):
             status=ObligationStatus.PENDING.value, next_attempt_at_ms=self.next_attempt_at_ms
         )
         return Written(run, after, [_line("attempted", after)], [save(OBLIGATIONS, after)])
+
+    def _is_repeat(self, row: Obligation) -> bool:
+        let_go = row.claim_token == self.claim_token > 0 and not row.claimed_by
+        if not let_go or row.last_error != self.error:
+            return False
+        if row.status == ObligationStatus.PENDING:
+            return row.next_attempt_at_ms == self.next_attempt_at_ms
+        return row.status == ObligationStatus.STUCK
 
 
 def _stuck(state: Reading, run: Run, row: Obligation) -> Written:

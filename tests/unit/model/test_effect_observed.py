@@ -275,6 +275,19 @@ class TestObligationsOfWhatHappened:
         assert world.run().top_obligation == top
         assert world.obligation(ObligationKey("k", "undo")).below == ALONE
 
+    def test_of_a_run_stuck_in_unwinding_it_is_unwound_next(self) -> None:
+        world = claimed(ONCE)
+        other = ObligationKey("other", "undo")
+        world.drive(RegisterCompensation(*other))
+        end(world)
+        token = world.change(ClaimObligation(other, "c", TTL)).claim_token
+        world.change(ResolveObligation(other, token, ObligationStatus.STUCK, "1", ""))
+        observe(world, Resolution.CONFIRMED, compensation=UNDO)
+        assert world.run().status == RunStatus.STUCK
+        world.resume()
+        assert world.change(ClaimObligation(other, "c", TTL)) is None
+        assert world.change(ClaimObligation(ObligationKey("k", "undo"), "c", TTL)) is not None
+
     def test_they_are_looked_at(self) -> None:
         write = RecordExternalObservation(
             "k", 1, Resolution.DUPLICATE, "", "12", "345", UNDO, AGAIN, ""
