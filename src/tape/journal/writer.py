@@ -90,7 +90,7 @@ class Writer:
 
         def decide(state: State) -> None:
             nonlocal entries
-            verdicts.extend(decide_all(moves, state))
+            verdicts[:] = decide_all(moves, state)
             entries = state.entries
 
         place = await self._store.commit(needs_of(moves), decide)

@@ -94,7 +94,7 @@ class BeginRun:
         self.weight = 1024 + len(new.input_json)
 
     def needs(self) -> Iterable[Need]:
-        yield Need(RUNS, self._new.name.run_id)
+        yield Need(RUNS, self._new.name.run_id, is_new=True)
         if self._new.parent_run_id:
             yield Need(RUNS, self._new.parent_run_id)
 

@@ -53,8 +53,11 @@ def delete(table: Table[K, R], key: K) -> Change:
 
 
 class Need(NamedTuple):
+    """A row that a move looks at; `is_new` if there is most likely none yet."""
+
     table: Table[Any, Any]
     key: Hashable
+    is_new: bool = False
 
 
 class Place(NamedTuple):
@@ -132,12 +135,14 @@ class Overlay:
 class State:
     """The rows a batch has loaded, with what its moves have decided so far laid over them."""
 
-    __slots__ = ("_rows", "deletions", "entries", "next_global_seq", "now_ms", "saves")
+    __slots__ = ("_rows", "deletions", "entries", "next_global_seq", "now_ms", "refused", "saves")
 
     def __init__(self, now_ms: int = 0, next_global_seq: int = 0) -> None:
         self.now_ms = now_ms
         self.next_global_seq = next_global_seq
         self.entries: list[Draft] = []
+        self.refused = 0
+        """How many moves of the batch were not decided."""
         # What to write: deletions first, then saves.
         self.deletions: _Rows = {}
         self.saves: _Rows = {}

@@ -24,7 +24,7 @@ from tape.ports.runs import RunStore
 from tape.ports.tasks import TaskStore
 
 Decide = Callable[[State], None]
-"""Fills `state.entries` and `state.changes`; pure, and called at most once per `commit`."""
+"""Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
 
 
 class ReadEntries(NamedTuple):

@@ -14,6 +14,7 @@ SQLITE = load_statements("tape.stores.sqlite")
 POSTGRES = load_statements("tape.stores.postgres")
 
 ONLY_POSTGRES = {
+    "extend_runs": "one round trip less matters only where there are round trips",
     "make_incoming": "SQLite has no COPY, and nobody to wait for while one goes on",
     "append_incoming": "the same",
     "find_committed": "a commit to a local file has an outcome; one over a network may not",
