@@ -1,12 +1,11 @@
 """The calls of those who dispatch, reconcile and compensate: each under a claim of its own."""
 
 from tape.api.handlers import Unary
-from tape.api.run_input import TIMES, check_number, plain, ttl_ms
+from tape.api.run_input import ttl_ms
 from tape.bus import Operations
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound
 from tape.model.effect_claim import ClaimEffect, RenewClaim
-from tape.model.names import check_name
 from tape.model.obligation import ClaimObligation, ObligationKey, RenewObligationClaim
 from tape.runs.operations import RunOperations
 from tape.wire import mapping_effects, mapping_obligations
@@ -83,9 +82,7 @@ class ClaimCalls:
     async def record_obligation_attempt(
         self, request: pb.RecordObligationAttemptRequest
     ) -> pb.ObligationRecord:
-        check_number(request.next_attempt_at_ms, TIMES, field="next_attempt_at_ms")
         write = mapping_obligations.attempt_from_wire(request, await self._named(request))
-        write = write._replace(error=plain(write.error))
         row = await self._runs.change_run(request.run_id, write)
         return mapping_obligations.obligation_to_wire(row)
 
@@ -99,8 +96,6 @@ class ClaimCalls:
         if request.effect_key or request.kind:
             if request.obligation_seq:
                 raise InvalidArgument("excludes effect_key and kind", field="obligation_seq")
-            for field in ("effect_key", "kind"):
-                check_name(getattr(request, field), self._limits, field=field, required=True)
             return ObligationKey(request.effect_key, request.kind)
         for row in await self._runs.list_obligations(request.run_id):
             if row.seq == request.obligation_seq:

@@ -62,8 +62,3 @@ def naming_write(writes: Sequence[RunWrite], limits: Limits) -> Iterator[None]:
 def ttl_ms(wanted: int, limits: Limits) -> int:
     """For how long a claim is; the same as for a lease."""
     return Taker(ttl_ms=wanted).checked(limits).ttl_ms
-
-
-def plain(text: str) -> str:
-    """An error, free of what a database cannot hold."""
-    return text.replace("\0", "\\0")
