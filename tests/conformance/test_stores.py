@@ -1,11 +1,16 @@
 """The store contract over SQLite and Postgres."""
 
 from tape.testing.conformance import (
+    BudgetsContract,
     CommitContract,
     DeadLettersContract,
+    EffectsContract,
+    GatesContract,
     JournalContract,
     KeysContract,
+    LeasesContract,
     MatchingContract,
+    ObligationsContract,
     OrderContract,
     ReactionsContract,
     RunsContract,
@@ -13,8 +18,13 @@ from tape.testing.conformance import (
     SessionsContract,
     TasksContract,
     TaskSequencesContract,
+    TimersContract,
     ValuesContract,
 )
+
+
+class TestBudgets(BudgetsContract):
+    pass
 
 
 class TestCommit(CommitContract):
@@ -22,6 +32,14 @@ class TestCommit(CommitContract):
 
 
 class TestDeadLetters(DeadLettersContract):
+    pass
+
+
+class TestEffects(EffectsContract):
+    pass
+
+
+class TestGates(GatesContract):
     pass
 
 
@@ -33,7 +51,15 @@ class TestKeys(KeysContract):
     pass
 
 
+class TestLeases(LeasesContract):
+    pass
+
+
 class TestMatching(MatchingContract):
+    pass
+
+
+class TestObligations(ObligationsContract):
     pass
 
 
@@ -62,6 +88,10 @@ class TestTaskSequences(TaskSequencesContract):
 
 
 class TestTasks(TasksContract):
+    pass
+
+
+class TestTimers(TimersContract):
     pass
 
 

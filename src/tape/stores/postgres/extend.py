@@ -19,7 +19,9 @@ from tape.ports.store import Decide
 from tape.stores.guesses import GUESSABLE, Guess
 
 NOT_AS_REMEMBERED = "TG001"
+# The statement writes an effect's columns up to these, which have defaults until it is claimed.
 _EFFECT_COLUMNS = Effect._fields.index("dispatch_attempts")
+_UNCLAIMED = tuple(Effect._field_defaults.values())
 
 
 class WrongGuess(Exception):
@@ -47,6 +49,8 @@ def decide_on(guess: Guess, now_ms: int, decide: Decide, state: State) -> list[A
     state.put_loaded(EFFECTS, guess.effects)
     decide(state)
     if state.refused or state.deletions or not state.entries or not state.saves.keys() <= GUESSABLE:
+        raise WrongGuess
+    if any(row[_EFFECT_COLUMNS:] != _UNCLAIMED for row in state.saves.get(EFFECTS, {}).values()):
         raise WrongGuess
     return [now_ms, *_arguments(guess, state)]
 
