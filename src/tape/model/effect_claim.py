@@ -40,7 +40,7 @@ from tape.model.run_write import Written, check_claim_ttl, check_time
 STUCK_PAUSE_MS = 10 * 60_000
 """How long a stuck effect is left alone before it may be looked at again."""
 _RUN_GONE_JSON = '{"error":"its run has ended"}'
-_RAN_OUT_JSON = '{"error":"a claim ran out: it may have happened"}'
+RAN_OUT_JSON = '{"error":"a claim ran out: it may have happened"}'
 """The error of a pending effect that is being tried again after a claim without word."""
 
 
@@ -95,14 +95,14 @@ class ClaimEffect(NamedTuple):
     def _dispatching(self, run: Run, row: Effect, now_ms: int) -> Written:
         inline, ran_out = row.dispatch_mode == DispatchMode.INLINE, bool(row.dispatch_claimed_by)
         if not run.may_go_on:
-            in_doubt = inline or ran_out or row.error_json == _RAN_OUT_JSON
+            in_doubt = inline or ran_out or row.error_json == RAN_OUT_JSON
             return _lost(run, row) if in_doubt else _never(run, row)
         if inline or not run.is_open:
             return Written(run, None)
         if ran_out and row.semantics == Semantics.NON_IDEMPOTENT:
             return _lost(run, row)
         if ran_out:
-            row = row._replace(error_json=_RAN_OUT_JSON)
+            row = row._replace(error_json=RAN_OUT_JSON)
         return self._claimed(run, row._replace(dispatch_attempts=row.dispatch_attempts + 1), now_ms)
 
     def _claimed(self, run: Run, row: Effect, now_ms: int) -> Written:

@@ -34,7 +34,6 @@ from tape.runs.operations import RunOperations
 
 log = logging.getLogger("tape.reactors")
 
-LOOK = 200
 PAUSES = RetryPolicy(first_s=1.0, most_s=300.0)
 DUPLICATE = "duplicate:"
 
@@ -70,12 +69,18 @@ class Compensation(ClaimReactor[Obligation]):
 
     async def once(self) -> int:
         """Claim what can be undone now and begin; how many that were."""
-        if await self._hands.are_full():
-            return 0
-        found = await self._runs.list_unresolved_obligations(LOOK)
-        ours = [row for row in found if self._undo(row) is not None]
+        return await self._hands.take(
+            self._look, lambda row: self._undo(row) is not None, self._compensate
+        )
+
+    async def _look(self, limit: int) -> list[Obligation]:
+        found = await self._runs.list_unresolved_obligations(limit)
         self._tell_foreign({row.compensator_ref for row in found if self._undo(row) is None})
-        return await self._hands.take(((row.run_id, row) for row in ours), self._compensate)
+        for row in found:
+            used_up = row.attempts >= row.max_attempts and row.claimed_by
+            if used_up and self._undo(row) is not None:
+                _tell_stuck(row._replace(last_error="its claim ran out"))
+        return found
 
     def _undo(self, row: Obligation) -> Callable[..., Any] | None:
         spec = self._effects.get(row.compensator_ref)
@@ -95,14 +100,7 @@ class Compensation(ClaimReactor[Obligation]):
         assert undo is not None  # noqa: S101 - only such are taken
         after = await self._hands.write(claim, await self._undone(claim, undo))
         if after.status == ObligationStatus.STUCK:
-            log.error(
-                "obligation %d (%s) of run %s is stuck after %d attempts: %s",
-                after.seq,
-                after.kind,
-                after.run_id,
-                after.attempts,
-                after.last_error,
-            )
+            _tell_stuck(after)
 
     async def _undone(self, claim: Claim[Obligation], undo: Callable[..., Any]) -> RunWrite:
         row, name = claim.row, effect_name(undo)
@@ -139,6 +137,17 @@ class Compensation(ClaimReactor[Obligation]):
 
 def _key(row: Obligation) -> ObligationKey:
     return ObligationKey(row.effect_key, row.kind)
+
+
+def _tell_stuck(row: Obligation) -> None:
+    log.error(
+        "obligation %d (%s) of run %s is stuck after %d attempts: %s",
+        row.seq,
+        row.kind,
+        row.run_id,
+        row.attempts,
+        row.last_error,
+    )
 
 
 def _given(row: Obligation) -> dict[str, Any]:

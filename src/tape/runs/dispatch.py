@@ -17,6 +17,7 @@ from tape.config import ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument
 from tape.model.effect import Effect, Semantics
 from tape.model.effect_claim import (
+    RAN_OUT_JSON,
     RecordDispatchAttempt,
     RecordExternalObservation,
     Resolution,
@@ -27,7 +28,7 @@ from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, check_arguments, in_words
 from tape.runs.declare import Apps, EffectSpec
 from tape.runs.effect_call import LIMITS, compensation_of, described
-from tape.runs.effect_hands import LOOK, connectors, effect_hands
+from tape.runs.effect_hands import connectors, effect_hands
 from tape.runs.hands import Claim, ClaimLost, ClaimReactor
 from tape.runs.operations import RunOperations
 
@@ -56,12 +57,14 @@ class OutboxDispatch(ClaimReactor[Effect]):
 
     async def once(self) -> int:
         """Claim what is due and begin to do it; how many that were."""
-        if not self._effects or await self._hands.are_full():
+        if not self._effects:
             return 0
         asked = connectors(self._effects.values())
-        found = await self._runs.list_effects_to_dispatch(asked, LOOK)
-        ours = [(row.run_id, row) for row in found if row.tool_name in self._effects]
-        return await self._hands.take(ours, self._dispatch)
+        return await self._hands.take(
+            lambda limit: self._runs.list_effects_to_dispatch(asked, limit),
+            lambda row: row.tool_name in self._effects,
+            self._dispatch,
+        )
 
     async def _dispatch(self, claim: Claim[Effect]) -> None:
         spec = self._effects[claim.row.tool_name]
@@ -123,6 +126,8 @@ class OutboxDispatch(ClaimReactor[Effect]):
             return RecordDispatchAttempt(
                 row.idempotency_key, row.claim_token, in_words(error), claim.in_ms(pause_s)
             )
+        if not certain and row.error_json == RAN_OUT_JSON:
+            return _unknown(row, error)  # it may have been done the time that it was cut off
         log.warning("effect %s has failed: %s", row.idempotency_key, in_words(error))
         return RecordExternalObservation(
             row.idempotency_key, row.claim_token, Resolution.FAILED, error_json=described(error)

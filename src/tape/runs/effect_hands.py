@@ -9,9 +9,6 @@ from tape.runs.declare import EffectSpec
 from tape.runs.hands import Claiming, Hands
 from tape.runs.operations import RunOperations
 
-LOOK = 200
-"""Effects asked for at a time: more than can be taken, because some are another worker's."""
-
 
 def effect_hands(
     reactor: str, runs: RunOperations, settings: ReactorSettings, owner: str

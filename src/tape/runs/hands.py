@@ -9,21 +9,23 @@ time, as long as the store takes it: the token decides, not the clock.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tape.config import ReactorSettings
 from tape.errors import NotFound, Overloaded, StaleLease, StoreUnavailable, TapeError
 from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
+from tape.runs.refusals import Refusals
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.reactors")
 
 MOST = 32
+LOOK = 200
+"""How many pieces of work are looked for, besides those that are not to be had."""
 FULL_S = 1.0
 """How long a reactor with its hands full waits for one of them before it looks up."""
 PAUSE_FIRST_S = 0.05
@@ -32,8 +34,14 @@ LATE_S = 0.005
 """What is looked for a moment too early is found only at the next look."""
 SLOW_S = 300.0
 
+
+class OfRun(Protocol):
+    @property
+    def run_id(self) -> str: ...
+
+
 T = TypeVar("T")
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound=OfRun)
 
 
 class ClaimLost(Exception):
@@ -53,7 +61,6 @@ class Claiming(NamedTuple, Generic[Row]):
 class Claim(Generic[Row]):
     """A row that was claimed, and when, by the clocks of the store and of this process."""
 
-    run_id: str
     row: Row
     taken_at_ms: int
     taken_at: float
@@ -71,30 +78,57 @@ class Hands(Generic[Row]):
     claiming: Claiming[Row]
     settings: ReactorSettings
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
+    _refusals: Refusals = field(default_factory=Refusals)
+    _aside: int = 0
     _due: list[float] = field(default_factory=list)
 
     @property
     def _ttl_ms(self) -> int:
         return round(1000 * self.settings.lease_ttl_s)
 
-    async def are_full(self) -> bool:
-        """Whether nothing more can be taken, not even a moment later."""
-        if len(self._busy) >= MOST:
-            await asyncio.wait(self._busy, timeout=FULL_S, return_when=asyncio.FIRST_COMPLETED)
-        return len(self._busy) >= MOST
-
     async def take(
         self,
-        found: Iterable[tuple[str, Row]],
+        look: Callable[[int], Awaitable[Sequence[Row]]],
+        is_ours: Callable[[Row], bool],
         work: Callable[[Claim[Row]], Coroutine[Any, Any, None]],
     ) -> int:
-        """Claim rows of runs, as many as there is room for, and begin; how many were got."""
-        taken = 0
-        rest = iter(found)
-        while some := list(islice(rest, MOST - len(self._busy))):
-            claims = await asyncio.gather(
-                *(self._claim(run_id, row) for run_id, row in some), return_exceptions=True
+        """Claim of what `look` finds as many as there is room for, and begin; how many were got.
+
+        What is found is given by age. So that new work is not hidden for ever behind what is not
+        to be had, that much more is looked for.
+        """
+        if await self._are_full():
+            return 0
+        while True:
+            aside = self._aside
+            found = await look(LOOK + aside)
+            self._refusals.keep_only(map(self._name, found))
+            ours = [row for row in found if is_ours(row) and self._name(row) not in self._refusals]
+            taken, refused = await self._claim_each(ours, work)
+            for row in refused:
+                self._refusals.add(self._name(row))
+            self._aside = sum(
+                not is_ours(row) or self._name(row) in self._refusals for row in found
             )
+            if taken or self._aside <= aside:
+                return taken
+
+    async def take_these(
+        self, rows: Sequence[Row], work: Callable[[Claim[Row]], Coroutine[Any, Any, None]]
+    ) -> int:
+        """Claim as many as there is room for, and begin; how many were got."""
+        taken, _ = await self._claim_each(rows, work)
+        return taken
+
+    async def _claim_each(
+        self, rows: Sequence[Row], work: Callable[[Claim[Row]], Coroutine[Any, Any, None]]
+    ) -> tuple[int, list[Row]]:
+        """How many were got and begun, and which were not to be had."""
+        taken, refused, rest = 0, list[Row](), rows
+        while rest and (room := MOST - len(self._busy)) > 0:
+            some, rest = rest[:room], rest[room:]
+            claims = await asyncio.gather(*map(self._claim, some), return_exceptions=True)
+            refused += [row for row, claim in zip(some, claims, strict=True) if claim is None]
             for claim in claims:
                 if isinstance(claim, Claim):
                     self._begin(claim, work(claim))
@@ -102,8 +136,16 @@ class Hands(Generic[Row]):
             for failed in claims:
                 if isinstance(failed, BaseException) and not isinstance(failed, NotFound):
                     raise failed
-        metrics.REACTOR_WORK.labels(self.reactor).inc(taken)
-        return taken
+        return taken, refused
+
+    async def _are_full(self) -> bool:
+        """Whether nothing more can be taken, not even a moment later."""
+        if len(self._busy) >= MOST:
+            await asyncio.wait(self._busy, timeout=FULL_S, return_when=asyncio.FIRST_COMPLETED)
+        return len(self._busy) >= MOST
+
+    def _name(self, row: Row) -> tuple[str, str]:
+        return row.run_id, self.claiming.describe(row)
 
     async def hold(self, claim: Claim[Row], act: Coroutine[Any, Any, T]) -> T:
         """What the act returns or raises. Meanwhile its claim is renewed; if it is lost, the act
@@ -129,7 +171,7 @@ class Hands(Generic[Row]):
         pause = PAUSE_FIRST_S
         while True:
             try:
-                return await self._write(claim.run_id, write)
+                return await self._write(claim.row, write)
             except (StoreUnavailable, Overloaded) as error:
                 what = self.claiming.describe(claim.row)
                 log.warning("%s: %s is not written yet: %s", self.reactor, what, error)
@@ -156,17 +198,18 @@ class Hands(Generic[Row]):
             task.cancel()
         await asyncio.gather(*self._busy, return_exceptions=True)
 
-    async def _claim(self, run_id: str, row: Row) -> Claim[Row] | None:
-        taken: Row | None = await self._write(run_id, self.claiming.take(row, self._ttl_ms))
+    async def _claim(self, row: Row) -> Claim[Row] | None:
+        taken: Row | None = await self._write(row, self.claiming.take(row, self._ttl_ms))
         if taken is None:
             return None
         taken_at_ms = self.claiming.expires_at_ms(taken) - self._ttl_ms
-        return Claim(run_id, taken, taken_at_ms, asyncio.get_running_loop().time())
+        return Claim(taken, taken_at_ms, asyncio.get_running_loop().time())
 
     def _begin(self, claim: Claim[Row], work: Coroutine[Any, Any, None]) -> None:
         what = self.claiming.describe(claim.row)
         task = asyncio.create_task(self._do(what, work), name=f"tape-{self.reactor}")
         self._busy.add(task)
+        metrics.REACTOR_WORK.labels(self.reactor).inc()
         metrics.REACTOR_IN_HAND.labels(self.reactor).inc()
         task.add_done_callback(self._done)
 
@@ -198,7 +241,7 @@ class Hands(Generic[Row]):
         try:
             async with asyncio.timeout_at(until):
                 renewal = self.claiming.renew(claim.row, self._ttl_ms)
-                await self._write(claim.run_id, renewal)
+                await self._write(claim.row, renewal)
         except (StaleLease, NotFound) as error:
             raise ClaimLost(str(error)) from error
         except (TapeError, TimeoutError) as error:
@@ -209,10 +252,10 @@ class Hands(Generic[Row]):
             return until
         return asked + self.settings.lease_ttl_s
 
-    async def _write(self, run_id: str, write: RunWrite) -> Any:
+    async def _write(self, row: Row, write: RunWrite) -> Any:
         name = type(write).__name__
         boundary(f"before {name}")
-        reply = await self.runs.change_run(run_id, write)
+        reply = await self.runs.change_run(row.run_id, write)
         boundary(f"after {name}")
         return reply
 

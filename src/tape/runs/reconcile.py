@@ -4,6 +4,7 @@ An effect's own check asks the counterparty. While it cannot tell it is asked ag
 later; at last the run is stuck, for somebody to look. An effect without a check stays unknown.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -13,7 +14,7 @@ import orjson
 
 from tape.config import ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument
-from tape.model.effect import Effect
+from tape.model.effect import DispatchMode, Effect
 from tape.model.effect_claim import (
     RecordDispatchAttempt,
     RecordExternalObservation,
@@ -26,7 +27,7 @@ from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, in_words
 from tape.runs.declare import Apps, EffectSpec, RetryPolicy
 from tape.runs.effect_call import LIMITS, compensation_of, described
-from tape.runs.effect_hands import LOOK, connectors, effect_hands
+from tape.runs.effect_hands import connectors, effect_hands
 from tape.runs.hands import Claim, ClaimLost, ClaimReactor
 from tape.runs.observed import Observed
 from tape.runs.operations import RunOperations
@@ -36,6 +37,8 @@ log = logging.getLogger("tape.reactors")
 
 CHECKS = RetryPolicy(attempts=20, first_s=1.0, most_s=300.0)
 """About an hour, so that a counterparty that is away for a while costs no operator a walk."""
+
+SWEEP = 1_000
 
 
 class Reconciler(ClaimReactor[Effect]):
@@ -53,6 +56,7 @@ class Reconciler(ClaimReactor[Effect]):
         owner: str,
         *,
         checks: RetryPolicy = CHECKS,
+        sweep_every_s: float = 30.0,
     ) -> None:
         super().__init__(effect_hands(self.name, runs, settings, owner))
         self._runs = runs
@@ -60,27 +64,64 @@ class Reconciler(ClaimReactor[Effect]):
         self._executor = executor
         self._checks = checks
         self._unchecked: set[tuple[str, str]] = set()
+        self._orphaned_ms = round(1000 * settings.lease_ttl_s)
+        self._sweep_every_s = sweep_every_s
+        self._sweep_at = 0.0
 
     async def once(self) -> int:
         """Claim what is due and begin to look; how many that were."""
-        await self._tell_unchecked()
-        checked = [spec for spec in self._effects.values() if spec.check is not None]
-        if not checked or await self._hands.are_full():
+        await self._sweep()
+        checked = {name: spec for name, spec in self._effects.items() if spec.check is not None}
+        if not checked:
             return 0
-        found = await self._unknown(checked)
-        return await self._hands.take(((row.run_id, row) for row in found), self._reconcile)
+        asked = connectors(checked.values())
+        return await self._hands.take(
+            lambda limit: self._runs.list_pending_effects(
+                PendingQuery(limit=limit, connectors=asked)
+            ),
+            lambda row: row.tool_name in checked,
+            self._reconcile,
+        )
 
-    async def _unknown(self, specs: Sequence[EffectSpec]) -> list[Effect]:
-        names = {spec.name for spec in specs}
-        query = PendingQuery(limit=LOOK, connectors=connectors(specs))
-        found = await self._runs.list_pending_effects(query)
-        return [row for row in found if row.tool_name in names]
+    async def _sweep(self) -> None:
+        """Now and then look for what nobody else comes by."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._sweep_at and self._effects:
+            self._sweep_at = now + self._sweep_every_s
+            await self._doubt_orphans()
+            await self._tell_unchecked()
+
+    async def _doubt_orphans(self) -> None:
+        """What was in the hands of a driver when its run was ended from outside may have happened:
+        whoever tries to claim it makes it unknown.
+        """
+        query = PendingQuery(
+            self._orphaned_ms,
+            SWEEP,
+            include_pending=True,
+            include_unknown=False,
+            connectors=connectors(self._effects.values()),
+        )
+        inline = [
+            row
+            for row in await self._runs.list_pending_effects(query)
+            if row.dispatch_mode == DispatchMode.INLINE and row.tool_name in self._effects
+        ]
+        orphans = [row for row in inline if await self._is_orphan(row)]
+        await self._hands.take_these(orphans, self._reconcile)
+
+    async def _is_orphan(self, row: Effect) -> bool:
+        run = await self._runs.get_run(row.run_id)
+        return run is not None and not run.may_go_on
 
     async def _tell_unchecked(self) -> None:
         """Nothing here can tell what became of these: say so, once for each."""
-        specs = [spec for spec in self._effects.values() if spec.check is None]
-        found = await self._unknown(specs) if specs else []
-        rows = {(row.run_id, row.idempotency_key): row for row in found}
+        blind = {name: spec for name, spec in self._effects.items() if spec.check is None}
+        found: list[Effect] = []
+        if blind:
+            query = PendingQuery(limit=SWEEP, connectors=connectors(blind.values()))
+            found = await self._runs.list_pending_effects(query)
+        rows = {(row.run_id, row.idempotency_key): row for row in found if row.tool_name in blind}
         for key in rows.keys() - self._unchecked:
             log.error(
                 "effect %s of run %s may have been done or not, and stays so: %s has no check",
@@ -102,7 +143,8 @@ class Reconciler(ClaimReactor[Effect]):
 
     async def _look(self, claim: Claim[Effect], spec: EffectSpec) -> RunWrite:
         row, check = claim.row, spec.check
-        assert check is not None  # noqa: S101 - only such are taken
+        if check is None:
+            return RecordDispatchAttempt(row.idempotency_key, row.claim_token, "it has no check")
         request = orjson.loads(row.request_json)
         boundary(f"before check {spec.name}")
         asking = call_declared(self._executor, check, (row.idempotency_key, request), {})

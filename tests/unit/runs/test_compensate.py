@@ -18,6 +18,7 @@ from tape.model.obligation import (
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_end import EndRun
 from tape.model.run_write import RunWrite
+from tape.runs import hands
 from tape.runs.ambient import idempotency_key
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.context import Context
@@ -365,3 +366,42 @@ async def test_each_write_and_act_is_between_two_boundaries(world: World) -> Non
         set_boundary_hook(None)
     steps = ("ClaimObligation", "act undo_a", "ResolveObligation")
     assert places == [f"{side} {step}" for step in steps for side in ("before", "after")]
+
+
+async def test_one_that_takes_its_claimers_down_is_stuck_and_loud(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    undoing, begun = Undoing(), asyncio.Event()
+
+    async def fatally() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    undoing.then["a"] = fatally
+    run = await world.begin(failing_after(world, undoing, "a", attempts=2))
+    for owner in "ab":
+        reactor = world.compensation(owner)
+        begun.clear()
+        await reactor.once()
+        await begun.wait()
+        await reactor.drain(0)
+        world.clock.pass_s(TTL_S)
+    assert await settle(world.compensation("c")) == 0
+    assert undoing.done == ["a", "a"]
+    assert await world.status(run) is RunStatus.STUCK
+    loud = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert len(loud) == 1
+    assert "is stuck after 2 attempts: its claim ran out" in loud[0]
+
+
+async def test_what_others_undo_does_not_hide_what_is_ours(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hands, "LOOK", 1)
+    await with_obligation(world, "null", "elsewhere")
+    world.clock.pass_s(1)
+    undoing = Undoing()
+    run = await world.begin(failing_after(world, undoing, "a"))
+    await settle(world.compensation())
+    assert undoing.done == ["a"]
+    assert await world.status(run) is RunStatus.FAILED

@@ -20,6 +20,7 @@ from tape.model.effect_claim import (
 )
 from tape.model.lease import NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
+from tape.model.run_end import EndRun
 from tape.runs import hands
 from tape.runs.ambient import idempotency_key
 from tape.runs.boundary import set_boundary_hook
@@ -462,7 +463,7 @@ async def test_what_could_not_even_begin_has_failed(world: World, request_json: 
     assert not bank.keys
 
 
-async def begun_elsewhere(world: World, tool: str, request_json: str) -> Run:
+async def begun_elsewhere(world: World, tool: str, request_json: str, connector: str = "") -> Run:
     new = NewRun(RunName("other", "", "", "1"))
     begun = await world.runs.begin_run(new, Taker("elsewhere", "agent", 30_000))
     write = BeginEffect(
@@ -472,6 +473,7 @@ async def begun_elsewhere(world: World, tool: str, request_json: str) -> Run:
         request_json,
         semantics=Semantics.NON_IDEMPOTENT,
         dispatch_mode=DispatchMode.OUTBOX,
+        connector=connector,
     )
     await world.runs.extend_run(begun.run.run_id, begun.fencing_token, [write])
     return begun.run
@@ -482,7 +484,7 @@ async def test_effects_of_others_are_left_to_them(world: World) -> None:
     assert await outbox.once() == 0
     bank = Bank()
     paying(world, bank, connector="bank")
-    run = await begun_elsewhere(world, "transfer", "{}")
+    run = await begun_elsewhere(world, "transfer", "{}", connector="bank")
     assert await settle(outbox) == 0
     assert await world.effect_status(run, "transfer") is PENDING
 
@@ -509,13 +511,55 @@ async def test_each_write_and_act_is_between_two_boundaries(world: World) -> Non
     assert places == [f"{side} {step}" for step in steps for side in ("before", "after")]
 
 
-async def test_an_attempt_without_word_of_the_next_is_written_once(world: World) -> None:
-    """A repeat of the write that made it unknown is refused, and harmless."""
+async def test_an_attempt_that_is_written_again_is_written_once(world: World) -> None:
+    """The store may have taken it and the answer have been lost."""
     bank, watched = Bank(), world.watched()
     bank.then = raising(AckLost())
     run = await world.begin(paying(world, bank))
     await settle(world.outbox(runs=watched))
     (attempt,) = [write for write in watched.writes if isinstance(write, RecordDispatchAttempt)]
-    with pytest.raises(StaleLease):
-        await world.runs.change_run(run.run_id, attempt)
+    assert (await world.runs.change_run(run.run_id, attempt)).status == UNKNOWN
     assert (await world.verbs(run)).count("effect unknown") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ConnectionError("away"), UNKNOWN), (GiveUp("no account"), FAILED)]
+)
+async def test_what_was_cut_off_once_has_not_failed_because_it_failed_later(
+    world: World, error: Exception, status: EffectStatus
+) -> None:
+    bank, slow = Bank(), Slow()
+    bank.then = slow
+    twice = RetryPolicy(attempts=2, first_s=0.0)
+    run = await world.begin(paying(world, bank, semantics="idempotent", retry=twice))
+    cut_off = world.outbox("a")
+    await cut_off.once()
+    await slow.begun.wait()
+    await cut_off.drain(0)
+    world.clock.pass_s(TTL_S)
+    bank.then = raising(error)
+    await settle(world.outbox("b"))
+    assert await world.effect_status(run, "pay") is status
+    assert len(bank.keys) == 2
+
+
+@pytest.mark.parametrize("tool", ["pay", "transfer"])
+async def test_what_is_not_to_be_had_does_not_hide_what_is(
+    world: World, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """An effect of a run that is stuck, or of a tool that another worker knows."""
+    monkeypatch.setattr(hands, "LOOK", 1)
+    bank, watched = Bank(), world.watched()
+    payer = paying(world, bank, connector="bank")
+    old = await begun_elsewhere(world, tool, "null", connector="bank")
+    if tool == "pay":
+        await world.runs.extend_run(old.run_id, old.fencing_token, [EndRun(RunStatus.STUCK)])
+    world.clock.pass_s(1)
+    new = await world.begin(payer)
+    outbox = world.outbox(runs=watched)
+    assert await outbox.once() == 1
+    for _ in range(3):
+        await settle(outbox)
+    assert await world.effect_status(new, "pay") is CONFIRMED
+    assert await world.effect_status(old, tool) is PENDING
+    assert watched.counts()["ClaimEffect"] == (2 if tool == "pay" else 1)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tape.errors import AckLost, GiveUp, InvalidArgument
-from tape.model.effect import EffectStatus
+from tape.model.effect import BeginEffect, EffectStatus
 from tape.model.effect_claim import STUCK_PAUSE_MS, RecordExternalObservation
+from tape.model.lease import NewRun, Taker
 from tape.model.obligation import ObligationStatus
-from tape.model.run import Run, RunStatus
+from tape.model.run import Run, RunName, RunStatus
 from tape.runs.ambient import idempotency_key
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.context import Context
@@ -205,7 +206,7 @@ async def test_without_a_check_it_stays_unknown_and_is_told_once(
 
     run = await in_doubt(world, calling(world, pay))
     watched = world.watched()
-    reconciler = world.reconciler(runs=watched)
+    reconciler = world.reconciler(runs=watched, sweep_every_s=0.0)
     for _ in range(3):
         world.clock.pass_s(3600)
         assert await settle(reconciler, world.outbox()) == 0
@@ -378,3 +379,53 @@ async def test_each_write_and_look_is_between_two_boundaries(world: World) -> No
         set_boundary_hook(None)
     steps = ("ClaimEffect", "check pay", "RecordExternalObservation")
     assert places == [f"{side} {step}" for step in steps for side in ("before", "after")]
+
+
+async def in_the_hands_of_a_driver(world: World) -> Run:
+    """A run whose driver was last heard of when it was about to pay."""
+    begun = await world.runs.begin_run(
+        NewRun(RunName("payer", "", "", "1")), Taker("gone", "agent", round(1000 * TTL_S))
+    )
+    begin = BeginEffect(0, "pay", 0, '{"args":[5],"kwargs":{}}')
+    await world.runs.extend_run(begun.run.run_id, begun.fencing_token, [begin])
+    return begun.run
+
+
+async def test_what_a_driver_had_in_hand_when_its_run_was_ended_is_looked_for(
+    world: World,
+) -> None:
+    there = Counterparty()
+    paying(world, there, inline=True, compensate=there.undo)
+    run = await in_the_hands_of_a_driver(world)
+    world.clock.pass_s(TTL_S)
+    await world.cancel(run)
+    assert await world.status(run) is RunStatus.CANCELLED
+    await settle(world.reconciler("a"), world.reconciler("b"), world.compensation())
+    assert len(there.asked) == 1
+    assert await world.effect_status(run, "pay") is CONFIRMED
+    assert await world.obligations(run) == {"undo": ObligationStatus.COMPENSATED}
+    assert not there.keys
+
+
+async def test_what_a_driver_has_in_hand_is_its_own(world: World) -> None:
+    there, watched = Counterparty(), world.watched()
+    paying(world, there, inline=True)
+    run = await in_the_hands_of_a_driver(world)
+    world.clock.pass_s(3600)
+    assert await settle(world.reconciler(runs=watched)) == 0
+    assert await world.effect_status(run, "pay") is PENDING
+    assert not watched.writes
+
+
+async def test_what_nobody_can_look_for_is_told_of(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    @effect(registry=world.apps)
+    async def pay(_cents: int) -> None: ...
+
+    run = await in_the_hands_of_a_driver(world)
+    world.clock.pass_s(TTL_S)
+    await world.cancel(run)
+    await settle(world.reconciler("a"), world.reconciler("b"))
+    assert await world.effect_status(run, "pay") is UNKNOWN
+    assert "has no check" in caplog.text

@@ -67,10 +67,12 @@ async def test_a_gate_opens_when_nobody_comes(world: World) -> None:
 
     run = await world.begin(waiter)
     assert await world.status(run) is RunStatus.WAITING
-    world.clock.pass_s(60)
     places: list[str] = []
     set_boundary_hook(places.append)
     try:
+        assert await Timers(world.runs).once() == 0
+        assert not places
+        world.clock.pass_s(60)
         assert await Timers(world.runs).once() == 1
     finally:
         set_boundary_hook(None)
