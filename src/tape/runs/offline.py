@@ -76,7 +76,7 @@ async def replay_offline(
             at = max(entry.seq for entry in entries if entry.kind == Kind.RUN)
             note = f"the journal has that it {note} (seq {at}), the code {end.words}"
     text = _told(verdict, log.position, at, note)
-    if run.app_version != app.version:
+    if run.app_version and run.app_version != app.version:
         text += f" (begun by version {run.app_version!r}, this is {app.version!r})"
     return Replayed(verdict, log.position, at, text)
 

@@ -209,7 +209,8 @@ class Timeline:
             case "claimed":
                 return Told(f"{name} claimed by {payload['claimer']}, {_why(act, payload)}")
             case "attempted":
-                return Told(f"{name} was not done, it is tried again", payload["error"], "warning")
+                known = "is still in doubt" if act.in_doubt else "was not done"
+                return Told(f"{name} {known}, it is tried again", payload["error"], "warning")
             case "stuck":
                 text = f"{name} is stuck: what became of it could not be found out"
                 return Told(text, said(payload["error"]), "bad")

@@ -88,7 +88,7 @@ def small(ctx: SyncContext, number: int) -> int:
     return len(post(str(number))) + number
 
 
-@app("plain", registry=APPS)
+@app("plain", version="2", registry=APPS)
 def plain(ctx: SyncContext) -> list[Any]:
     got = [ctx.random(), ctx.call(wire, 5), post("x"), ctx.decide("m", 1, lambda: drawn(9))]
     return [*got, ctx.gate("g"), str(ctx.uuid())]
@@ -391,7 +391,7 @@ async def test_an_effect_in_doubt_is_waited_for(kit: AppKit) -> None:
 
 async def test_a_run_that_is_stuck_and_its_code_mended(kit: AppKit) -> None:
     recorded = await ran(kit, plain)
-    broken = App("plain", lambda ctx: ctx.uuid(), "2")
+    broken = App("plain", lambda ctx: ctx.uuid(), "3")
     APPS.apps["plain"] = broken
     try:
         await kit.send_signal(recorded.run.run_id, "g", 1)
@@ -403,7 +403,7 @@ async def test_a_run_that_is_stuck_and_its_code_mended(kit: AppKit) -> None:
     stuck = Recorded(run, await kit.read_run(run.run_id))
     diverged = await stuck.replay(broken)
     assert diverged.verdict is Verdict.DIVERGED
-    assert diverged.text.endswith("(begun by version '', this is '2')")
+    assert diverged.text.endswith("(begun by version '2', this is '3')")
     mended = await stuck.replay(plain)
     assert (mended.verdict, mended.steps) == (Verdict.GOES_ON, 5)
     assert mended.text.endswith("then the code decides by uuid")

@@ -239,8 +239,12 @@ def test_an_effect_of_the_outbox_in_doubt(world: ToldWorld) -> None:
     begin_effect(world, dispatch_mode=DispatchMode.OUTBOX)
     world.change(RecordDispatchAttempt(KEY, claim(world), "cut off"))
     assert world.last().text == "effect wire (2) unknown after 0 ms: it may have happened"
-    claim(world, "reconciler-1")
+    token = claim(world, "reconciler-1")
     assert world.last().text.endswith("claimed by reconciler-1, to find out what became of it")
+    world.change(RecordDispatchAttempt(KEY, token, "no answer", world.now_ms + 50))
+    assert world.last()[4:6] == (
+        "effect wire (2) is still in doubt, it is tried again", "no answer",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
