@@ -13,6 +13,7 @@ _OURS = {
     "admit": "asks its budget for",
     "cancel_timer": "cancels timer",
     "delete_value": "deletes value",
+    "failed": "could not decide by",
     "patched": "takes the new way at",
     "set_value": "sets value",
     "start": "starts a run of",

@@ -2,8 +2,11 @@
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
+from typing import IO
 
 import pytest
 
@@ -34,6 +37,18 @@ def typed(
         return Done(code, *capfd.readouterr())
 
     return typed
+
+
+@contextmanager
+def running(*arguments: str, folder: Path) -> Iterator[tuple["Popen[str]", IO[str]]]:
+    """A command in a process of its own, which does not outlive a test that fails."""
+    process = start(*arguments, folder=folder)
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def started(typed: Typed, app: str = "pay", cents: int = 100, *options: str) -> str:
@@ -240,13 +255,13 @@ def test_what_to_do_about_an_effect_in_doubt(typed: Typed) -> None:
 
 def test_following_a_run_to_its_end(typed: Typed, sqlite_url: str, tmp_path: Path) -> None:
     run_id = waiting(typed)
-    with start("runs", "tail", run_id, "--store", sqlite_url, folder=tmp_path) as following:
-        assert following.stdout is not None
-        so_far = [following.stdout.readline() for _ in range(8)]
+    arguments = ("runs", "tail", run_id, "--store", sqlite_url)
+    with running(*arguments, folder=tmp_path) as (following, out):
+        so_far = [out.readline() for _ in range(8)]
         assert "waits for gate approve" in so_far[-1]
         typed("runs", "signal", run_id, "approve", '{"ok": true}')
         recover_once()
-        rest = following.stdout.read().splitlines()
+        rest = out.read().splitlines()
         assert following.wait(30) == 0
     assert "gate approve opened after" in rest[0]
     assert " done after" in rest[-1]
@@ -256,9 +271,9 @@ def test_following_a_run_to_its_end(typed: Typed, sqlite_url: str, tmp_path: Pat
 
 def test_following_ends_with_ctrl_c(typed: Typed, sqlite_url: str, tmp_path: Path) -> None:
     run_id = waiting(typed)
-    with start("runs", "tail", run_id, "--store", sqlite_url, folder=tmp_path) as following:
-        assert following.stdout is not None
-        assert "begun: pay" in following.stdout.readline()
+    arguments = ("runs", "tail", run_id, "--store", sqlite_url)
+    with running(*arguments, folder=tmp_path) as (following, out):
+        assert "begun: pay" in out.readline()
         following.send_signal(signal.SIGINT)
         assert following.wait(30) == 0
         assert following.stderr is not None
@@ -296,46 +311,53 @@ def test_replaying(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     assert after[: len(before)] == before
 
 
-def test_through_a_server(sqlite_url: str, tmp_path: Path) -> None:
-    def typed(*arguments: str) -> Done:
-        return tape(*arguments, "--url", url, folder=ROOT)
+@pytest.fixture
+def server(sqlite_url: str, tmp_path: Path) -> Iterator[str]:
+    arguments = ("serve", "--grpc", "127.0.0.1:0", "--no-http", "--store", sqlite_url)
+    with running(*arguments, folder=tmp_path) as (process, out):
+        yield "tape://" + out.readline().split()[1]
+        process.terminate()
+        assert process.wait(30) == 0
 
-    with start("serve", "--grpc", "127.0.0.1:0", "--no-http", "--store", sqlite_url,
-               folder=tmp_path) as server:  # fmt: skip
-        assert server.stdout is not None
-        url = "tape://" + server.stdout.readline().split()[1]
-        with start("worker", "-m", MODULE, "--pool", "night", "--url", url, folder=ROOT) as worker:
-            assert worker.stdout is not None
-            ready = [worker.stdout.readline().strip() for _ in range(3)]
-            assert ready[0] == "app pay version 1 in pool night"
-            day = started(typed, "note", 1, "--input", '"a"')
-            done = typed("runs", "start", "note", "--input", '"abc"', "--pool", "night", "--wait")
-            assert (done.code, done.out) == (0, "3\n")
-            failed = typed("runs", "start", "note", "--input", "5", "--pool", "night", "--wait")
-            assert (failed.code, failed.out) == (1, "")
-            assert "is failed: object of type 'int' has no len()" in failed.err
-            run_id = started(typed, "pay", 100, "--pool", "night")
-            with start("runs", "tail", run_id, "--url", url, folder=ROOT) as following:
-                assert following.stdout is not None
-                while "waits for gate approve" not in following.stdout.readline():
-                    assert following.poll() is None
-                accepted = typed("runs", "signal", run_id, "approve", '{"ok":false,"by":"ada"}')
-                assert accepted.code == 0
-                told = following.stdout.read()
-                assert following.wait(60) == 0
-            assert "compensation reverse (6) done" in told
-            assert "ValueError: refused by ada" in told
-            assert "raises ValueError: refused by ada" in typed("replay", run_id, "-m", MODULE).out
-            assert "status      failed" in typed("runs", "show", run_id).out
-            (left,) = typed("runs", "--status", "runnable", "--json").records
-            assert left["run_id"] == day, "a worker of another pool leaves it alone"
-            assert typed("runs", "cancel", day).out == f"{day} is cancelled\n"
-            missing = typed("runs", "resume", "nope")
-            assert (missing.code, missing.err) == (1, "error: no run has the id 'nope'\n")
-            worker.terminate()
-            assert worker.wait(30) == 0
-        server.terminate()
-        assert server.wait(30) == 0
+
+def test_through_a_server(server: str) -> None:
+    def typed(*arguments: str) -> Done:
+        return tape(*arguments, "--url", server, folder=ROOT)
+
+    arguments = ("worker", "-m", MODULE, "--pool", "night", "--url", server)
+    with running(*arguments, folder=ROOT) as (worker, out):
+        assert out.readline() == "app pay version 1 in pool night\n"
+        day = started(typed, "note", 1, "--input", '"a"')
+        done = typed("runs", "start", "note", "--input", '"abc"', "--pool", "night", "--wait")
+        assert (done.code, done.out) == (0, "3\n")
+        failed = typed("runs", "start", "note", "--input", "5", "--pool", "night", "--wait")
+        assert (failed.code, failed.out) == (1, "")
+        assert "is failed: object of type 'int' has no len()" in failed.err
+        run_id = started(typed, "pay", 100, "--pool", "night")
+        told = _followed_and_refused(typed, run_id, server)
+        assert "compensation reverse (6) done" in told
+        assert "ValueError: refused by ada" in told
+        assert "raises ValueError: refused by ada" in typed("replay", run_id, "-m", MODULE).out
+        assert "status      failed" in typed("runs", "show", run_id).out
+        (left,) = typed("runs", "--status", "runnable", "--json").records
+        assert left["run_id"] == day, "a worker of another pool leaves it alone"
+        assert typed("runs", "cancel", day).out == f"{day} is cancelled\n"
+        missing = typed("runs", "resume", "nope")
+        assert (missing.code, missing.err) == (1, "error: no run has the id 'nope'\n")
+        worker.terminate()
+        assert worker.wait(30) == 0
+
+
+def _followed_and_refused(typed: Typed, run_id: str, server: str) -> str:
+    """What is told of a run from where somebody says no to its end."""
+    with running("runs", "tail", run_id, "--url", server, folder=ROOT) as (following, out):
+        while "waits for gate approve" not in out.readline():
+            assert following.poll() is None
+        word = typed("runs", "signal", run_id, "approve", '{"ok":false,"by":"ada"}')
+        assert word.code == 0, word.err
+        told = out.read()
+        assert following.wait(60) == 0
+    return told
 
 
 WRONG = [

@@ -389,6 +389,7 @@ def test_timers(world: ToldWorld) -> None:
         ("now", "17", "decision 0: decides by now", "17"),
         ("start/settle", '"r9"', "decision 0: starts a run of settle", '"r9"'),
         ("patched/fees", "true", "decision 0: takes the new way at fees", "true"),
+        ("failed/gpt-9", "1", "decision 0: could not decide by gpt-9", "1"),
         ("value/ns/k", "null", "decision 0: reads value ns/k", ""),
         ("openai/gpt-9", "1", "decision 0: decides by openai/gpt-9", "1"),
     ],
