@@ -1,5 +1,7 @@
 """The run that is being driven here, and the effect being done: what module-level calls act on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -15,6 +17,29 @@ class AmbientRun(Protocol):
 
 CURRENT: ContextVar[AmbientRun | None] = ContextVar("tape_run", default=None)
 EFFECT_KEY: ContextVar[str] = ContextVar("tape_effect_key", default="")
+WITHIN: ContextVar[str] = ContextVar("tape_within", default="")
+"""What is being called that a replay does not call again, so that no step may be taken there."""
+
+
+@contextmanager
+def within(what: str) -> Iterator[None]:
+    token = WITHIN.set(what)
+    try:
+        yield
+    finally:
+        WITHIN.reset(token)
+
+
+@contextmanager
+def running(run: AmbientRun) -> Iterator[None]:
+    """While its app is called, even if that is from inside of another run."""
+    current, key, inside = CURRENT.set(run), EFFECT_KEY.set(""), WITHIN.set("")
+    try:
+        yield
+    finally:
+        CURRENT.reset(current)
+        EFFECT_KEY.reset(key)
+        WITHIN.reset(inside)
 
 
 def current_run(what: str) -> Any:

@@ -14,6 +14,7 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from tape.errors import InvalidArgument
+from tape.model.budget import check_amounts
 from tape.model.effect import DispatchMode, Semantics
 from tape.model.obligation import DEFAULT_ATTEMPTS
 from tape.model.run import DEFAULT_POOL
@@ -53,6 +54,9 @@ class Spend:
 
     usd: float = 0.0
     tokens: int = 0
+
+    def __post_init__(self) -> None:
+        check_amounts(self.usd, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 import orjson
 
-from tape.errors import Diverged, RunCancelled, StaleLease, TapeError
+from tape.errors import Closed, Diverged, InvalidArgument, RunCancelled, StaleLease, TapeError
 from tape.model.json_text import to_json
 from tape.model.lease import Begun
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
-from tape.runs.ambient import CURRENT
+from tape.runs.ambient import running
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
 from tape.runs.declare import App
@@ -25,7 +26,7 @@ from tape.runs.journal_writes import JournalOperations, JournalWrites
 from tape.runs.keep import LeaseKeeper
 from tape.runs.pen import Extend, Pen
 from tape.runs.replay import ReplayLog
-from tape.runs.signals import Abandoned, HasDiverged, Parked, Unwind, unwind_in
+from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, error_in
 from tape.runs.sync_context import SyncContext
 
 log = logging.getLogger("tape.runs")
@@ -57,53 +58,50 @@ class Driver:
 
         With `begin` the run is not there yet: it begins with its first write.
         """
-        pen = Pen(self._extending(run, begin), run.seq_cursor)
-        lost = asyncio.get_running_loop().create_future()
+        recorded = ReplayLog() if journal is None else journal
+        with ExitStack() as lease:
 
-        def on_lost(error: BaseException) -> None:
-            pen.lose(error)
-            if not lost.done():
-                lost.set_result(None)
+            def hold() -> None:
+                lease.enter_context(self._keeper.holding(run, pen.lose, driven.renewed))
 
-        try:
-            if journal is None:
-                journal = await self._read(run)
-            pen.seen_seq = max(pen.seen_seq, journal.last_seq)
-            context = self._context(run, journal, pen)
-
-            def on_renewed(renewed: Run) -> None:
-                context.cancel_reason = renewed.cancel_reason
-
-            with self._keeper.holding(run, on_lost, on_renewed):
-                return await self._abandonable(self._run_app(context, run, app, journal, pen), lost)
-        except asyncio.CancelledError:
-            await self._let_go(run)
-            raise
-        except Abandoned as abandoned:
-            log.info("run %s is left to another: %s", run.run_id, abandoned)
-        except TapeError as error:
-            log.warning("run %s is left to another: %s", run.run_id, error)
+            pen = Pen(self._extending(run, begin, hold), run.seq_cursor, has_begun=begin is None)
+            driven = _Driven(self._context(run, recorded, pen), pen)
+            try:
+                if begin is None:
+                    hold()
+                if journal is None:
+                    await self._read(run, recorded)
+                pen.seen_seq = max(pen.seen_seq, recorded.last_seq)
+                running = self._run_app(driven.context, run, app, recorded, pen)
+                return await driven.until_lost(running)
+            except asyncio.CancelledError:
+                await self._let_go(run, driven)
+                raise
+            except Abandoned as abandoned:
+                log.info("run %s is left to another: %s", run.run_id, abandoned)
+                await driven.stopped()
+            except TapeError as error:
+                log.warning("run %s is left to another: %s", run.run_id, error)
         return None
-
-    async def _abandonable(self, running: Any, lost: "asyncio.Future[None]") -> Run | None:
-        """What it returns, unless the lease is lost first."""
-        task = asyncio.ensure_future(running)
-        await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-        if task.cancelled():
-            return None
-        result: Run | None = task.result()
-        return result
 
     async def _run_app(
         self, context: Context, run: Run, app: App, journal: ReplayLog, pen: Pen
     ) -> Run | None:
         try:
+            return await self._concluded(context, run, app, journal, pen)
+        except Unrecorded as unrecorded:
+            await context.wind_down()
+            detail = described(unrecorded.error)
+            failed: Run = await pen.write_end(EndRun(RunStatus.FAILED, detail, run.parent_run_id))
+            return failed
+
+    async def _concluded(
+        self, context: Context, run: Run, app: App, journal: ReplayLog, pen: Pen
+    ) -> Run:
+        try:
             status, detail = await self._outcome(context, app, journal)
         except Parked as parked:
-            await context.wind_down(parked)
+            await context.wind_down()
             return await self._park(run, pen, parked.waiting_on)
         except HasDiverged as diverged:
             changed = run.app_version != app.version
@@ -113,45 +111,44 @@ class Driver:
             )
             text = described(Diverged(f"{diverged.error}{note if changed else ''}"))
             status, detail = RunStatus.STUCK, text
-        ended: Run = await pen.write(EndRun(status, detail, run.parent_run_id))
+        await context.wind_down()
+        try:
+            ended: Run = await pen.write(EndRun(status, detail, run.parent_run_id))
+        except InvalidArgument as error:  # a result that the journal does not take
+            failed = EndRun(RunStatus.FAILED, described(error), run.parent_run_id)
+            ended = await pen.write(failed)
         return ended
 
     async def _outcome(
         self, context: Context, app: App, journal: ReplayLog
     ) -> tuple[RunStatus, str]:
-        """How the app ended, and its result or error."""
+        """How the app ended, and its result or error. What unwinds it is raised, even if the app
+        did not let it by.
+        """
         try:
             result = await self._called(context, app)
             detail = to_json(result, LIMITS, field="result")
-        except BaseExceptionGroup as group:
-            end = unwind_in(group)
-            if isinstance(end, Unwind):
-                raise end from None
-            return RunStatus.FAILED, described(end)
-        except RunCancelled as error:
-            return RunStatus.CANCELLED, _cancelled(error)
-        except Exception as error:  # noqa: BLE001 - whatever the app raises is how its run failed
+        except BaseException as raised:  # noqa: BLE001 - what is no error of the app is raised again
+            context.check_end(raised)
+            error = _own_error(raised)
+            if isinstance(error, RunCancelled):
+                return RunStatus.CANCELLED, _cancelled(context.cancel_reason or str(error))
             journal.check_finished(f"raises {type(error).__name__} ({error})")
             return RunStatus.FAILED, described(error)
+        context.check_end(None)
         journal.check_finished()
         return RunStatus.TERMINAL, detail
 
     async def _called(self, context: Context, app: App) -> Any:
         if context.is_cancelled:
             raise RunCancelled(context.cancel_reason)
-        loop = asyncio.get_running_loop()
-        given = context if app.is_async else SyncContext(context, loop)
+        given = context if app.is_async else SyncContext(context, asyncio.get_running_loop())
         args = (given, context.input) if app.takes_input else (given,)
-        token = CURRENT.set(given)
-        try:
+        with running(given):
             if app.is_async:
                 return await app.function(*args)
             call = partial(copy_context().run, app.function, *args)
-            return await loop.run_in_executor(self._executor, _caught(call))
-        except Uncaught as unwind:
-            raise unwind.unwind from None
-        finally:
-            CURRENT.reset(token)
+            return await context.threads.call(self._executor, call)
 
     async def _park(self, run: Run, pen: Pen, waiting_on: str) -> Run:
         await pen.flush()
@@ -165,15 +162,23 @@ class Driver:
         boundary("after ReleaseRun")
         return released
 
-    async def _let_go(self, run: Run) -> None:
-        """This process ends: another may go on at once instead of after the lease."""
+    async def _let_go(self, run: Run, driven: "_Driven") -> None:
+        """This process ends: another may go on at once instead of after the lease, unless
+        something that cannot be cut off is still under way here.
+        """
+        driven.context.stop(Closed("this process lets go of its runs"))
         try:
             async with asyncio.timeout(LET_GO_S):
-                await self._operations.runs.release_run(run.run_id, run.fencing_token)
+                await driven.stopped()
+                await driven.pen.settle()
+                if driven.pen.has_begun:
+                    boundary("before ReleaseRun")
+                    await self._operations.runs.release_run(run.run_id, run.fencing_token)
+                    boundary("after ReleaseRun")
         except (TapeError, TimeoutError) as error:
-            log.warning("run %s waits for the end of its lease: %s", run.run_id, error)
+            log.warning("run %s waits for the end of its lease: %r", run.run_id, error)
 
-    def _extending(self, run: Run, begin: Begin | None) -> Extend:
+    def _extending(self, run: Run, begin: Begin | None, hold: Callable[[], None]) -> Extend:
         runs, run_id, token = self._operations.runs, run.run_id, run.fencing_token
 
         async def extend(writes: Sequence[RunWrite]) -> Extended:
@@ -181,48 +186,74 @@ class Driver:
             if begin is None:
                 return await runs.extend_run(run_id, token, writes)
             begun = await begin(writes)
-            if begun.extended is None:
+            if begun.resumed or begun.fencing_token != token:
                 raise StaleLease(f"run {run_id!r} was begun by another")
             begin = None
-            return begun.extended
+            hold()
+            return begun.extended or Extended(begun.run, 0, [])
 
         return extend
 
     def _context(self, run: Run, journal: ReplayLog, pen: Pen) -> Context:
-        loop = asyncio.get_running_loop()
-
         async def in_thread(function: Callable[[], Any]) -> Any:
-            return await loop.run_in_executor(self._executor, function)
+            return await context.threads.call(self._executor, function)
 
         writes = JournalWrites(self._operations, run, self._keeper.ttl_ms)
-        return Context(run, journal, pen, journal=writes, in_thread=in_thread)
+        context = Context(run, journal, pen, journal=writes, in_thread=in_thread)
+        return context
 
-    async def _read(self, run: Run) -> ReplayLog:
-        journal = ReplayLog()
+    async def _read(self, run: Run, journal: ReplayLog) -> None:
         while True:
             entries = await self._operations.runs.read_run(run.run_id, journal.last_seq, PAGE)
             journal.add(entries)
             if not entries or journal.last_seq >= run.seq_cursor:
-                return journal
+                return
 
 
-class Uncaught(Exception):
-    """Carries what unwinds an app out of its thread: a future does not like what is no error."""
+class _Driven:
+    """A run while it is driven here, until it is lost."""
 
-    def __init__(self, unwind: Unwind) -> None:
-        super().__init__()
-        self.unwind = unwind
+    def __init__(self, context: Context, pen: Pen) -> None:
+        self.context = context
+        self.pen = pen
+        self._lost = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[Run | None] | None = None
+        pen.on_lost = self._stop
+
+    def renewed(self, run: Run) -> None:
+        self.context.cancel_reason = run.cancel_reason
+
+    async def until_lost(self, running: Coroutine[Any, Any, Run | None]) -> Run | None:
+        """What the app comes to; None if its lease was lost before it came to anything."""
+        self._task = task = asyncio.create_task(running)
+        await asyncio.wait({task, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await self.stopped()
+        return None if task.cancelled() else task.result()
+
+    async def stopped(self) -> None:
+        """Wait until nothing of it is under way here. What is in a thread ends when it does."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        await self.context.stopped()
+
+    def _stop(self, cause: BaseException) -> None:
+        self.context.stop(cause)
+        if not self._lost.done():
+            self._lost.set_result(None)
 
 
-def _caught(call: Callable[[], Any]) -> Callable[[], Any]:
-    def run() -> Any:
-        try:
-            return call()
-        except Unwind as unwind:
-            raise Uncaught(unwind) from None
+def _own_error(raised: BaseException) -> BaseException:
+    """The app's own error. What unwinds the app, or ends this task or process, is raised again."""
+    error = error_in(raised)
+    if isinstance(error, Exception | SystemExit):
+        return error
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and not (task and task.cancelling()):
+        return error
+    raise error
 
-    return run
 
-
-def _cancelled(error: RunCancelled) -> str:
-    return orjson.dumps({"cancelled": str(error)}).decode()
+def _cancelled(reason: str) -> str:
+    return orjson.dumps({"cancelled": reason}).decode()

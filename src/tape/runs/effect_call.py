@@ -1,16 +1,24 @@
 """One call of an effect in a run: begun, done, settled; or answered from the journal.
 
-The call knows no threads and no event loop of its app: `begin`, then the body as often as `failed`
-says, then `done`.
+The call knows no threads and no event loop of its app: `enter`, then `begun`, then the body as
+often as `failed` says, then `done`.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 
 from tape.config import Limits
-from tape.errors import AckLost, EffectFailed, GiveUp, InvalidArgument
+from tape.errors import (
+    AckLost,
+    BusinessKeyTaken,
+    EffectFailed,
+    GiveUp,
+    InvalidArgument,
+    TapeError,
+)
 from tape.model.budget import ChargeBudget
 from tape.model.effect import (
     BeginEffect,
@@ -22,18 +30,19 @@ from tape.model.effect import (
 )
 from tape.model.json_text import to_json
 from tape.model.obligation import RegisterCompensation
+from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.declare import EffectSpec, Spend, effect_name
 from tape.runs.pen import Pen
 from tape.runs.replay import EffectState, ReplayLog
-from tape.runs.signals import Parked
+from tape.runs.signals import HasDiverged, Parked
 
 LIMITS = Limits()
 _STATUS = {status.value: status.name.lower() for status in EffectStatus}
 
 
 class Settled(Exception):
-    """Raised by `begin`: there is nothing to do, this is the recorded result."""
+    """There is nothing to do, this is the recorded result."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -62,23 +71,39 @@ class EffectCall:
             {"args": args, "kwargs": kwargs}, LIMITS, field=f"arguments of {spec.name}"
         )
         self._request = orjson.loads(self._request_json)
+        self._beginning = self._begin().checked(LIMITS)
+        self._entered: asyncio.Future[Any] | None = None
         self._attempt = 0
 
-    async def begin(self, log: ReplayLog, pen: Pen) -> None:
-        """Write down that it is about to be done. Returns if it is to be done now."""
+    def enter(self, log: ReplayLog, pen: Pen) -> None:
+        """Take its place: among the next writes, or where the journal has it. Settled is raised
+        for what was done before.
+        """
         step = log.take("effect pending", self.spec.name)
-        state = log.effects.get(self.key)
-        if step is not None:
-            log.check_request(step, self._request)
-        if state is None:
-            state = _state_of(await pen.write(self._beginning()))
+        if step is None:
+            self._entered = pen.enter(self._beginning, self._refused)
+            return
+        log.check_request(step, self._request)
+        recorded = step.payload["idempotency_key"]
+        if recorded != self.key:
+            raise HasDiverged(f"{step} (seq {step.seq}) has the key {recorded}, not {self.key}")
+        state = log.effects[self.key]
+        if state.status == "confirmed" and self.key not in log.charges:
+            self._charge(pen, state.response)
         self._raise_settled(state)
 
-    def _beginning(self) -> BeginEffect:
+    async def begun(self) -> None:
+        """Wait until it is written down. Returns if it is to be done now."""
+        if self._entered is not None:
+            self._raise_settled(_state_of(await asyncio.shield(self._entered)))
+
+    def _begin(self) -> BeginEffect:
         spec = self.spec
         business_key = (
             "" if spec.business_key is None else spec.business_key(*self._args, **self._kwargs)
         )
+        if not isinstance(business_key, str):
+            raise InvalidArgument(f"{business_key!r} is not text", field="business_key")
         return BeginEffect(
             self._decision_index,
             spec.name,
@@ -90,11 +115,20 @@ class EffectCall:
             connector=spec.connector,
         )
 
+    def _refused(self, error: TapeError) -> Sequence[RunWrite]:
+        """A key that is taken is so in every replay: it is begun without it, and has failed."""
+        if not isinstance(error, BusinessKeyTaken):
+            return ()
+        begin = self._beginning._replace(business_key="")
+        return (begin, CompleteEffect(self.key, EffectStatus.FAILED, error_json=described(error)))
+
     def _raise_settled(self, state: EffectState) -> None:
         if state.status == "confirmed":
             raise Settled(state.response)
         if state.status == "failed":
-            raise EffectFailed(_failure(self.spec.name, state.error))
+            if _kind(state.error) == BusinessKeyTaken.__name__:
+                raise BusinessKeyTaken(state.error["message"])
+            raise EffectFailed(failure(self.spec.name, state.error))
         if state.status == "unknown" or self.spec.dispatch is DispatchMode.OUTBOX:
             raise Parked(f"effect {self.key}"[:256])
 
@@ -109,27 +143,28 @@ class EffectCall:
             return self.spec.retry.pause_s(self._attempt)
         recorded = described(error)
         await self._settle(pen, EffectStatus.FAILED, error_json=recorded)
-        raise EffectFailed(_failure(self.spec.name, orjson.loads(recorded))) from error
+        raise EffectFailed(failure(self.spec.name, orjson.loads(recorded))) from error
 
     async def done(self, pen: Pen, result: Any) -> Any:
         """The body returned. The app gets what a replay will give it: what JSON makes of it."""
         boundary(f"after act {self.spec.name}")
         try:
             response_json = to_json(result, LIMITS, field=f"result of {self.spec.name}")
+            response = orjson.loads(response_json)
+            compensation = compensation_of(self.spec, self.key, self._request, response)
         except InvalidArgument as error:
             # It has happened, and what came of it cannot be written down: that is for a check.
             return await self.failed(pen, AckLost(str(error)))
-        response = orjson.loads(response_json)
-        pen.post(
-            CompleteEffect(
-                self.key,
-                EffectStatus.CONFIRMED,
-                response_json,
-                compensation=compensation_of(self.spec, self.key, self._request, response),
-            )
+        done = CompleteEffect(
+            self.key, EffectStatus.CONFIRMED, response_json, compensation=compensation
         )
+        pen.post_or(done, self._unrecorded)
         self._charge(pen, response)
         return response
+
+    def _unrecorded(self, error: TapeError) -> Sequence[RunWrite]:
+        """The journal does not take what came of it."""
+        return (CompleteEffect(self.key, EffectStatus.UNKNOWN, error_json=described(error)),)
 
     async def _settle(self, pen: Pen, status: EffectStatus, *, error_json: str) -> None:
         await pen.write(CompleteEffect(self.key, status, error_json=error_json))
@@ -137,9 +172,10 @@ class EffectCall:
     def _charge(self, pen: Pen, response: Any) -> None:
         spend: Spend | None = None
         if self.spec.spent is not None:
-            spend = self.spec.spent(response)
+            spend = checked_spend(self.spec.spent(response), "spent")
         elif self.spec.estimate is not None:
-            spend = self.spec.estimate(*self._args, **self._kwargs)
+            estimated = self.spec.estimate(*self._args, **self._kwargs)
+            spend = checked_spend(estimated, "estimate")
         if spend is not None:
             pen.post(ChargeBudget(spend.usd, spend.tokens, self.key))
 
@@ -169,9 +205,20 @@ def described(error: BaseException) -> str:
     return orjson.dumps({"type": type(error).__name__, "message": words}).decode()
 
 
-def _failure(name: str, error: Any) -> str:
-    if isinstance(error, dict) and "type" in error:
-        return f"{name}: {error['type']}: {error.get('message', '')}"
+def checked_spend(spend: Any, field: str) -> Spend:
+    """What an effect's own functions say of its costs."""
+    if not isinstance(spend, Spend):
+        raise InvalidArgument(f"returned {spend!r}, not tape.Spend", field=field)
+    return spend
+
+
+def _kind(error: Any) -> str:
+    return str(error.get("type", "")) if isinstance(error, dict) else ""
+
+
+def failure(name: str, error: Any) -> str:
+    if kind := _kind(error):
+        return f"{name}: {kind}: {error.get('message', '')}"
     return f"{name}: {error}"
 
 

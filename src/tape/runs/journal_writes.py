@@ -4,9 +4,12 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 from tape.model.entry import Entry
-from tape.model.event import NewEvent, Recorded
+from tape.model.event import NewEvent, Recorded, draft_event
 from tape.model.json_text import to_json
+from tape.model.names import check_name
 from tape.model.run import Run
+from tape.model.subject import check_length
+from tape.model.subjects import value_changed
 from tape.model.value import Author, Deleted, Value
 from tape.runs.boundary import boundary
 from tape.runs.effect_call import LIMITS
@@ -48,12 +51,20 @@ class JournalWrites:
         run = self._run
         return await self.runs.heartbeat_run(run.run_id, run.fencing_token, self._ttl_ms)
 
+    def checked_value(self, namespace: str, key: str, value: Any) -> str:
+        """The value as JSON, if it and its name can be written at all."""
+        check_name(namespace, LIMITS, field="namespace", required=True)
+        check_name(key, LIMITS, field="key", required=True)
+        check_length(value_changed(namespace, key), LIMITS)
+        return to_json(value, LIMITS, field="value")
+
     async def set_value(
-        self, namespace: str, key: str, value: Any, if_version: int, pen: Pen
+        self, namespace: str, key: str, value_json: str, if_version: int, pen: Pen
     ) -> int:
-        text = to_json(value, LIMITS, field="value")
         boundary(f"before set_value {namespace}/{key}")
-        written = await self._operations.write_value(namespace, key, text, if_version, self._author)
+        written = await self._operations.write_value(
+            namespace, key, value_json, if_version, self._author
+        )
         boundary(f"after set_value {namespace}/{key}")
         pen.missed = True  # its number in the run's journal is not told
         return written.version
@@ -69,9 +80,8 @@ class JournalWrites:
         pen.missed = True
         return deleted.deleted
 
-    async def record(
-        self, event_type: str, payload: Any, entity: tuple[str, str], key: str, pen: Pen
-    ) -> None:
+    def event(self, event_type: str, payload: Any, entity: tuple[str, str], key: str) -> NewEvent:
+        """An event of this run, if it can be written at all."""
         event = NewEvent(
             event_type,
             to_json(payload, LIMITS, field="payload"),
@@ -81,7 +91,11 @@ class JournalWrites:
             run_id=self._run.run_id,
             fencing_token=self._run.fencing_token,
         )
-        boundary(f"before record {event_type}")
+        draft_event(event, "", LIMITS)
+        return event
+
+    async def record(self, event: NewEvent, pen: Pen) -> None:
+        boundary(f"before record {event.event_type}")
         (recorded,) = await self._operations.record_events([event])
-        boundary(f"after record {event_type}")
+        boundary(f"after record {event.event_type}")
         pen.note_seq(recorded.seq)

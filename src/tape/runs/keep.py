@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tape.config import ReactorSettings
-from tape.errors import NotFound, StaleLease, TapeError
+from tape.errors import NotFound, StaleLease
 from tape.model.run import Run
 from tape.runs.operations import RunOperations
 
@@ -66,22 +66,36 @@ class LeaseKeeper:
             await asyncio.gather(*(self._renew(held) for held in list(self._held)))
 
     async def _renew(self, held: _Held) -> None:
+        """Once. It takes no longer than until the next time, so that one cannot hold up all."""
         loop = asyncio.get_running_loop()
         asked = loop.time()
         run = held.run
         try:
-            async with asyncio.timeout(max(0.0, held.until - asked)):
+            async with asyncio.timeout_at(
+                min(self._too_late(held), asked + self._settings.heartbeat_every_s)
+            ):
                 renewed = await self._runs.heartbeat_run(run.run_id, run.fencing_token, self.ttl_ms)
         except (StaleLease, NotFound) as error:
             self._lose(held, error)
-        except (TapeError, TimeoutError) as error:
-            if loop.time() >= held.until - self._settings.heartbeat_every_s / 2:
-                self._lose(held, error)
-            else:
-                log.warning("the lease of run %s was not renewed: %s", run.run_id, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the lease is not renewed
+            self._not_renewed(held, error)
         else:
             held.until = asked + self._settings.lease_ttl_s
             held.on_renewed(renewed)
+
+    def _not_renewed(self, held: _Held, error: Exception) -> None:
+        log.warning("the lease of run %s was not renewed: %r", held.run.run_id, error)
+        until = held.until
+
+        def give_up() -> None:
+            if held.until == until:
+                self._lose(held, error)
+
+        asyncio.get_running_loop().call_at(self._too_late(held), give_up)
+
+    def _too_late(self, held: _Held) -> float:
+        """Who has not renewed a lease by then must let it be, before another may take it."""
+        return held.until - self._settings.heartbeat_every_s / 2
 
     def _lose(self, held: _Held, error: BaseException) -> None:
         if held in self._held:

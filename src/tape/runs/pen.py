@@ -7,124 +7,205 @@ transaction and before it. So nothing can happen in the world that depends on a 
 crash could still undo, and a step costs one commit and not two.
 
 Posted writes that nobody waits behind go out by themselves a moment later.
+
+A write that is refused for what it holds costs its app an error if it waits for it. One that was
+posted cannot be told so any more: then the app is unwound, and its run fails.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from tape.errors import RunEnded, StaleLease, StoreUnavailable, TapeError
+from tape.errors import (
+    BusinessKeyTaken,
+    InvalidArgument,
+    RunCancelled,
+    StoreFailed,
+    TapeError,
+)
 from tape.model.run_write import Extended, RunWrite
 from tape.runs.boundary import boundary
-from tape.runs.signals import Abandoned
+from tape.runs.signals import Abandoned, Unrecorded
 
 LINGER_S = 0.002
 MOST_TOGETHER = 200
+REFUSALS = (InvalidArgument, RunCancelled, BusinessKeyTaken, StoreFailed)
+"""Judgements on one write; any other error says that the journal is not to be had."""
 
 Extend = Callable[[Sequence[RunWrite]], Awaitable[Extended]]
-"""Sends writes. The first time, that may be what begins the run."""
+"""Sends writes. The first time, that may be what begins the run, even without any."""
+
+Instead = Callable[[TapeError], Sequence[RunWrite]]
+"""What is written in the place of a write that is refused."""
 
 
 class _Posted(NamedTuple):
     write: RunWrite
     done: asyncio.Future[Any]
+    is_awaited: bool
+    instead: Instead | None = None
 
 
 class Pen:
     """`seen_seq` is the last number of the run's journal its driver knows of.
 
-    `missed` is whether something came from outside in between that it does not know.
+    `missed` is whether something came from outside in between that it does not know. `has_begun`
+    is whether there is such a run yet: else it begins with the first write. `on_lost` is called
+    when nothing more can be written.
     """
 
-    def __init__(self, extend: Extend, seen_seq: int) -> None:
+    on_lost: Callable[[BaseException], None] | None = None
+
+    def __init__(self, extend: Extend, seen_seq: int, *, has_begun: bool = True) -> None:
         self._extend = extend
         self._loop = asyncio.get_running_loop()
         self._posted: list[_Posted] = []
         self._sending: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._lost: Abandoned | None = None
+        self._refused: Unrecorded | None = None
+        self.has_begun = has_begun
         self.seen_seq = seen_seq
         self.missed = False
 
     def post(self, write: RunWrite) -> None:
         """Have it written before anything that comes later."""
-        self._add(write)
+        self.post_or(write, None)
+
+    def post_or(self, write: RunWrite, instead: Instead | None) -> None:
+        """The same, with something to write instead if it is refused."""
+        if self._lost is not None:
+            raise self._lost
+        self._add(write, is_awaited=False, instead=instead)
         if self._later is None and self._sending is None:
             self._later = self._loop.call_later(LINGER_S, self._send)
 
+    def enter(self, write: RunWrite, instead: Instead | None = None) -> "asyncio.Future[Any]":
+        """It has its place now; its reply comes once it and everything before it is durable."""
+        self.check()
+        done = self._add(write, is_awaited=True, instead=instead)
+        self._send()
+        return done
+
     async def write(self, write: RunWrite) -> Any:
         """Its reply, once it and everything before it is durable."""
-        done = self._add(write)
-        self._send()
-        return await asyncio.shield(done)
+        return await asyncio.shield(self.enter(write))
+
+    async def write_end(self, write: RunWrite) -> Any:
+        """The same for the end of the run, which comes even after a write that was refused."""
+        self._refused = None
+        return await self.write(write)
 
     async def flush(self) -> None:
-        """Wait until everything posted is durable."""
+        """Wait until the run has begun and everything posted is durable."""
+        await self.settle()
+        if not self.has_begun and self._lost is None:
+            self._send(even_nothing=True)
+            await self.settle()
+        self.check()
+
+    async def settle(self) -> None:
+        """Wait until nothing is left to be written."""
         while self._posted or self._sending is not None:
             self._send()
             if self._sending is not None:
                 await asyncio.shield(self._sending)
-        if self._lost is not None:
-            raise self._lost
 
     def lose(self, cause: BaseException) -> None:
         """Nothing more is written: every step from here on unwinds the app."""
         if self._lost is None:
             self._lost = Abandoned(cause)
+            if self.on_lost is not None:
+                self.on_lost(cause)
         self._fail(self._lost)
 
     def check(self) -> None:
+        """Unwind an app that can write nothing more."""
         if self._lost is not None:
             raise self._lost
+        if self._refused is not None:
+            raise self._refused
 
-    def _add(self, write: RunWrite) -> "asyncio.Future[Any]":
-        self.check()
+    def _add(
+        self, write: RunWrite, *, is_awaited: bool, instead: Instead | None = None
+    ) -> "asyncio.Future[Any]":
+        posted = _Posted(write, self._reply(), is_awaited, instead)
+        self._posted.append(posted)
+        return posted.done
+
+    def _reply(self) -> "asyncio.Future[Any]":
         done: asyncio.Future[Any] = self._loop.create_future()
         done.add_done_callback(_look_at)
-        self._posted.append(_Posted(write, done))
         return done
 
-    def _send(self) -> None:
+    def _send(self, *, even_nothing: bool = False) -> None:
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        if self._sending is None and self._posted:
-            self._sending = self._loop.create_task(self._send_all())
+        if self._sending is None and (self._posted or even_nothing):
+            self._sending = self._loop.create_task(self._send_all(even_nothing=even_nothing))
 
-    async def _send_all(self) -> None:
+    async def _send_all(self, *, even_nothing: bool) -> None:
         try:
-            while self._posted and self._lost is None:
+            while (self._posted or even_nothing) and self._lost is None:
+                even_nothing = False
                 batch = self._posted[:MOST_TOGETHER]
                 del self._posted[:MOST_TOGETHER]
-                await self._send_batch(batch)
+                if self._refused is None:
+                    await self._send_batch(batch)
+                else:
+                    await self._send_singly(batch)
         finally:
             self._sending = None
 
     async def _send_batch(self, batch: list[_Posted]) -> None:
-        writes = [posted.write for posted in batch]
-        names = "+".join(type(write).__name__ for write in writes)
         try:
-            boundary(f"before {names}")
-            extended = await self._extend(writes)
-            boundary(f"after {names}")
-        except (StaleLease, RunEnded, StoreUnavailable) as error:
-            self._posted = [*batch, *self._posted]
-            self.lose(error)
-        except TapeError as error:
-            if len(batch) == 1:
-                _answer(batch[0].done, error)
-                return
-            for posted in batch:  # a refusal costs the others nothing
-                if self._lost is None:
-                    await self._send_batch([posted])
+            extended = await self._send_together([posted.write for posted in batch])
+        except REFUSALS as error:
+            if len(batch) > 1:
+                await self._send_singly(batch)
+            else:
+                await self._refuse(batch, error)
         except BaseException as error:
             self._posted = [*batch, *self._posted]
             self.lose(error)
-            raise
+            if not isinstance(error, TapeError):
+                raise
         else:
+            self.has_begun = True
             self._note(extended)
             for posted, reply in zip(batch, extended.replies, strict=True):
                 _answer(posted.done, reply)
+
+    async def _send_together(self, writes: list[RunWrite]) -> Extended:
+        names = "+".join(type(write).__name__ for write in writes) or "BeginRun"
+        boundary(f"before {names}")
+        extended = await self._extend(writes)
+        boundary(f"after {names}")
+        return extended
+
+    async def _send_singly(self, batch: list[_Posted]) -> None:
+        """A refusal costs the others nothing, unless it was of something they depend on."""
+        self._posted[:0] = batch
+        for _ in batch:
+            if self._lost is not None:
+                return
+            posted = self._posted.pop(0)
+            if self._refused is not None and posted.is_awaited:
+                _answer(posted.done, self._refused)
+            else:
+                await self._send_batch([posted])
+
+    async def _refuse(self, batch: list[_Posted], error: TapeError) -> None:
+        if not batch:  # the run itself could not begin
+            self.lose(error)
+            return
+        (refused,) = batch
+        if not refused.is_awaited:
+            self._refused = self._refused or Unrecorded(error)
+        if refused.instead is not None and (writes := refused.instead(error)):
+            await self._send_batch([_Posted(w, self._reply(), False) for w in writes])
+        _answer(refused.done, error)
 
     def note_seq(self, seq: int) -> None:
         """An entry of this run, at that number, was written without the pen."""

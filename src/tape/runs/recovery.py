@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 
 from tape.config import ReactorsSettings
-from tape.errors import LeaseHeld, NotFound, RunEnded, TapeError
+from tape.errors import LeaseHeld, NotFound, RunEnded
 from tape.model.lease import Taker
 from tape.model.run import Run
 from tape.ports.runs import RecoverQuery
@@ -60,10 +60,16 @@ class Recovery:
         self._forget_backoffs({run.run_id for run in found})
         wanted = [run for run in found if self._is_free(run)]
         random.shuffle(wanted)  # so that many workers do not all reach for the same one
-        taken = await asyncio.gather(*(self._take(run) for run in wanted[:room]))
-        for run in filter(None, taken):
+        taken = await asyncio.gather(
+            *(self._take(run) for run in wanted[:room]), return_exceptions=True
+        )
+        runs = [run for run in taken if isinstance(run, Run)]
+        for run in runs:  # even if others could not be had: nobody else may drive it now
             self._drive(run, self.apps.apps[run.app_name])
-        return sum(run is not None for run in taken)
+        for failed in taken:
+            if isinstance(failed, BaseException):
+                raise failed
+        return len(runs)
 
     async def due_in_s(self) -> float | None:
         return None
@@ -106,7 +112,7 @@ class Recovery:
             left = await self.driver.drive(run, app)
             if left is None:
                 self._back_off(run)
-        except TapeError:
+        except Exception:
             log.exception("run %s could not be driven", run.run_id)
             self._back_off(run)
         finally:

@@ -12,14 +12,14 @@ from typing import Any
 import orjson
 
 from tape.config import ReactorsSettings
-from tape.errors import InvalidArgument, LeaseHeld, NotFound, RunEnded
+from tape.errors import Closed, InvalidArgument, LeaseHeld, NotFound, RunEnded, TapeError
 from tape.journal.ids import UlidFactory
 from tape.model.json_text import to_json
 from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_write import RunWrite
 from tape.runs.declare import App
-from tape.runs.drive import Driver
+from tape.runs.drive import Begin, Driver
 from tape.runs.effect_call import LIMITS
 from tape.runs.journal_writes import JournalOperations
 from tape.runs.keep import LeaseKeeper
@@ -48,7 +48,7 @@ def new_run(
         to_json(payload, LIMITS, field="input"),
         pool or (declared.pool if declared else ""),
         declared.version if declared else "",
-    )
+    ).checked(LIMITS)
 
 
 class RunsHere:
@@ -63,36 +63,69 @@ class RunsHere:
     ) -> None:
         self._operations = operations
         self._runs = operations.runs
+        self._executor = executor
         self._keeper = LeaseKeeper(operations.runs, settings.agent)
         self._driver = Driver(operations, self._keeper, executor)
         self._taker = Taker(owner, "agent", self._keeper.ttl_ms)
+        self._calls = 0
+        self._driving: set[asyncio.Task[Run | None]] = set()
+        self._is_closed = False
 
     async def run(self, new: NewRun, app: App, *, is_new: bool) -> Run:
         """The run at its end. While it waits for something, so does this.
 
         `is_new` if nobody else can have begun a run by that name.
         """
+        taker = self._next_taker()
         if is_new:
-            run = await self._run_new(new, app)
+            run = await self._run_new(new, app, taker)
         else:
-            begun = await self._runs.begin_run(new, self._taker)
+            begun = await self._runs.begin_run(new, taker)
             run = begun.run
             if begun.fencing_token:
-                run = await self._driver.drive(run, app) or run
+                run = await self._drive(run, app) or run
         while not run.ended_at_ms:
             await self._change_of(run)
-            run = await self._go_on(run, app)
+            run = await self._go_on(run, app, taker)
         return run
 
-    async def _run_new(self, new: NewRun, app: App) -> Run:
+    def _next_taker(self) -> Taker:
+        """An owner for each call: two for one run in this process must not take it in turns."""
+        self._calls += 1
+        return self._taker._replace(owner=f"{self._taker.owner}-{self._calls}")
+
+    async def _run_new(self, new: NewRun, app: App, taker: Taker) -> Run:
         """It begins with its first write, in one transaction: a commit less for each run."""
+        refused: TapeError | None = None
 
         async def begin(writes: Sequence[RunWrite]) -> Begun:
-            return await self._runs.begin_run(new, self._taker, writes)
+            nonlocal refused
+            try:
+                return await self._runs.begin_run(new, taker, writes)
+            except TapeError as error:
+                refused = error
+                raise
 
-        expected = _expected(new, self._taker)
-        run = await self._driver.drive(expected, app, _beginning(new), begin)
-        return run or await self._found(expected.run_id)
+        expected = _expected(new, taker)
+        run = await self._drive(expected, app, _beginning(new), begin)
+        run = run or await self._runs.get_run(expected.run_id)
+        if run is None:
+            raise refused or NotFound(f"run {expected.run_id!r} was not begun")
+        return run
+
+    async def _drive(
+        self, run: Run, app: App, journal: ReplayLog | None = None, begin: Begin | None = None
+    ) -> Run | None:
+        task = asyncio.create_task(self._driver.drive(run, app, journal, begin))
+        self._driving.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise Closed from None
+            raise
+        finally:
+            self._driving.discard(task)
 
     async def ended(self, run_id: str) -> Run:
         """Wait for the end of a run that others drive."""
@@ -101,9 +134,16 @@ class RunsHere:
         return run
 
     async def close(self) -> None:
+        """Let go of what is still being driven."""
+        self._is_closed = True
+        driving = list(self._driving)
+        for task in driving:
+            task.cancel()
+        await asyncio.gather(*driving, return_exceptions=True)
         await self._keeper.close()
+        self._executor.shutdown(wait=False)
 
-    async def _go_on(self, run: Run, app: App) -> Run:
+    async def _go_on(self, run: Run, app: App, taker: Taker) -> Run:
         """Drive a run that is runnable again, unless a worker does."""
         await self._runs.fire_due_timers()
         found = await self._found(run.run_id)
@@ -111,11 +151,11 @@ class RunsHere:
             return found
         try:
             taken = await self._runs.resume_run(
-                run.run_id, self._taker, expected_token=found.fencing_token
+                run.run_id, taker, expected_token=found.fencing_token
             )
         except (LeaseHeld, RunEnded):
             return found
-        return await self._driver.drive(taken, app) or taken
+        return await self._drive(taken, app) or taken
 
     async def _found(self, run_id: str) -> Run:
         found = await self._runs.get_run(run_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tape.errors import Diverged
+from tape.errors import Diverged, TapeError
 
 
 class Unwind(BaseException):
@@ -25,6 +25,14 @@ class Abandoned(Unwind):
         self.cause = cause
 
 
+class Unrecorded(Unwind):
+    """What the app has gone on from was refused by the journal: its run fails."""
+
+    def __init__(self, error: TapeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class HasDiverged(Unwind):
     """The app does another step than its journal holds."""
 
@@ -37,14 +45,16 @@ class ReplayEnded(Unwind):
     """An offline replay has come to the end of what is recorded."""
 
 
-def unwind_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def error_in(raised: BaseException) -> BaseException:
     """What a group of errors comes to: an error if there is one, else what unwinds the app."""
-    leaves = list(_leaves(group))
-    for kind in (Abandoned, HasDiverged, Exception, Parked):
-        for leaf in leaves:
-            if isinstance(leaf, kind):
-                return group if kind is Exception else leaf
-    return group
+    leaves = list(_leaves(raised))
+    for kind in (Abandoned, HasDiverged, Unrecorded, Exception, Parked, ReplayEnded):
+        found = [leaf for leaf in leaves if isinstance(leaf, kind)]
+        if len(found) > 1 and kind is Exception:
+            return RuntimeError("; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in found))
+        if found:
+            return found[0]
+    return leaves[0]
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -5,20 +5,22 @@ The app runs in a thread of its own, the steps on the event loop.
 
 import asyncio
 import inspect
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from tape.errors import InvalidArgument
+from tape.errors import Closed, InvalidArgument
 from tape.model.timer import REDRIVE
 from tape.model.value import ANY_VERSION
-from tape.runs.ambient import EFFECT_KEY
+from tape.runs.ambient import EFFECT_KEY, within
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
 from tape.runs.declare import App, Effect
 from tape.runs.effect_call import EffectCall, Settled
+from tape.runs.signals import Abandoned
+from tape.runs.steps import decision
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,29 +73,55 @@ class SyncContext:
         """Do an effect of either kind: an asynchronous body on the loop, another right here."""
         if inspect.iscoroutinefunction(effect.body):
             return self._wait(self._context.call(effect, *args, **kwargs))
-        context = self._context
-        call: EffectCall = self._wait(self._begun(effect, args, kwargs))
+        call = self._wait(self._begun(effect, args, kwargs))
         if isinstance(call, Settled):
             return call.result
+        return self._act(call, effect, args, kwargs)
+
+    def _act(
+        self,
+        call: EffectCall,
+        effect: Effect[Any, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        context = self._context
         while True:
             boundary(f"before act {effect.spec.name}")
-            token = EFFECT_KEY.set(call.key)
             try:
-                result = effect.body(*args, **kwargs)
+                result = self._done(call, effect, args, kwargs)
             except Exception as error:  # noqa: BLE001 - whatever it raises is the act's failure
-                time.sleep(self._wait(context.act_failed(call, error)))
+                pause = self._wait(context.act_failed(call, error))
+                self._wait(context.pause(pause))
             else:
                 return self._wait(context.act_done(call, result))
-            finally:
-                EFFECT_KEY.reset(token)
+
+    def _done(
+        self,
+        call: EffectCall,
+        effect: Effect[Any, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        key = EFFECT_KEY.set(call.key)
+        try:
+            with within(f"effect {effect.spec.name!r}"):
+                result = effect.body(*args, **kwargs)
+                return self._wait(_awaited(result)) if inspect.isawaitable(result) else result
+        except SystemExit as error:
+            raise RuntimeError(repr(error)) from error
+        finally:
+            EFFECT_KEY.reset(key)
 
     async def _begun(
         self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    ) -> EffectCall | Settled:
         try:
-            return await self._context.begin_act(effect, args, kwargs)
+            call = await self._context.begin_act(effect, args, kwargs)
+            await self._context.begun(call)
         except Settled as settled:
             return settled
+        return call
 
     def call_same_colour(
         self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -126,14 +154,18 @@ class SyncContext:
         rationale: str = "",
         policy_version: str = "",
     ) -> Any:
-        async def asked() -> Any:
-            return await asyncio.to_thread(ask)
-
-        return self._wait(
-            self._context.decide(
-                model, request, asked, rationale=rationale, policy_version=policy_version
-            )
-        )
+        context = self._context
+        record = decision(model, request, rationale=rationale, policy_version=policy_version)
+        is_answered, answer = self._here(lambda: context.begin_decision(record))
+        if is_answered:
+            return answer
+        try:
+            with within(f"decision {model!r}"):
+                response = ask()
+        except Exception as error:  # noqa: BLE001 - whatever it raises, there is no decision
+            failed = error
+            return self._here(lambda: context.fail_decision(record, failed))
+        return self._here(lambda: context.end_decision(record, response))
 
     def patched(self, name: str) -> bool:
         return self._here(lambda: self._context.patched(name))
@@ -186,10 +218,22 @@ class SyncContext:
         self._wait(self._context.heartbeat())
 
     def _wait(self, step: Coroutine[Any, Any, R]) -> R:
-        return asyncio.run_coroutine_threadsafe(step, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(step, self._loop).result()
+        except CancelledError:
+            raise Abandoned(Closed("the event loop of this run has ended")) from None
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            step.close()
+            raise Abandoned(Closed("the event loop of this run has ended")) from None
 
     def _here(self, step: Callable[[], R]) -> R:
         async def taken() -> R:
             return step()
 
         return self._wait(taken())
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result

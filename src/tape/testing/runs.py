@@ -127,6 +127,7 @@ class AppKit(RunCalls):
 
     async def close(self) -> None:
         await self._stop_running_here()
+        self._threads.shutdown()
         await self._operations.close()
 
     async def journal(self, run_id: str) -> RunJournal:

@@ -1,0 +1,35 @@
+"""Acts under way: an effect that was begun is carried to its end, whatever becomes of its caller.
+
+A branch of an app may be cancelled because another one failed or waits. What it has begun may have
+happened all the same, so it goes on by itself, and its run does not end or wait before it has.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Acts:
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def carry(self, act: Coroutine[Any, Any, Any]) -> Any:
+        """What the act returns or raises."""
+        task = asyncio.create_task(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def settled(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def stop(self) -> None:
+        """Cut them off: the run is another's, or this process ends."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may be gone, and that is no surprise to the event loop
