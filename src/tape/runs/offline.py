@@ -18,7 +18,7 @@ from tape.model.entry import Entry, Kind
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import RunWrite
 from tape.runs.context import Context
-from tape.runs.declare import App, Effect
+from tape.runs.declare import App
 from tape.runs.drive import Driver
 from tape.runs.effect_call import EffectCall
 from tape.runs.entry_words import deciding
@@ -143,24 +143,18 @@ class _OfflineLog(ReplayLog):
 
     def __init__(self) -> None:
         super().__init__()
-        self.next_step = ""
         self.looked_at: Step | None = None
 
     def take(self, kind: str, name: str) -> Step:
         self.looked_at = self.peek()
         step = super().take(kind, name)
         if step is None:
-            self.end(f"{_NEXT[kind]} {name}" if kind in _NEXT else deciding(name))
+            raise ReplayEnded(f"{_NEXT[kind]} {name}" if kind in _NEXT else deciding(name))
         return step
 
     def check_finished(self, how: str = "ends") -> None:
         self.looked_at = self.peek()
         super().check_finished(how)
-
-    def end(self, next_step: str) -> NoReturn:
-        """The replay is over; that is what the code would do next."""
-        self.next_step = self.next_step or next_step
-        raise ReplayEnded(next_step)
 
 
 class _OfflinePen(Pen):
@@ -169,13 +163,19 @@ class _OfflinePen(Pen):
     def __init__(self, log: _OfflineLog) -> None:
         super().__init__(_nothing, log.last_seq)
         self._log = log
+        self._ended: ReplayEnded | None = None
 
     def post(self, write: RunWrite) -> None:
         if not self._log.is_replaying:
-            self._log.end(f"writes {type(write).__name__}")
+            self._ended = ReplayEnded(f"writes {type(write).__name__}")
+        self.check()
 
     async def write(self, write: RunWrite) -> None:
         self.post(write)
+
+    def check(self) -> None:
+        if self._ended is not None:
+            raise self._ended
 
 
 class _Nowhere:
@@ -199,18 +199,24 @@ class _OfflineContext(Context):
     """A context that never comes to the body of an effect."""
 
     _log: _OfflineLog
+    _ended: ReplayEnded | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Only where the journal ends: when its driver heard of it is not recorded."""
         return super().is_cancelled and not self._log.is_replaying
 
-    async def begin_act(
-        self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> EffectCall:
-        """Never returns: the effect is settled, or waited for, or would be done now."""
-        await super().begin_act(effect, args, kwargs)
-        self._log.end(f"does effect {effect.spec.name} again, for it is pending")
+    async def begun(self, call: EffectCall) -> None:
+        """Never returns: it would be done now. Other branches go as far as the journal goes."""
+        await super().begun(call)
+        self._ended = ReplayEnded(f"does effect {call.spec.name} again, for it is pending")
+        raise self._ended
+
+    def check_end(self, error: BaseException | None) -> None:
+        """Of branches in a group, one that fails counts more than one that would act."""
+        super().check_end(error)
+        if self._ended is not None and not isinstance(error, BaseExceptionGroup):
+            raise self._ended
 
 
 class _OfflineDriver(Driver):
@@ -222,10 +228,8 @@ class _OfflineDriver(Driver):
             status, detail_json = await self._outcome(context, app, log)
         except Parked as parked:
             return _End(f"waits for {parked.waiting_on}", waits=True)
-        except ReplayEnded:
-            return _End(log.next_step)
-        if log.next_step:  # it came in a group of errors
-            return _End(log.next_step)
+        except ReplayEnded as ended:
+            return _End(str(ended))
         detail = orjson.loads(detail_json)
         return _End(_ending(status, detail), status, detail)
 

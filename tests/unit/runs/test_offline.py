@@ -115,6 +115,22 @@ async def gathers(ctx: Context) -> list[Any]:
     return await asyncio.gather(*(ctx.call(wire, cents) for cents in (1, 2, 3)))
 
 
+@app("holds on", registry=APPS)
+async def holds_on(ctx: Context) -> str:
+    """What it makes of being unwound does not count."""
+    found = await asyncio.gather(ctx.call(wire, 1), ctx.call(wire, 2), return_exceptions=True)
+    return str(found)
+
+
+@app("charges", registry=APPS)
+async def charges(ctx: Context) -> str:
+    try:
+        await ctx.charge(usd=1)
+    except BaseException:  # noqa: BLE001 - as bad as an app can be
+        return "caught"
+    return "charged"
+
+
 @app("branches", registry=APPS)
 async def branches(ctx: Context) -> list[str]:
     async with asyncio.TaskGroup() as group:
@@ -191,7 +207,15 @@ async def test_code_that_is_not_asynchronous(kit: AppKit) -> None:
 
 @pytest.mark.parametrize(
     ("code", "payload"),
-    [(everything, 100), (plain, None), (failing, None), (branches, None), (gathers, None)],
+    [
+        (everything, 100),
+        (plain, None),
+        (failing, None),
+        (branches, None),
+        (gathers, None),
+        (holds_on, None),
+        (charges, None),
+    ],
 )
 async def test_wherever_the_journal_ends_nothing_is_done(
     kit: AppKit, code: App, payload: Any
@@ -240,6 +264,17 @@ async def test_every_branch_goes_as_far_as_the_journal(kit: AppKit, code: App) -
     found = await Recorded(recorded.first(1).run, pending).replay(code)
     assert (found.verdict, found.steps) == (Verdict.GOES_ON, 3)
     assert found.text.endswith("then the code does effect wire again, for it is pending")
+
+
+async def test_code_that_holds_on_to_what_unwinds_it(kit: AppKit) -> None:
+    recorded = await ran(kit, holds_on)
+    begun = recorded.seq("effect/pending/wire")
+    found = await recorded.first(begun).replay(holds_on)
+    assert found.text.endswith("then the code does effect wire again, for it is pending")
+    recorded = await ran(kit, charges)
+    assert (await recorded.replay(charges)).verdict is Verdict.SAME
+    found = await recorded.first(2).replay(charges)
+    assert found.text.endswith("then the code writes ChargeBudget")
 
 
 async def test_a_run_that_waits(kit: AppKit) -> None:
