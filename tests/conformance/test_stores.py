@@ -14,6 +14,7 @@ from tape.testing.conformance import (
     OrderContract,
     ReactionsContract,
     RunsContract,
+    RunSequencesContract,
     SequencesContract,
     SessionsContract,
     TasksContract,
@@ -68,6 +69,10 @@ class TestOrder(OrderContract):
 
 
 class TestReactions(ReactionsContract):
+    pass
+
+
+class TestRunSequences(RunSequencesContract):
     pass
 
 

@@ -21,6 +21,7 @@ from tape.testing.conformance.obligations import ObligationsContract
 from tape.testing.conformance.order import OrderContract
 from tape.testing.conformance.playing import OpenStore
 from tape.testing.conformance.reactions import ReactionsContract
+from tape.testing.conformance.run_sequences import RunSequencesContract
 from tape.testing.conformance.runs import RunsContract
 from tape.testing.conformance.sequences import SequencesContract
 from tape.testing.conformance.sessions import SessionsContract
@@ -43,6 +44,7 @@ __all__ = [
     "OpenStore",
     "OrderContract",
     "ReactionsContract",
+    "RunSequencesContract",
     "RunsContract",
     "SequencesContract",
     "SessionsContract",
