@@ -1,5 +1,6 @@
 """Durable runs through the command: each word of it, on a file and through a server."""
 
+import asyncio
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ import pytest
 
 import tape as tape_package
 from tape.cli.root import run
+from tape.model.lease import Taker
 from tape.running import recover_once
+from tape.runs.run_here import new_run
 from tests.integration.cli import desk_apps
 from tests.integration.cli.command import Done, start, tape
 
@@ -202,6 +205,26 @@ def test_cancelling(typed: Typed) -> None:
     assert "status      cancelled" in shown
     assert "cancel      too late" in shown
     assert "compensation reverse (6) done after" in shown
+
+
+def test_a_run_that_somebody_drives(typed: Typed, sqlite_url: str) -> None:
+    run_id = asyncio.run(_held(sqlite_url))
+    assert "desk-1 (recovery) with token 1, 59" in typed("runs").out
+    assert "lease       desk-1 (recovery) with token 1, 59" in typed("runs", "show", run_id).out
+    busy = typed("runs", "resume", run_id)
+    assert (busy.code, busy.err) == (1, f"error: run {run_id!r} is being driven by 'desk-1'\n")
+    told = typed("runs", "cancel", run_id, "--reason", "too late")
+    assert told.out == f"{run_id} is to end: desk-1 is told (too late)\n"
+    assert typed("runs", "cancel", run_id, "--reason", "really").out == told.out
+    assert "asked to end: too late" in typed("runs", "show", run_id).out
+
+
+async def _held(url: str) -> str:
+    """A run whose driver is busy for the next hour."""
+    async with tape_package.connect_async(url) as client:
+        bus = client._operations
+        begun = await bus.runs.begin_run(new_run("pay"), Taker("desk-1", "recovery", 3_600_000))
+        return begun.run.run_id
 
 
 def test_a_run_that_is_stuck_because_its_code_changed(
