@@ -194,7 +194,7 @@ class ResumeRun:
             run = run._replace(
                 status=RunStatus.RUNNABLE.value, ended_at_ms=0, outcome_json="", waiting_on=""
             )
-        elif not run.is_open:
+        elif not run.is_open and run.status != RunStatus.COMPENSATING:
             raise RunEnded(f"run {run.run_id!r} is {RunStatus(run.status).name.lower()}")
         elif run.is_leased(now_ms):
             raise LeaseHeld(f"run {run.run_id!r} is being driven by {run.lease_owner!r}")

@@ -92,6 +92,7 @@ def ended_or_unwinding(state: Reading, run: Run, status: RunStatus, outcome_json
         status=RunStatus.COMPENSATING.value,
         ending=status.value,
         outcome_json=outcome_json,
+        ended_at_ms=0,
         waiting_on="",
     )
     line = run_line(run, ending=status.name.lower(), detail=raw(outcome_json))

@@ -161,6 +161,12 @@ class TestFromOutside:
         assert (run.lease_owner, run.waiting_on, run.ended_at_ms) == ("", "", world.now_ms)
         assert world.verbs()[-1] == "run cancelled"
 
+    def test_a_stuck_one_with_obligations_has_not_ended_until_they_are_unwound(self) -> None:
+        world = driven()
+        world.drive(RegisterCompensation(*UNDO), EndRun(STUCK, "1", ""))
+        run = world.change(CancelRun("enough", ""))
+        assert (run.status, run.ended_at_ms) == (RunStatus.COMPENSATING, 0)
+
     def test_it_unwinds_its_obligations_first(self) -> None:
         world = driven()
         world.drive(RegisterCompensation(*UNDO))
