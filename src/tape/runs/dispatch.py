@@ -15,7 +15,7 @@ import orjson
 
 from tape.config import ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument
-from tape.model.effect import Effect, Semantics
+from tape.model.effect import Effect, EffectStatus, Semantics
 from tape.model.effect_claim import (
     RAN_OUT_JSON,
     RecordDispatchAttempt,
@@ -28,7 +28,7 @@ from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, check_arguments, in_words
 from tape.runs.declare import Apps, EffectSpec
 from tape.runs.effect_call import LIMITS, compensation_of, described
-from tape.runs.effect_hands import connectors, effect_hands
+from tape.runs.effect_hands import connectors, effect_hands, is_still
 from tape.runs.hands import Claim, ClaimLost, ClaimReactor
 from tape.runs.operations import RunOperations
 
@@ -67,6 +67,8 @@ class OutboxDispatch(ClaimReactor[Effect]):
         )
 
     async def _dispatch(self, claim: Claim[Effect]) -> None:
+        if not await is_still(EffectStatus.PENDING, claim, self._hands):
+            return
         spec = self._effects[claim.row.tool_name]
         outcome = await self._act(claim, spec)
         try:

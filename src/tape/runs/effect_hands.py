@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from tape.config import ReactorSettings
-from tape.model.effect import Effect
-from tape.model.effect_claim import ClaimEffect, RenewClaim
+from tape.model.effect import Effect, EffectStatus
+from tape.model.effect_claim import ClaimEffect, RecordDispatchAttempt, RenewClaim
 from tape.runs.declare import EffectSpec
-from tape.runs.hands import Claiming, Hands
+from tape.runs.hands import Claim, Claiming, Hands
 from tape.runs.operations import RunOperations
 
 
@@ -25,3 +25,20 @@ def effect_hands(
 def connectors(specs: Iterable[EffectSpec]) -> tuple[str, ...]:
     """What their effects are asked for by."""
     return tuple(sorted({spec.connector or spec.name for spec in specs}))
+
+
+async def is_still(status: EffectStatus, claim: Claim[Effect], hands: Hands[Effect]) -> bool:
+    """Whether a claimed effect is what it was listed as; if not, its claim is given back.
+
+    One claim serves dispatch and reconciliation, and a list may be older than the claim: what was
+    to be dispatched may be in doubt by now, and whoever dispatched it then would do it twice.
+    """
+    row = claim.row
+    if row.status == status:
+        return True
+    words = f"claimed as {status.name.lower()}, which it was no longer"
+    await hands.write(
+        claim,
+        RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, claim.in_ms(0)),
+    )
+    return False

@@ -14,7 +14,7 @@ import orjson
 
 from tape.config import ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument
-from tape.model.effect import DispatchMode, Effect
+from tape.model.effect import DispatchMode, Effect, EffectStatus
 from tape.model.effect_claim import (
     RecordDispatchAttempt,
     RecordExternalObservation,
@@ -27,7 +27,7 @@ from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, in_words
 from tape.runs.declare import Apps, EffectSpec, RetryPolicy
 from tape.runs.effect_call import LIMITS, compensation_of, described
-from tape.runs.effect_hands import connectors, effect_hands
+from tape.runs.effect_hands import connectors, effect_hands, is_still
 from tape.runs.hands import Claim, ClaimLost, ClaimReactor
 from tape.runs.observed import Observed
 from tape.runs.operations import RunOperations
@@ -133,6 +133,8 @@ class Reconciler(ClaimReactor[Effect]):
         metrics.EFFECTS_UNCHECKED.set(len(rows))
 
     async def _reconcile(self, claim: Claim[Effect]) -> None:
+        if not await is_still(EffectStatus.UNKNOWN, claim, self._hands):
+            return
         spec = self._effects[claim.row.tool_name]
         outcome = await self._look(claim, spec)
         try:
