@@ -10,6 +10,8 @@ A crash is as good as a kill: what is in memory is gone, nothing more is written
 stays until it runs out. Another worker then goes on, at a time that is moved there.
 """
 
+import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -216,6 +218,28 @@ async def crashes(
     `signals` are sent when the run has begun. Each crash has a folder of its own.
     """
     settings = settings or Settings()
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(_without_crashes)
+    try:
+        async for crash in _crashes(
+            folder, app, payload, apps=apps, settings=settings, signals=signals
+        ):
+            yield crash
+    finally:
+        gc.collect()  # what the crashed left behind, while nobody is told
+        loop.set_exception_handler(before)
+
+
+async def _crashes(
+    folder: Path,
+    app: App,
+    payload: Any,
+    *,
+    apps: Apps | None,
+    settings: Settings,
+    signals: Sequence[tuple[str, Any]],
+) -> AsyncIterator[Crash]:
     number, more = 0, True
     while more:
         number += 1
@@ -245,3 +269,9 @@ async def crashes(
                 apps,
                 settings,
             )
+
+
+def _without_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A task that has crashed is never asked for its result, as in a process that was killed."""
+    if not isinstance(context.get("exception"), Crashed):
+        loop.default_exception_handler(context)
