@@ -20,6 +20,11 @@ class Acts:
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
+    @property
+    def has_others(self) -> bool:
+        """Whether any are under way besides the one that asks, if it is one."""
+        return bool(self._tasks - {asyncio.current_task()})
+
     async def settled(self) -> None:
         while self._tasks:
             await asyncio.wait(self._tasks)

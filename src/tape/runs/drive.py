@@ -101,7 +101,8 @@ class Driver:
         try:
             status, detail = await self._outcome(context, app, journal)
         except Parked as parked:
-            await context.wind_down()
+            if await context.wind_down():
+                pen.missed = True
             return await self._park(run, pen, parked.waiting_on)
         except HasDiverged as diverged:
             changed = run.app_version != app.version

@@ -50,13 +50,17 @@ class RunSteps:
         self._decisions = 0
         self._calls = 0
         self._unwinding: Unwind | None = None
+        self._had_others = False
         self._has_ended = False
         self.cancel_reason = run.cancel_reason
 
-    async def wind_down(self) -> None:
-        """Begin nothing new, and wait for what branches of the app have begun."""
+    async def wind_down(self) -> bool:
+        """Begin nothing new, and wait for what branches of the app have begun. Whether anything of
+        that has come to its end since the app was unwound, which may be news to the app.
+        """
         self._has_ended = True
         await self._acts.settled()
+        return self._had_others
 
     def stop(self, cause: BaseException) -> None:
         """Cut off what is under way, and unwind the app at its next step."""
@@ -71,6 +75,8 @@ class RunSteps:
 
     def note(self, unwind: Unwind) -> None:
         """Remember what unwinds the app; that it differs from its journal counts most."""
+        if self._unwinding is None:
+            self._had_others = self._acts.has_others
         if self._unwinding is None or isinstance(unwind, HasDiverged):
             self._unwinding = unwind
 
