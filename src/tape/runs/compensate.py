@@ -29,7 +29,7 @@ from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, check_arguments, in_words, plain
 from tape.runs.declare import Apps, RetryPolicy, effect_name
 from tape.runs.effect_call import LIMITS, described
-from tape.runs.hands import Claim, Claiming, ClaimLost, ClaimReactor, Hands
+from tape.runs.hands import REFUSED, Claim, Claiming, ClaimLost, ClaimReactor, Hands
 from tape.runs.operations import RunOperations
 
 log = logging.getLogger("tape.reactors")
@@ -98,7 +98,12 @@ class Compensation(ClaimReactor[Obligation]):
     async def _compensate(self, claim: Claim[Obligation]) -> None:
         undo = self._undo(claim.row)
         assert undo is not None  # noqa: S101 - only such are taken
-        after = await self._hands.write(claim, await self._undone(claim, undo))
+        outcome = await self._undone(claim, undo)
+        try:
+            after = await self._hands.write(claim, outcome)
+        except REFUSED as error:
+            # It is undone: better without its result than once more.
+            after = await self._hands.write(claim, _compensated(claim.row, described(error)))
         if after.status == ObligationStatus.STUCK:
             _tell_stuck(after)
 
@@ -119,9 +124,7 @@ class Compensation(ClaimReactor[Obligation]):
             boundary(f"after act {name}")
             return self._failed(claim, error)
         boundary(f"after act {name}")
-        return ResolveObligation(
-            _key(row), row.claim_token, ObligationStatus.COMPENSATED, _result_json(result)
-        )
+        return _compensated(row, _result_json(result))
 
     def _failed(self, claim: Claim[Obligation], error: Exception) -> RunWrite:
         """Again later, unless that is of no use; the store knows which attempt is the last."""
@@ -137,6 +140,11 @@ class Compensation(ClaimReactor[Obligation]):
 
 def _key(row: Obligation) -> ObligationKey:
     return ObligationKey(row.effect_key, row.kind)
+
+
+def _compensated(row: Obligation, result_json: str) -> RunWrite:
+    done = ObligationStatus.COMPENSATED
+    return ResolveObligation(_key(row), row.claim_token, done, result_json)
 
 
 def _tell_stuck(row: Obligation) -> None:

@@ -29,7 +29,7 @@ from tape.runs.calling import call_declared, check_arguments, in_words
 from tape.runs.declare import Apps, EffectSpec
 from tape.runs.effect_call import LIMITS, compensation_of, described
 from tape.runs.effect_hands import connectors, effect_hands, is_still
-from tape.runs.hands import Claim, ClaimLost, ClaimReactor
+from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
 from tape.runs.operations import RunOperations
 
 log = logging.getLogger("tape.reactors")
@@ -73,7 +73,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
         outcome = await self._act(claim, spec)
         try:
             await self._hands.write(claim, outcome)
-        except InvalidArgument as error:
+        except REFUSED as error:
             # It was done, and what came of it is more than the store takes.
             await self._hands.write(claim, _unknown(claim.row, error))
 

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tape.config import ReactorSettings
-from tape.errors import NotFound, Overloaded, StaleLease, StoreUnavailable, TapeError
+from tape.errors import (
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    StaleLease,
+    StoreFailed,
+    StoreUnavailable,
+    TapeError,
+)
 from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
@@ -23,6 +31,8 @@ from tape.telemetry import metrics
 
 log = logging.getLogger("tape.reactors")
 
+REFUSED = (InvalidArgument, StoreFailed)
+"""What the store says of an outcome that it will never take."""
 MOST = 32
 LOOK = 200
 """How many pieces of work are looked for, besides those that are not to be had."""

@@ -28,7 +28,7 @@ from tape.runs.calling import call_declared, in_words
 from tape.runs.declare import Apps, EffectSpec, RetryPolicy
 from tape.runs.effect_call import LIMITS, compensation_of, described
 from tape.runs.effect_hands import connectors, effect_hands, is_still
-from tape.runs.hands import Claim, ClaimLost, ClaimReactor
+from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
 from tape.runs.observed import Observed
 from tape.runs.operations import RunOperations
 from tape.telemetry import metrics
@@ -139,7 +139,7 @@ class Reconciler(ClaimReactor[Effect]):
         outcome = await self._look(claim, spec)
         try:
             await self._hands.write(claim, outcome)
-        except InvalidArgument as error:
+        except REFUSED as error:
             # What the check has said cannot be written down.
             await self._hands.write(claim, self._again(claim, error))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tape.config import ReactorSettings
-from tape.errors import AckLost, GiveUp, InvalidArgument, StaleLease, StoreUnavailable
+from tape.errors import AckLost, GiveUp, InvalidArgument, StaleLease, StoreFailed, StoreUnavailable
 from tape.model.effect import BeginEffect, DispatchMode, EffectStatus, Semantics
 from tape.model.effect_claim import (
     ClaimEffect,
@@ -424,10 +424,11 @@ async def test_a_result_that_cannot_be_written_down_leaves_doubt(
     assert "result of pay" in row.last_dispatch_error
 
 
-async def test_a_result_that_the_store_refuses_leaves_doubt(world: World) -> None:
+@pytest.mark.parametrize("error", [InvalidArgument("too large"), StoreFailed("no")])
+async def test_a_result_that_the_store_refuses_leaves_doubt(world: World, error: Exception) -> None:
     bank, watched = Bank(), world.watched()
     run = await world.begin(paying(world, bank, semantics="idempotent"))
-    watched.refusals[RecordExternalObservation] = [InvalidArgument("too large", field="response")]
+    watched.refusals[RecordExternalObservation] = [error]
     await settle(world.outbox(runs=watched))
     assert await world.effect_status(run, "pay") is UNKNOWN
     assert len(bank.keys) == 1

@@ -381,10 +381,10 @@ async def test_each_write_and_look_is_between_two_boundaries(world: World) -> No
     assert places == [f"{side} {step}" for step in steps for side in ("before", "after")]
 
 
-async def in_the_hands_of_a_driver(world: World) -> Run:
+async def in_the_hands_of_a_driver(world: World, ttl_s: float = TTL_S) -> Run:
     """A run whose driver was last heard of when it was about to pay."""
     begun = await world.runs.begin_run(
-        NewRun(RunName("payer", "", "", "1")), Taker("gone", "agent", round(1000 * TTL_S))
+        NewRun(RunName("payer", "", "", "1")), Taker("gone", "agent", round(1000 * ttl_s))
     )
     begin = BeginEffect(0, "pay", 0, '{"args":[5],"kwargs":{}}')
     await world.runs.extend_run(begun.run.run_id, begun.fencing_token, [begin])
@@ -407,6 +407,20 @@ async def test_what_a_driver_had_in_hand_when_its_run_was_ended_is_looked_for(
     assert not there.keys
 
 
+async def test_what_was_begun_just_now_may_still_be_on_its_way(world: World) -> None:
+    there = Counterparty()
+    paying(world, there, inline=True)
+    run = await in_the_hands_of_a_driver(world, 1.0)
+    world.clock.pass_s(TTL_S - 1)
+    await world.cancel(run)
+    reconciler = world.reconciler(sweep_every_s=0.0)
+    assert await settle(reconciler) == 0
+    assert await world.effect_status(run, "pay") is PENDING
+    world.clock.pass_s(1)
+    assert await settle(reconciler) == 1
+    assert await world.effect_status(run, "pay") is CONFIRMED
+
+
 async def test_what_a_driver_has_in_hand_is_its_own(world: World) -> None:
     there, watched = Counterparty(), world.watched()
     paying(world, there, inline=True)
@@ -426,6 +440,9 @@ async def test_what_nobody_can_look_for_is_told_of(
     run = await in_the_hands_of_a_driver(world)
     world.clock.pass_s(TTL_S)
     await world.cancel(run)
-    await settle(world.reconciler("a"), world.reconciler("b"))
-    assert await world.effect_status(run, "pay") is UNKNOWN
+    reconcilers = [world.reconciler(owner, sweep_every_s=0.0) for owner in "abcd"]
+    await asyncio.gather(*(each.once() for each in reconcilers))
+    await settle(*reconcilers)
+    row = await world.effect(run, "pay")
+    assert (row.status, row.dispatch_claimed_by) == (UNKNOWN, "")
     assert "has no check" in caplog.text
