@@ -111,8 +111,8 @@ class AppKit(RunCalls):
             self.clock.advance(due_ms / 1000)
         return await self.get_run(run_id) if run_id else None
 
-    async def work(self) -> int:
-        """What a worker would find to do now, at this very time."""
+    async def work(self, pool: str = DEFAULT_POOL) -> int:
+        """What a worker of that pool would find to do now, at this very time."""
         self._workers += 1
         workshop = Workshop(
             self._operations,
@@ -120,7 +120,7 @@ class AppKit(RunCalls):
             self._settings.reactors,
             self._threads,
             owner=f"test-worker-{self._workers}",
-            pool=DEFAULT_POOL,
+            pool=pool,
         )
         try:
             return await workshop.once()
