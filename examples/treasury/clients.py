@@ -18,6 +18,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 TIMEOUT_S = 10.0
+TLS = httpx.create_ssl_context()
+"""For all of them: reading the list of authorities takes longer than most calls."""
 
 
 class CounterpartyError(Exception):
@@ -155,6 +157,7 @@ def _options(url: str, timeout_s: float) -> dict[str, Any]:
         "base_url": url,
         "timeout": timeout_s,
         "trust_env": False,
+        "verify": TLS,
         # A connection kept from an earlier call may be closed by now, and that looks like an
         # answer lost. One connection for each call tells "not sent" from "not answered".
         "limits": httpx.Limits(max_keepalive_connections=0),
