@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tape.config import DispatcherSettings, ReactorSettings, ReactorsSettings, Settings
-from tape.model.run import DEFAULT_POOL
 from tape.runs.boundary import set_boundary_hook
 from tape.worker import WorkerOptions, run_worker
 from tests.crash.book import Book
@@ -42,7 +41,6 @@ class Working(NamedTuple):
     url: str
     folder: str
     owner: str
-    pool: str = DEFAULT_POOL
     pace_s: float = 0.05
     ttl_s: float = 1.0
     poll_s: float = 0.1
@@ -96,12 +94,11 @@ def work(given: Working) -> None:
         ),
     )
     book = Book(given.book)
-    errands = Errands(book, given.owner, given.pool, pace_s=given.pace_s, hold=given.hold)
+    errands = Errands(book, given.owner, pace_s=given.pace_s, hold=given.hold)
     options = WorkerOptions(
         url=given.url,
         owner=given.owner,
         settings=settings,
-        pool=given.pool,
         apps=errands.apps,
     )
     run_worker(options, on_ready=lambda _ready: given.ready.touch())

@@ -49,11 +49,9 @@ def child_of(number: int) -> Errand:
 
 
 class Errands:
-    """The app `errand` as a process with that mark declares it. What it leaves in the outbox is for
-    its pool as well.
-    """
+    """The app `errand` as a process with that mark declares it."""
 
-    def __init__(self, book: Book, by: str, pool: str, *, pace_s: float, hold: Path) -> None:
+    def __init__(self, book: Book, by: str, *, pace_s: float, hold: Path) -> None:
         """An act takes `pace_s`; one that the counterparty recognises, longer while there is a
         file `hold`.
         """
@@ -62,16 +60,15 @@ class Errands:
         self._pace_s = pace_s
         self._hold = hold
         self.apps = Apps()
-        self._ask = tape.effect(name="ask", connector=pool, registry=self.apps)(self._asked)
+        self._ask = tape.effect(name="ask", registry=self.apps)(self._asked)
         self._pay = tape.effect(
             name="pay",
             semantics="non_idempotent",
             dispatch="outbox",
-            connector=pool,
             check=self._look,
             registry=self.apps,
         )(self._paid)
-        self._errand = tape.app("errand", version="1", pool=pool, registry=self.apps)(self._run)
+        self._errand = tape.app("errand", version="1", registry=self.apps)(self._run)
 
     async def _run(self, ctx: tape.Context, given: dict[str, Any]) -> list[str]:
         work = Errand(**given)

@@ -2,9 +2,10 @@
 
     take ──> claimed ──> held: the act, while its claim is renewed ──> written under its token
 
-A claim that cannot be renewed in time is lost, whoever is to blame: the act is abandoned, and
-somebody else finds out what became of it. What an act came to is written even past the claim's
-time, as long as the store takes it: the token decides, not the clock.
+A claim that cannot be renewed in time is lost, whoever is to blame: the act is not begun, or is
+abandoned before another may take it up, and somebody else finds out what became of it. What an act
+came to is written even past the claim's time, as long as the store takes it: the token decides, not
+the clock.
 """
 
 import asyncio
@@ -69,10 +70,13 @@ class Claiming(NamedTuple, Generic[Row]):
 
 @dataclass(slots=True, eq=False)
 class Claim(Generic[Row]):
-    """A row that was claimed, and when, by the clocks of the store and of this process."""
+    """A row that was claimed, and when by the clock of the store. By that of this process it was
+    between `asked_at` and `taken_at`.
+    """
 
     row: Row
     taken_at_ms: int
+    asked_at: float
     taken_at: float
 
     def in_ms(self, seconds: float) -> int:
@@ -159,13 +163,16 @@ class Hands(Generic[Row]):
 
     async def hold(self, claim: Claim[Row], act: Coroutine[Any, Any, T]) -> T:
         """What the act returns or raises. Meanwhile its claim is renewed; if it is lost, the act
-        is given up and ClaimLost raised.
+        is given up, or not even begun, and ClaimLost raised.
         """
+        until = claim.asked_at + self.settings.lease_ttl_s
+        if self._left_s(until) <= 0:  # the store was slow, or this process stood still
+            act.close()
+            raise ClaimLost("its claim ran out before it was begun")
         acting = asyncio.ensure_future(act)
-        until = claim.taken_at + self.settings.lease_ttl_s
         told_s = SLOW_S
         try:
-            while not (await asyncio.wait({acting}, timeout=self.settings.heartbeat_every_s))[0]:
+            while not (await asyncio.wait({acting}, timeout=self._pause_s(until)))[0]:
                 until = await self._renew(claim, until)
                 told_s = self._tell_slow(claim, told_s)
             if acting.cancelled():
@@ -209,11 +216,12 @@ class Hands(Generic[Row]):
         await asyncio.gather(*self._busy, return_exceptions=True)
 
     async def _claim(self, row: Row) -> Claim[Row] | None:
+        asked_at = asyncio.get_running_loop().time()
         taken: Row | None = await self._write(row, self.claiming.take(row, self._ttl_ms))
         if taken is None:
             return None
         taken_at_ms = self.claiming.expires_at_ms(taken) - self._ttl_ms
-        return Claim(taken, taken_at_ms, asyncio.get_running_loop().time())
+        return Claim(taken, taken_at_ms, asked_at, asyncio.get_running_loop().time())
 
     def _begin(self, claim: Claim[Row], work: Coroutine[Any, Any, None]) -> None:
         what = self.claiming.describe(claim.row)
@@ -246,21 +254,30 @@ class Hands(Generic[Row]):
 
     async def _renew(self, claim: Claim[Row], until: float) -> float:
         """Until when the claim lives now, by the loop's clock."""
-        loop = asyncio.get_running_loop()
-        asked = loop.time()
+        asked = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout(self._pause_s(until)):
                 renewal = self.claiming.renew(claim.row, self._ttl_ms)
                 await self._write(claim.row, renewal)
         except (StaleLease, NotFound) as error:
             raise ClaimLost(str(error)) from error
         except (TapeError, TimeoutError) as error:
-            if loop.time() >= until - self.settings.heartbeat_every_s / 2:
-                raise ClaimLost(f"its claim was not renewed: {error}") from error
+            if self._left_s(until) <= 0:
+                raise ClaimLost(f"its claim was not renewed: {error!r}") from error
             what = self.claiming.describe(claim.row)
             log.warning("%s: the claim on %s was not renewed: %s", self.reactor, what, error)
             return until
         return asked + self.settings.lease_ttl_s
+
+    def _left_s(self, until: float) -> float:
+        """How long it may go on with a claim that is not renewed: others may take it up at its end,
+        and nothing of it must be under way by then.
+        """
+        too_late = until - self.settings.heartbeat_every_s / 2
+        return too_late - asyncio.get_running_loop().time()
+
+    def _pause_s(self, until: float) -> float:
+        return max(0.0, min(self.settings.heartbeat_every_s, self._left_s(until)))
 
     async def _write(self, row: Row, write: RunWrite) -> Any:
         name = type(write).__name__
