@@ -24,6 +24,7 @@ class _Held:
     until: float
     on_lost: Callable[[BaseException], None]
     on_renewed: Callable[[Run], None]
+    renewing: asyncio.Task[None] | None = None
 
 
 class LeaseKeeper:
@@ -54,6 +55,8 @@ class LeaseKeeper:
             yield
         finally:
             self._held.discard(held)
+            if held.renewing is not None:
+                held.renewing.cancel()
 
     async def close(self) -> None:
         if self._renewing is not None:
@@ -63,17 +66,16 @@ class LeaseKeeper:
     async def _renew_all(self) -> None:
         while True:
             await asyncio.sleep(self._settings.heartbeat_every_s)
-            await asyncio.gather(*(self._renew(held) for held in list(self._held)))
+            for held in self._held:
+                if held.renewing is None or held.renewing.done():  # one that hangs is let be
+                    held.renewing = asyncio.create_task(self._renew(held))
 
     async def _renew(self, held: _Held) -> None:
-        """Once. It takes no longer than until the next time, so that one cannot hold up all."""
         loop = asyncio.get_running_loop()
         asked = loop.time()
         run = held.run
         try:
-            async with asyncio.timeout_at(
-                min(self._too_late(held), asked + self._settings.heartbeat_every_s)
-            ):
+            async with asyncio.timeout_at(self._too_late(held)):
                 renewed = await self._runs.heartbeat_run(run.run_id, run.fencing_token, self.ttl_ms)
         except (StaleLease, NotFound) as error:
             self._lose(held, error)

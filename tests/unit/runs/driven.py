@@ -1,7 +1,8 @@
 """Runs of apps that a test declares, as far as they go by themselves."""
 
 import asyncio
-from collections.abc import Iterator
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,9 @@ from tape.runs.declare import App
 from tape.testing.runs import AppKit
 
 LEASE_S = 30.0
+
+Intervene = Callable[[str, tuple[Any, ...]], Awaitable[None]]
+"""Called with the name of an operation and what it was given."""
 
 
 async def ran(kit: AppKit, app: App, payload: Any = None) -> Run:
@@ -60,3 +64,43 @@ async def soon(event: asyncio.Event) -> None:
     """Wait for something that is bound to happen."""
     async with asyncio.timeout(20):
         await event.wait()
+
+
+class Between:
+    """Operations that a test can look at, hold up or fail, on their way to the store."""
+
+    def __init__(self, operations: Any) -> None:
+        self._operations = operations
+        self.runs = _Watched(operations.runs, self)
+        self.calls: list[str] = []
+        self.before: Intervene = let_by
+        self.after: Intervene = let_by
+
+    def __getattr__(self, name: str) -> Any:
+        return watching(getattr(self._operations, name), name, self)
+
+
+class _Watched:
+    def __init__(self, runs: Any, between: Between) -> None:
+        self._runs = runs
+        self._between = between
+
+    def __getattr__(self, name: str) -> Any:
+        return watching(getattr(self._runs, name), name, self._between)
+
+
+def watching(operation: Any, name: str, between: Between) -> Any:
+    if not inspect.iscoroutinefunction(operation):
+        return operation
+
+    async def watched(*args: Any, **kwargs: Any) -> Any:
+        between.calls.append(name)
+        await between.before(name, args)
+        result = await operation(*args, **kwargs)
+        await between.after(name, args)
+        return result
+
+    return watched
+
+
+async def let_by(_name: str, _args: tuple[Any, ...]) -> None: ...
