@@ -18,6 +18,7 @@ import tape
 from tests.crash import watching
 from tests.crash.book import read_book
 from tests.crash.errand_processes import Worker, await_ready, said, started
+from tests.crash.errand_runs import POLL_S, Door, begin, lease, noted
 from tests.crash.errand_worker import Working
 from tests.crash.errands import GATE, Errand
 from tests.crash.runs_left import (
@@ -36,6 +37,7 @@ SELECT g.run_id, r.invocation_id FROM tape_gates g JOIN tape_runs r ON r.run_id 
 WHERE g.gate_name = 'go' AND g.awaited AND NOT g.released
 """
 WAITS = ("", "gate", "sleep", "child")
+TIMED_KILLS = 4
 
 
 class Size(NamedTuple):
@@ -72,6 +74,10 @@ class Crew:
     def __exit__(self, *_error: object) -> None:
         for _given, worker in self._workers:
             worker.kill()
+
+    @property
+    def owners(self) -> list[str]:
+        return [given.owner for given, _worker in self._workers]
 
     def kill(self, place: int) -> None:
         _given, worker = self._workers.pop(place)
@@ -155,3 +161,19 @@ def _open_gate(client: tape.TapeClient, run_id: str, number: int | str) -> None:
 
 def _told(url: str, given: Working) -> str:
     return f"{query(url, OPEN)} runs are open: {said(given)}"
+
+
+def test_the_run_of_a_killed_driver_is_taken_over_in_time(door: Door, tmp_path: Path) -> None:
+    given = Working(door.url, str(tmp_path), "", poll_s=1.0)
+    given.hold.touch()
+    begin(door.url, Errand(1, 1))
+    took_s = []
+    with Crew(given, 2) as crew:
+        noted(given, "asked")
+        for kill in range(TIMED_KILLS):
+            owner, _expires_at_ms, _token = lease(door.store)
+            crew.kill(crew.owners.index(owner))
+            killed_at = time.time()
+            took_s.append(noted(given, "asked", times=kill + 2).at_ms / 1000 - killed_at)
+    print("resumed after", ", ".join(f"{each:.2f} s" for each in sorted(took_s)))
+    assert max(took_s) < given.ttl_s + POLL_S

@@ -8,7 +8,7 @@ its SDK abandons the work without trying. Leases go by the store's clock alone.
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from tape.testing.worker import WorkerProcess
 from tape.wire.v1 import tape_pb2 as pb
 from tests.crash.book import Noted, read_book
 from tests.crash.errand_processes import said, working
+from tests.crash.errand_runs import PATIENCE_S, POLL_S, Door, await_ended, begin, lease, noted
 from tests.crash.errand_worker import Working
 from tests.crash.errands import Errand
 from tests.crash.runs_left import check_asked, check_legal, check_results, read_runs
@@ -32,51 +33,15 @@ from tests.integration.grpc.fenced import FENCED, LIVING
 from tests.integration.grpc.running import claimed_effect, claimed_obligation, taken_over
 from tests.integration.store_faults.proxy import line_to
 
-PATIENCE_S = 30.0
-POLL_S = 2.0
-"""Past the end of a lease, how long it may take until another has the run."""
 HOUR_S = 3600
 REFUSED = dict.fromkeys(FENCED, "FAILED_PRECONDITION STALE_LEASE")
 TABLES = ("journal", "runs", "decisions", "effects", "obligations", "gates", "timers", "budgets",
           "values", "sessions")  # fmt: skip
-LEASE = "SELECT lease_owner, lease_expires_at_ms, fencing_token FROM tape_runs"
-
-
-class Door(NamedTuple):
-    """How a worker reaches a store which a server serves besides."""
-
-    store: str
-    server: ServerProcess
-    url: str
-
-
-@pytest.fixture(params=["served", "postgres", "sqlite"])
-def door(request: pytest.FixtureRequest) -> Iterator[Door]:
-    kind = "sqlite" if request.param == "sqlite" else "postgres"
-    store: str = request.getfixturevalue(f"{kind}_url")
-    with ServerProcess(store) as server:
-        yield Door(store, server, server.url if request.param == "served" else store)
 
 
 def everything(store: str) -> list[Any]:
     """All that anybody has written for a run."""
     return [sorted(query(store, f"SELECT * FROM tape_{table}"), key=repr) for table in TABLES]
-
-
-def noted(given: Working, word: str, by: str = "", *, times: int = 1) -> Noted:
-    """Wait for a line of the book."""
-
-    def lines() -> list[Noted]:
-        return [line for line in read_book(given.book) if line.word == word and by in ("", line.by)]
-
-    await_true(lambda: len(lines()) >= times, PATIENCE_S, lambda: f"not {word}: {said(given)}")
-    return lines()[times - 1]
-
-
-def lease(store: str) -> tuple[str, int, int]:
-    """Of the only run: its owner, when it is over, its token."""
-    ((owner, expires_at_ms, token),) = query(store, LEASE)
-    return owner, expires_at_ms, token
 
 
 @asynccontextmanager
@@ -85,16 +50,6 @@ async def in_background(given: Working) -> AsyncIterator[None]:
     with ExitStack() as stack:
         await asyncio.to_thread(stack.enter_context, working(given))
         yield
-
-
-def begin(url: str, errand: Errand) -> None:
-    with tape.connect(url) as client:
-        client.start_run("errand", errand._asdict(), invocation_id=str(errand.number))
-
-
-def await_ended(store: str, count: int = 1) -> None:
-    ended = "SELECT count(*) FROM tape_runs WHERE status = 4"
-    await_true(lambda: query(store, ended) == [(count,)], PATIENCE_S, lambda: "it does not end")
 
 
 def check_left(given: Working, store: str, *errands: Errand) -> int:
