@@ -18,6 +18,8 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY) ## the guided tour on embedded defaults; ends by itself
 	@$(BIN)/tape demo
+	@printf '\n%s\n' 'The treasury of examples/, on a bad day'
+	@$(BIN)/python -m examples.treasury.tour
 
 test: $(READY) ## the whole suite, with the short form of crash and load runs
 	$(BIN)/python -m pytest -m "not long"

@@ -148,7 +148,7 @@ def _check_leases(left: Left) -> None:
         if line.what == "run running":
             token = payload["fencing_token"]
             assert token == last + 1, f"token {token} comes after {last}"
-            if holder is not None:
+            if holder is not None and holder.owner != payload["owner"]:
                 assert line.ts_ms >= holder.until_ms, f"taken at {line.ts_ms} from {holder}"
             holder = _Holder(payload["owner"], token, payload["lease_expires_at_ms"])
             last = token
@@ -190,6 +190,8 @@ def _check_effect(key: str, lines: Sequence[Line]) -> None:
             again = unsafe and dispatched and state == "pending"
             assert not again, f"{key} was dispatched a second time unseen: {line}"
             dispatched = state == "pending"
+        elif verb == "attempted":
+            dispatched = False  # nothing was done under that claim
         elif verb == "reconciled":
             assert state == "unknown", f"{key}: {line} while {state}"
             state, dispatched = line.payload["status"], False
