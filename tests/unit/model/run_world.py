@@ -69,6 +69,8 @@ class World:
         self.now_ms = NOW
         self.rows: Rows = {}
         self.entries: list[Draft] = []
+        self.changes = 0
+        """How many rows were written."""
 
     def get(self, table: Table[Any, Any], key: Hashable) -> Any:
         return self.rows.get((table, key))
@@ -87,6 +89,7 @@ class World:
             state.put_loaded(table, [self.rows[table, key]])
         decision = move.decide(state)
         self._take(decision.entries)
+        self.changes += len(decision.changes)
         for table, key, row in decision.changes:
             assert (table, key) in named, f"{table.name} {key} is written but was not named"
             assert table.key(row) == key
@@ -219,10 +222,12 @@ def names(needs: Iterable[Need]) -> list[Name]:
 
 @contextmanager
 def unchanged(world: World) -> Iterator[None]:
-    rows, entries = dict(world.rows), list(world.entries)
+    """Nothing was written, not even the same again."""
+    rows, entries, changes = dict(world.rows), list(world.entries), world.changes
     yield
     assert world.rows == rows
     assert world.entries == entries
+    assert world.changes == changes
 
 
 @contextmanager
