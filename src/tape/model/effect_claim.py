@@ -5,8 +5,8 @@ the right to look what happened. An effect that is not idempotent, whose claim r
 word, may have happened: it becomes unknown, never dispatched again unseen.
 
 Of a run that is gone nothing more is done. What was never tried has failed; what may have happened,
-in the outbox or in the hands of its last driver, is unknown, so that it can be looked for. While a
-run is stuck nothing of it is dispatched.
+in the outbox or in the hands of its last driver, is unknown, so that it can be looked for. A stuck
+run may go on, and what it has left in the outbox is done meanwhile.
 """
 
 from collections.abc import Iterable
@@ -97,7 +97,7 @@ class ClaimEffect(NamedTuple):
         if not run.may_go_on:
             in_doubt = inline or ran_out or row.error_json == RAN_OUT_JSON
             return _lost(run, row) if in_doubt else _never(run, row)
-        if inline or not run.is_open:
+        if inline:
             return Written(run, None)
         if ran_out and row.semantics == Semantics.NON_IDEMPOTENT:
             return _lost(run, row)

@@ -205,16 +205,18 @@ class TestWhenTheRunIsGone:
             RunStatus.COMPENSATING, RunStatus.CANCELLED,
         )  # fmt: skip
 
-    @pytest.mark.parametrize("effect", [INLINE, OUTBOX, ONCE])
-    def test_while_a_run_is_stuck_nothing_is_dispatched(self, effect: BeginEffect) -> None:
+    @pytest.mark.parametrize("effect", BOTH)
+    def test_a_stuck_run_may_go_on_and_what_it_left_is_done(self, effect: BeginEffect) -> None:
         world = begun(effect)
+        end(world, RunStatus.STUCK)
+        assert claim(world) is not None
+        assert world.effect("k").status == PENDING
+
+    def test_what_a_stuck_run_did_itself_waits_for_its_next_driver(self) -> None:
+        world = begun(INLINE)
         end(world, RunStatus.STUCK)
         with unchanged(world):
             assert claim(world) is None
-        world.resume()
-        got = claim(world)
-        assert (got is None) == (effect is INLINE)
-        assert world.effect("k").status == PENDING
 
     def test_one_that_is_stuck_in_unwinding_does_not_go_on(self) -> None:
         world = begun(OUTBOX)
