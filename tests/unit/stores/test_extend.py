@@ -18,6 +18,7 @@ from tape.model.run_end import CancelRun, EndRun
 from tape.runs.operations import Runs
 from tape.stores.by_url import open_store
 from tape.stores.postgres import turn
+from tape.stores.postgres.extend import WrongGuess, send
 
 ME = Taker("me")
 OTHER = Taker("other")
@@ -33,13 +34,12 @@ class Statements:
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
     counted = Statements()
-    send = turn.send
 
     async def counting(*args: Any) -> tuple[int, int]:
         counted.sent += 1
         try:
             return await send(*args)
-        except turn.WrongGuess:
+        except WrongGuess:
             counted.wrong += 1
             raise
 
