@@ -123,7 +123,10 @@ class Context(Acting):
         return drawn
 
     def sample(self, function: Callable[[], R], /, *, name: str = "sample") -> R:
-        """What the function returns, as JSON, once and for all. It must not act on the world."""
+        """What the function returns, as JSON, once and for all. It must not act on the world.
+
+        What it raises is not recorded: an app that catches it must not go another way for it.
+        """
         drawn: R = self._drawn(name, function)
         return drawn
 
@@ -291,13 +294,22 @@ class Context(Acting):
 
     async def delete_value(self, namespace: str, key: str) -> bool:
         """Delete a value as this run; whether there was one."""
-
-        async def ask() -> bool:
-            await self._pen.flush()
-            return await self._journal.delete_value(namespace, key, self._pen)
-
+        name = f"{namespace}/{key}"
+        self._journal.check_name(namespace, key)
+        nothing = decision(f"delete_value/{name}", None)
         with self._line.place() as place:
-            return bool(await self._ask(place, f"delete_value/{namespace}/{key}", None, ask))
+            await place.come_up()
+            if self._is_next(nothing.model):
+                self.begin_decision(nothing)
+                return False
+            if self._step("value deleted", name) is not None:
+                return True
+            self._check_cancelled()
+            await self._pen.flush()
+            deleted = await self._journalled(self._journal.delete_value(namespace, key, self._pen))
+            if not deleted:
+                self.end_decision(nothing, False)
+            return deleted
 
     async def record(
         self, event_type: str, payload: Any = None, *, entity_type: str = "", entity_id: str = ""

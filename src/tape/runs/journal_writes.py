@@ -51,11 +51,15 @@ class JournalWrites:
         run = self._run
         return await self.runs.heartbeat_run(run.run_id, run.fencing_token, self._ttl_ms)
 
-    def checked_value(self, namespace: str, key: str, value: Any) -> str:
-        """The value as JSON, if it and its name can be written at all."""
+    def check_name(self, namespace: str, key: str) -> None:
+        """Refuse what no value can be named."""
         check_name(namespace, LIMITS, field="namespace", required=True)
         check_name(key, LIMITS, field="key", required=True)
         check_length(value_changed(namespace, key), LIMITS)
+
+    def checked_value(self, namespace: str, key: str, value: Any) -> str:
+        """The value as JSON, if it and its name can be written at all."""
+        self.check_name(namespace, key)
         return to_json(value, LIMITS, field="value")
 
     async def set_value(

@@ -33,6 +33,7 @@ _NEXT = {
     "gate waiting": "comes to gate",
     "timer set": "sets timer",
     "value changed": "sets value",
+    "value deleted": "deletes value",
     "event recorded": "records event",
 }
 

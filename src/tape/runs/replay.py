@@ -17,6 +17,7 @@ _STEPS = {
     ("gate", "waiting"): "gate_name",
     ("timer", "set"): "timer_id",
     ("value", "changed"): "",
+    ("value", "deleted"): "",
     ("event", "recorded"): "",
     ("event", "appended"): "",
 }

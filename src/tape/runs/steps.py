@@ -172,16 +172,6 @@ class RunSteps:
         self._decisions += 1
         self._calls = 0
 
-    def _drawn(self, model: str, draw: Callable[[], Any]) -> Any:
-        check_name(model, LIMITS, field="name")
-        step = self._step(DECISION, model)
-        if step is not None:
-            self._count_decision()
-            return step.payload["response"]
-        with within(model):
-            drawn_json = to_json(draw(), LIMITS, field=model)
-        return self._record(RecordDecision(0, model), drawn_json)
-
 
 def decision(
     model: str, request: Any, *, rationale: str = "", policy_version: str = ""
@@ -193,7 +183,29 @@ def decision(
 
 
 class Decisions(RunSteps):
-    """Decisions of the app, in two halves: what is asked in between is the app's own."""
+    """Decisions of the app, in two halves: what is asked in between is the app's own, and is asked
+    where the app is.
+    """
+
+    def begin_draw(self, model: str) -> tuple[bool, Any]:
+        """Whether it is on the journal, and then what was drawn."""
+        check_name(model, LIMITS, field="name")
+        step = self._step(DECISION, model)
+        if step is None:
+            return False, None
+        self._count_decision()
+        return True, step.payload["response"]
+
+    def end_draw(self, model: str, drawn: Any) -> Any:
+        return self._record(RecordDecision(0, model), to_json(drawn, LIMITS, field=model))
+
+    def _drawn(self, model: str, draw: Callable[[], Any]) -> Any:
+        is_drawn, before = self.begin_draw(model)
+        if is_drawn:
+            return before
+        with within(f"what {model!r} draws"):
+            drawn = draw()
+        return self.end_draw(model, drawn)
 
     def begin_decision(self, record: RecordDecision) -> tuple[bool, Any]:
         """Whether it is on the journal, and then its answer; one that failed raises again."""

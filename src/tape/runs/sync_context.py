@@ -143,7 +143,13 @@ class SyncContext:
         return self._here(self._context.random)
 
     def sample(self, function: Callable[[], R], /, *, name: str = "sample") -> R:
-        return self._here(lambda: self._context.sample(function, name=name))
+        is_drawn, before = self._here(lambda: self._context.begin_draw(name))
+        if not is_drawn:
+            with within(f"what {name!r} draws"):
+                drawn = function()
+            before = self._here(lambda: self._context.end_draw(name, drawn))
+        result: R = before
+        return result
 
     def decide(
         self,
@@ -218,6 +224,12 @@ class SyncContext:
         self._wait(self._context.heartbeat())
 
     def _wait(self, step: Coroutine[Any, Any, R]) -> R:
+        if _is_running(self._loop):
+            step.close()
+            raise InvalidArgument(
+                "a step of this app was called on the event loop, which would wait for itself: "
+                "call it in the thread of the app"
+            )
         try:
             return asyncio.run_coroutine_threadsafe(step, self._loop).result()
         except CancelledError:
@@ -233,6 +245,14 @@ class SyncContext:
             return step()
 
         return self._wait(taken())
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this is the thread of that event loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:

@@ -12,7 +12,7 @@ stays until it runs out. Another worker then goes on, at a time that is moved th
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from tape.model.entry import Entry
 from tape.model.run import DEFAULT_POOL, Run
 from tape.ports.clock import system_clock
 from tape.reactions.threads import HandlerThreads
+from tape.runs import pen
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.replay import ReplayLog
@@ -98,13 +99,17 @@ class AppKit(RunCalls):
         self._threads = HandlerThreads(8)
         self._workers = 0
 
-    async def settle(self, run_id: str = "") -> Run | None:
+    async def settle(
+        self, run_id: str = "", *, is_over: Callable[[], bool] = lambda: False
+    ) -> Run | None:
         """Do all there is to do now, and move time to whatever is due next, until nothing is.
 
         A run that waits for a signal waits on; the run with that id as it is then.
         """
         for _ in range(ROUNDS):
             await self.work()
+            if is_over():
+                break
             due_ms = await self._operations.runs.next_timer_in_ms()
             if due_ms is None:
                 break
@@ -167,6 +172,9 @@ class Boundaries:
     crash_at: int = 0
     names: list[str] = field(default_factory=list)
 
+    def has_crashed(self) -> bool:
+        return 0 < self.crash_at <= len(self.names)
+
     def __call__(self, name: str) -> None:
         self.names.append(name)
         if len(self.names) == self.crash_at:
@@ -219,8 +227,9 @@ async def crashes(
     """
     settings = settings or Settings()
     loop = asyncio.get_running_loop()
-    before = loop.get_exception_handler()
+    before, linger_s = loop.get_exception_handler(), pen.LINGER_S
     loop.set_exception_handler(_without_crashes)
+    pen.LINGER_S = 3600.0  # what goes out by itself goes out sooner or later, never the same
     try:
         async for crash in _crashes(
             folder, app, payload, apps=apps, settings=settings, signals=signals
@@ -229,6 +238,7 @@ async def crashes(
     finally:
         gc.collect()  # what the crashed left behind, while nobody is told
         loop.set_exception_handler(before)
+        pen.LINGER_S = linger_s
 
 
 async def _crashes(
@@ -252,10 +262,10 @@ async def _crashes(
                 await kit.send_signal(run.run_id, gate_name, resolution)
             set_boundary_hook(boundaries)
             try:
-                await kit.settle()
-                more = len(boundaries.names) >= number
+                await kit.settle(is_over=boundaries.has_crashed)
+                more = boundaries.has_crashed()
             except (Crashed, BaseExceptionGroup):
-                if len(boundaries.names) < number:
+                if not boundaries.has_crashed():
                     raise
             finally:
                 set_boundary_hook(None)
