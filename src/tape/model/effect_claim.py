@@ -167,11 +167,8 @@ class RecordDispatchAttempt(NamedTuple):
 
     def write(self, state: Reading, run: Run) -> Written:
         row = find_effect(state, run, self.idempotency_key)
-        recorded = (row.last_dispatch_error, row.next_dispatch_at_ms)
-        if _was_let_go(row, self.claim_token) and recorded == (
-            self.error,
-            self.next_dispatch_at_ms,
-        ):
+        recorded = (row.last_dispatch_error, row.next_dispatch_at_ms) == self[2:]
+        if recorded and _was_let_go(row, self.claim_token):
             return Written(run, row)
         check_claim(row, self.claim_token)
         after = _let_go(row)._replace(
@@ -209,11 +206,8 @@ class RecordExternalObservation(NamedTuple):
             raise InvalidArgument(f"must be one of {known}", field="resolution")
         check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
         check_name(self.external_ref, limits, field="external_ref")
-        if (
-            self.compensation
-            and self.on_duplicate
-            and self.compensation[:2] == self.on_duplicate[:2]
-        ):
+        own, second = self.compensation, self.on_duplicate
+        if own and second and own[:2] == second[:2]:
             raise InvalidArgument(
                 "must be of another kind than the compensation of the effect itself",
                 field="compensate_on_duplicate_kind",
