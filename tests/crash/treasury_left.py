@@ -266,8 +266,8 @@ def check_settled(left: Left, cents: int, fee_cents: int, *, twice: bool = False
     }  # fmt: skip
     for what in ("event recorded", "value changed"):
         assert len(left.those(what)) == 1, what
-    alone = [kind for kind, status, below in left.obligations if below == ALONE]
-    assert alone == ["duplicate:return_second_fee"] * twice
+    alone = [(kind, status) for kind, status, below in left.obligations if below == ALONE]
+    assert alone == [("duplicate:return_second_fee", COMPENSATED)] * twice
     _check_balances(left, cents, fee_cents)
 
 
