@@ -6,7 +6,6 @@ store and books of their own ends itself there, and a second one finishes what i
 """
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,7 +36,6 @@ from tests.crash.treasury_left import (
 )
 from tests.crash.treasury_processes import FORKS, Spot, Working, deal, work
 from tests.crash.watching import await_true
-from tests.integration.docs.pages import ROOT
 
 AT_ONCE = 16
 LOOKS = 3
@@ -262,12 +260,6 @@ def _begin(url: str) -> None:
     with tape.connect(url) as client:
         run = client.start_run("overnight", INPUT, invocation_id="under fire")
         client.send_signal(run.run_id, "approve", {"approved": True})
-
-
-@pytest.fixture(autouse=True)
-def _imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the process that all others are forked from finds what it imports."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
 
 @pytest.fixture
