@@ -9,6 +9,7 @@ from typing import Any
 from tape.app import connect, default_token, default_url, open_operations
 from tape.client.run_calls import lease_owner
 from tape.config import Settings
+from tape.errors import InvalidArgument
 from tape.model.run import DEFAULT_POOL, Run
 from tape.reactions.threads import HandlerThreads
 from tape.runs.ambient import CURRENT
@@ -33,6 +34,9 @@ def start(
     """
     around: Any = CURRENT.get()
     if around is not None:
+        for field, given in (("user_id", user_id), ("session_id", session_id), ("url", url)):
+            if given:
+                raise InvalidArgument("a child run has that of its parent", field=field)
         return around.start(app, payload, pool=pool, name=invocation_id)
     with connect(url, token=token) as client:
         run = client.start_run(
@@ -82,7 +86,19 @@ def recover_once(
     settings: Settings | None = None,
 ) -> int:
     """Do all that a worker would find to do now, and return; how many pieces of work it was."""
+    if _has_loop():
+        raise InvalidArgument(
+            "it has an event loop of its own: await asyncio.to_thread(tape.recover_once)"
+        )
     return asyncio.run(_recover(pool, apps or DECLARED_APPS, url, token, settings or Settings()))
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _recover(

@@ -236,7 +236,7 @@ class _Driven:
         """Wait until nothing of it is under way here. What is in a thread ends when it does."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait({self._task})
+            await asyncio.gather(self._task, return_exceptions=True)
         await self.context.stopped()
 
     def _stop(self, cause: BaseException) -> None:

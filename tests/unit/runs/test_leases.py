@@ -181,7 +181,7 @@ async def test_an_app_that_waits_is_abandoned_there(
     kit: AppKit, hanging: Hanging, hire: Hire, where: str
 ) -> None:
     loses, wins = hire(), hire(ReactorsSettings())
-    loses.between.before = refusing_heartbeats(until := asyncio.Event())
+    loses.between.before = holding_heartbeats_back(until := asyncio.Event())
     run = await kit.start_run(hanging.app, where)
     await loses.recovery.once()
     await soon(hanging.hangs)
@@ -195,7 +195,7 @@ async def test_an_app_that_waits_is_abandoned_there(
     assert (await kit.journal(run.run_id)).tokens() == [1, 2]
 
 
-def refusing_heartbeats(until: asyncio.Event) -> Any:
+def holding_heartbeats_back(until: asyncio.Event) -> Any:
     """Hold heartbeats back until then, as a network might."""
 
     async def before(name: str, _args: Any) -> None:
@@ -210,7 +210,7 @@ async def test_an_app_in_a_thread_is_abandoned_at_its_next_step(
     kit: AppKit, hanging: Hanging, hire: Hire, where: str
 ) -> None:
     loses, wins = hire(), hire(ReactorsSettings())
-    loses.between.before = refusing_heartbeats(until := asyncio.Event())
+    loses.between.before = holding_heartbeats_back(until := asyncio.Event())
     run = await kit.start_run(hanging.plain_app, where)
     await loses.recovery.once()
     await soon(hanging.hangs)
@@ -339,6 +339,7 @@ async def test_what_was_begun_is_not_done_if_the_lease_is_gone_by_then(
             await resume.wait()
 
     loses.between.after = hold_answer
+    loses.between.before = holding_heartbeats_back(until := asyncio.Event())
     gone = asyncio.Event()
     loses.keeper._lose = noting(loses.keeper._lose, gone)  # type: ignore[method-assign]
     hanging.go_on.set()
@@ -346,6 +347,7 @@ async def test_what_was_begun_is_not_done_if_the_lease_is_gone_by_then(
     await loses.recovery.once()
     await soon(answered)
     await taken_over(kit, wins, run)
+    until.set()
     await soon(gone)
     resume.set()
     await loses.recovery.settled()
@@ -460,7 +462,7 @@ async def test_who_loses_the_race_for_a_run_backs_off(
         loser.recovery._backoffs[run.run_id].until = 0
         assert await loser.recovery.once() == 0
     assert pauses == [1.0, 2.0, 3.0, 3.0]
-    loser.between.before = refusing_heartbeats(asyncio.Event())
+    loser.between.before = holding_heartbeats_back(asyncio.Event())
     loser.recovery._backoffs[run.run_id].until = 0
     assert await loser.recovery.once() == 1
     assert loser.recovery._backoffs == {}

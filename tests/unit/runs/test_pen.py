@@ -6,12 +6,26 @@ from typing import Any
 
 import pytest
 
-from tape.errors import InvalidArgument, StaleLease, StoreUnavailable
+from tape.errors import (
+    BusinessKeyTaken,
+    Closed,
+    InvalidArgument,
+    Overloaded,
+    PermissionDenied,
+    RunCancelled,
+    RunEnded,
+    StaleLease,
+    StoreFailed,
+    StoreFull,
+    StoreUnavailable,
+    TapeError,
+    TooLarge,
+)
 from tape.model.decision import RecordDecision
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import Extended, RunWrite
 from tape.runs.pen import Pen
-from tape.runs.signals import Abandoned
+from tape.runs.signals import Abandoned, Unrecorded
 
 
 def a_write(index: int) -> RecordDecision:
@@ -104,7 +118,11 @@ async def test_a_refusal_costs_the_others_nothing(pen: Pen, journal: Journal) ->
     assert journal.written == [1, 3]
 
 
-@pytest.mark.parametrize("error", [StaleLease(), StoreUnavailable()])
+@pytest.mark.parametrize(
+    "error",
+    [StaleLease(), StoreUnavailable(), RunEnded(), Overloaded(), StoreFull(), Closed(),
+     PermissionDenied()],
+)  # fmt: skip
 async def test_a_lost_lease_unwinds_every_step(
     pen: Pen, journal: Journal, error: Exception
 ) -> None:
@@ -165,3 +183,104 @@ async def test_a_caller_that_gives_up_takes_nothing_back(pen: Pen, journal: Jour
     journal.open.set()
     await pen.flush()
     assert journal.written == [1]
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidArgument(), TooLarge(), RunCancelled(), BusinessKeyTaken(), StoreFailed()]
+)
+async def test_a_judgement_on_one_write_is_told_to_who_waits_for_it(
+    pen: Pen, journal: Journal, error: TapeError
+) -> None:
+    journal.refused[1] = error
+    with pytest.raises(type(error)):
+        await pen.write(a_write(1))
+    assert await pen.write(a_write(2)) == "reply 2"
+
+
+async def test_nothing_is_begun_behind_a_posted_write_that_is_refused(
+    pen: Pen, journal: Journal
+) -> None:
+    """Whoever posted it has gone on from it, and cannot be told any more."""
+    journal.refused[2] = TooLarge("too much")
+    for index in (1, 2, 3):
+        pen.post(a_write(index))
+    with pytest.raises(Unrecorded) as unrecorded:
+        await pen.write(a_write(4))
+    assert isinstance(unrecorded.value.error, TooLarge)
+    assert journal.written == [1, 3]  # what has happened is written down all the same
+    pen.post(a_write(5))
+    for step in (pen.write(a_write(6)), pen.flush()):
+        with pytest.raises(Unrecorded):
+            await step
+    assert journal.written == [1, 3, 5]
+    assert await pen.write_end(a_write(7)) == "reply 7"
+
+
+@pytest.mark.parametrize("posted", [True, False])
+async def test_something_is_written_in_the_place_of_what_is_refused(
+    pen: Pen, journal: Journal, posted: bool
+) -> None:
+    journal.refused[2] = TooLarge("too much")
+    pen.post(a_write(1))
+    if posted:
+        pen.post_or(a_write(2), lambda _error: [a_write(20), a_write(21)])
+    else:
+        refused = pen.enter(a_write(2), lambda _error: [a_write(20), a_write(21)])
+    pen.post(a_write(3))
+    await pen.settle()
+    assert journal.batches == [[1], [20, 21], [3]]
+    if not posted:
+        assert isinstance(refused.exception(), TooLarge)
+        await pen.flush()
+
+
+async def test_who_waits_in_a_batch_that_is_split_is_told_when_the_lease_goes(
+    pen: Pen, journal: Journal
+) -> None:
+    journal.refused = {1: InvalidArgument("no"), 2: StaleLease()}
+    waiting = [asyncio.create_task(pen.write(a_write(index))) for index in (1, 2, 3)]
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [InvalidArgument, Abandoned, Abandoned]
+
+
+async def test_an_error_that_is_none_of_ours_is_told_to_all_who_wait(
+    pen: Pen, journal: Journal
+) -> None:
+    journal.refused = {1: InvalidArgument("no"), 2: KeyError("a fault")}
+    waiting = [asyncio.create_task(pen.write(a_write(index))) for index in (1, 2, 3)]
+    await asyncio.sleep(0)
+    with pytest.raises(KeyError):
+        await pen.flush()
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [InvalidArgument, Abandoned, Abandoned]
+
+
+async def test_a_run_that_has_not_begun_begins_before_what_is_written_without_the_pen(
+    journal: Journal,
+) -> None:
+    pen = Pen(journal.extend, 1, has_begun=False)
+    await pen.settle()
+    assert (journal.batches, pen.has_begun) == ([], False)
+    await pen.flush()
+    assert (journal.batches, pen.has_begun) == ([[]], True)
+    await pen.flush()
+    assert journal.batches == [[]]
+
+
+async def test_a_run_that_cannot_begin_is_lost(journal: Journal) -> None:
+    pen = Pen(journal.extend, 1, has_begun=False)
+    journal.unreachable = InvalidArgument("no such pool")
+    with pytest.raises(Abandoned, match="no such pool"):
+        await pen.flush()
+
+
+async def test_it_tells_once_that_it_is_lost(pen: Pen, journal: Journal) -> None:
+    told: list[BaseException] = []
+    pen.on_lost = told.append
+    journal.unreachable = lost = StaleLease()
+    with pytest.raises(Abandoned):
+        await pen.write(a_write(1))
+    pen.lose(StaleLease())
+    assert told == [lost]
