@@ -167,6 +167,12 @@ class TestChildren:
             again = world.begin("", CHILD_NAME, parent=RUN, parent_token=1)
         assert (again.resumed, again.run.run_id) == (True, CHILD)
 
+    def test_whoever_does_not_name_its_parent_finds_it_too(self) -> None:
+        world = driven()
+        world.begin("", CHILD_NAME, parent=RUN, parent_token=1)
+        begun = world.begin("b", CHILD_NAME)
+        assert (begun.fencing_token, begun.run.parent_run_id) == (1, RUN)
+
     def test_a_stale_parent_takes_no_lease_of_a_child(self) -> None:
         world = driven()
         world.begin("", CHILD_NAME, parent=RUN, parent_token=1)
