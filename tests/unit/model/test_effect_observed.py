@@ -260,6 +260,14 @@ class TestObligationsOfWhatHappened:
         observe(world, Resolution.CONFIRMED, compensation=UNDO)
         assert world.run().status == RunStatus.FAILED
 
+    def test_nor_for_what_happened_too_often(self) -> None:
+        world = claimed(ONCE)
+        end(world)
+        observe(world, Resolution.DUPLICATE, on_duplicate=AGAIN)
+        assert world.run().status == RunStatus.FAILED
+        due = ObligationKey("k", "undo the second")
+        assert world.change(ClaimObligation(due, "c", TTL)) is not None
+
     def test_one_that_succeeded_stays_so(self) -> None:
         world = claimed(ONCE)
         end(world, RunStatus.TERMINAL)
