@@ -8,9 +8,10 @@ Afterwards the database and the counterparty's book are read and judged by rules
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -38,6 +39,9 @@ WHERE g.gate_name = 'go' AND g.awaited AND NOT g.released
 """
 WAITS = ("", "gate", "sleep", "child")
 TIMED_KILLS = 4
+AT_ONCE = 50
+
+T = TypeVar("T")
 
 
 class Size(NamedTuple):
@@ -47,14 +51,17 @@ class Size(NamedTuple):
     kill_every_s: float
     kills: int
     """At most; from then on the runs come to their ends."""
+    least_kills: int
     in_hand: int
     """Runs that a worker drives at a time."""
     pace_s: float
+    ttl_s: float
+    poll_s: float
     rest_s: float
 
 
-SHORT = Size(3, 40, 8, 0.5, 14, 6, 0.2, 60)
-LONG = Size(8, 500, 20, 1.0, 90, 12, 0.15, 600)
+SHORT = Size(3, 40, 8, 0.5, 14, 7, 6, 0.2, 1.0, 0.1, 60)
+LONG = Size(8, 500, 20, 1.0, 150, 25, 12, 0.3, 3.0, 1.0, 900)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 
 
@@ -97,6 +104,36 @@ class Crew:
         self._workers.append((given, started(given)))
 
 
+class Outside:
+    """Whoever wants the errands run, and opens gates."""
+
+    def __init__(self, url: str, client: tape.TapeClient) -> None:
+        self._url = url
+        self._client = client
+
+    def begin(self, errands: Sequence[Errand]) -> None:
+        self._do_at_once(self._begin, errands)
+
+    def goes_on(self) -> bool:
+        """Whether there are runs that have not ended; gates are opened for those who wait."""
+        self._do_at_once(self._open_gate, query(self._url, AT_GATES))
+        return query(self._url, OPEN) != [(0,)]
+
+    def _begin(self, errand: Errand) -> None:
+        number = str(errand.number)
+        run = self._client.start_run("errand", errand._asdict(), invocation_id=number)
+        if errand.waits_for == "gate" and errand.number % 3 == 0:
+            self._open_gate((run.run_id, number))  # before anybody waits there
+
+    def _open_gate(self, waiting: Sequence[str]) -> None:
+        run_id, number = waiting
+        self._client.send_signal(run_id, GATE, {"word": f"{GATE} {number}"})
+
+    def _do_at_once(self, work: Callable[[T], None], things: Sequence[T]) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as crowd:
+            list(crowd.map(work, things))
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("size", SIZES)
 def test_on_postgres(postgres_url: str, tmp_path: Path, size: Size) -> None:
@@ -116,16 +153,21 @@ def _run_errands(url: str, folder: Path, size: Size) -> None:
         Errand(number, size.steps, chance.sample(range(size.steps), 2), WAITS[number % len(WAITS)])
         for number in range(1, size.runs + 1)
     ]
-    given = Working(url, str(folder), "", pace_s=size.pace_s, runs=size.in_hand)
-    started_at = time.monotonic()
-    with tape.connect(url) as client, Crew(given, size.workers) as crew:
-        _begin(client, errands)
-        while crew.kills < size.kills and _are_open(url, client):
-            time.sleep(chance.uniform(0.5, 1.5) * size.kill_every_s)
-            crew.kill(chance.randrange(size.workers))
-        await_true(lambda: not _are_open(url, client), size.rest_s, lambda: _told(url, given))
-        took_s = time.monotonic() - started_at
-        assert crew.dismiss() == [0] * size.workers, said(given)
+    given = Working(
+        url, str(folder), "",
+        pace_s=size.pace_s, ttl_s=size.ttl_s, poll_s=size.poll_s, runs=size.in_hand,
+    )  # fmt: skip
+    with tape.connect(url) as client:
+        outside = Outside(url, client)
+        outside.begin(errands)
+        started_at = time.monotonic()
+        with Crew(given, size.workers) as crew:
+            while crew.kills < size.kills and outside.goes_on():
+                time.sleep(chance.uniform(0.5, 1.5) * size.kill_every_s)
+                crew.kill(chance.randrange(size.workers))
+            await_true(lambda: not outside.goes_on(), size.rest_s, lambda: _told(url, given))
+            took_s = time.monotonic() - started_at
+            assert crew.dismiss() == [0] * size.workers, said(given)
     runs, book = read_runs(url), list(read_book(given.book))
     check_results(runs, errands)
     takeovers = sum(map(check_legal, runs))
@@ -135,28 +177,10 @@ def _run_errands(url: str, folder: Path, size: Size) -> None:
     looked = sum(line.word in ("present", "absent") for line in book)
     print(f"seed {SEED}: {crew.kills} kills, {takeovers} takeovers, {acts} acts asked for {asked} "
           f"times, {looked} looks, {took_s:.1f} s")  # fmt: skip
-    assert crew.kills >= size.kills // 2, "it was over before much could happen"
+    assert crew.kills >= size.least_kills, "it was over before much could happen"
     assert takeovers >= size.runs // 2, "hardly a kill has met a driver"
     assert asked > acts, "no act was cut off"
     assert looked > 0, "no act was in doubt"
-
-
-def _begin(client: tape.TapeClient, errands: Sequence[Errand]) -> None:
-    for errand in errands:
-        run = client.start_run("errand", errand._asdict(), invocation_id=str(errand.number))
-        if errand.waits_for == "gate" and errand.number % 3 == 0:
-            _open_gate(client, run.run_id, errand.number)  # before anybody waits there
-
-
-def _are_open(url: str, client: tape.TapeClient) -> bool:
-    """Whether there are runs that have not ended; gates are opened for those who wait."""
-    for run_id, number in query(url, AT_GATES):
-        _open_gate(client, run_id, number)
-    return query(url, OPEN) != [(0,)]
-
-
-def _open_gate(client: tape.TapeClient, run_id: str, number: int | str) -> None:
-    client.send_signal(run_id, GATE, {"word": f"{GATE} {number}"})
 
 
 def _told(url: str, given: Working) -> str:
