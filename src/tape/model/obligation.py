@@ -279,8 +279,7 @@ class RecordObligationAttempt(NamedTuple):
         return Written(run, after, [_line("attempted", after)], [save(OBLIGATIONS, after)])
 
     def _is_repeat(self, row: Obligation) -> bool:
-        let_go = row.claim_token == self.claim_token > 0 and not row.claimed_by
-        if not let_go or row.last_error != self.error:
+        if not row.claim_token == self.claim_token > 0 or row.last_error != self.error:
             return False
         if row.status == ObligationStatus.PENDING:
             return row.next_attempt_at_ms == self.next_attempt_at_ms

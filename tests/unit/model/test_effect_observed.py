@@ -355,6 +355,14 @@ class TestStuck:
         world.resume("b")
         assert world.drive(ONCE).response_json == "8"
 
+    def test_another_word_after_it_is_stale(self) -> None:
+        world = claimed(ONCE)
+        observe(world, Resolution.STUCK, error_json='"e"')
+        with refused(world, StaleLease):
+            observe(world, Resolution.STUCK, error_json='"f"')
+        with refused(world, StaleLease):
+            observe(world, Resolution.CONFIRMED)
+
 
 class TestTheShortForm:
     @pytest.mark.parametrize("status", [CONFIRMED, FAILED])
