@@ -342,7 +342,7 @@ class TestFailingToCompensate:
         attempt(world, A, NOW)
         claim(world, A)
         row = attempt(world, A, NOW)
-        assert (row.status, row.attempts) == (STUCK, 2)
+        assert (row.status, row.attempts, row.next_attempt_at_ms) == (STUCK, 2, 0)
 
     @pytest.mark.parametrize("how", [attempt, lambda w, k: resolve(w, k, STUCK)])
     def test_its_run_is_stuck_until_somebody_looks(self, how: Any) -> None:
