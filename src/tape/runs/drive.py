@@ -53,22 +53,25 @@ class Driver:
         app: App,
         journal: ReplayLog | None = None,
         begin: Begin | None = None,
+        *,
+        asked_at: float | None = None,
     ) -> Run | None:
         """As far as it goes now: ended, waiting, or None if it was lost to another.
 
-        With `begin` the run is not there yet: it begins with its first write.
+        With `begin` the run is not there yet: it begins with its first write. `asked_at` is when
+        its lease was asked for, by the loop's clock, if not just now.
         """
         recorded = ReplayLog() if journal is None else journal
         with ExitStack() as lease:
 
-            def hold() -> None:
-                lease.enter_context(self._keeper.holding(run, pen.lose, driven.renewed))
+            def hold(asked_at: float | None) -> None:
+                lease.enter_context(self._keeper.holding(run, pen.lose, driven.renewed, asked_at))
 
             pen = Pen(self._extending(run, begin, hold), run.seq_cursor, has_begun=begin is None)
             driven = _Driven(self._context(run, recorded, pen), pen)
             try:
                 if begin is None:
-                    hold()
+                    hold(asked_at)
                 if journal is None:
                     await self._read(run, recorded)
                 pen.seen_seq = max(pen.seen_seq, recorded.last_seq)
@@ -179,18 +182,19 @@ class Driver:
         except (TapeError, TimeoutError) as error:
             log.warning("run %s waits for the end of its lease: %r", run.run_id, error)
 
-    def _extending(self, run: Run, begin: Begin | None, hold: Callable[[], None]) -> Extend:
+    def _extending(self, run: Run, begin: Begin | None, hold: Callable[[float], None]) -> Extend:
         runs, run_id, token = self._operations.runs, run.run_id, run.fencing_token
 
         async def extend(writes: Sequence[RunWrite]) -> Extended:
             nonlocal begin
             if begin is None:
                 return await runs.extend_run(run_id, token, writes)
+            asked_at = asyncio.get_running_loop().time()
             begun = await begin(writes)
             if begun.resumed or begun.fencing_token != token:
                 raise StaleLease(f"run {run_id!r} was begun by another")
             begin = None
-            hold()
+            hold(asked_at)
             return begun.extended or Extended(begun.run, 0, [])
 
         return extend

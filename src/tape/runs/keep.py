@@ -1,7 +1,8 @@
 """Keeping leases: one loop renews all that this process holds, at a third of their time.
 
-A lease that cannot be renewed in time is lost, whoever is to blame: the driver abandons its work,
-and anything it still tries to write is refused by its token.
+A lease that is not renewed in time is lost, whoever is to blame: the driver abandons its work
+before another may take it up, and anything it still tries to write is refused by its token. Time
+counts from when the lease, or its renewal, was asked for.
 """
 
 import asyncio
@@ -21,10 +22,12 @@ log = logging.getLogger("tape.runs")
 @dataclass(slots=True, eq=False)
 class _Held:
     run: Run
-    until: float
     on_lost: Callable[[BaseException], None]
     on_renewed: Callable[[Run], None]
     renewing: asyncio.Task[None] | None = None
+    giving_up: asyncio.TimerHandle | None = None
+    error: BaseException | None = None
+    """Why it could not be renewed the last time."""
 
 
 class LeaseKeeper:
@@ -44,17 +47,21 @@ class LeaseKeeper:
         run: Run,
         on_lost: Callable[[BaseException], None],
         on_renewed: Callable[[Run], None],
+        asked_at: float | None = None,
     ) -> Iterator[None]:
-        """While in here the run's lease is renewed."""
+        """While in here the run's lease is renewed. It was asked for then by the loop's clock, if
+        not just now.
+        """
         loop = asyncio.get_running_loop()
-        held = _Held(run, loop.time() + self._settings.lease_ttl_s, on_lost, on_renewed)
+        held = _Held(run, on_lost, on_renewed)
         self._held.add(held)
+        self._granted(held, loop.time() if asked_at is None else asked_at)
         if self._renewing is None:
             self._renewing = loop.create_task(self._renew_all(), name="tape-leases")
         try:
             yield
         finally:
-            self._held.discard(held)
+            self._let_be(held)
             if held.renewing is not None:
                 held.renewing.cancel()
 
@@ -71,35 +78,38 @@ class LeaseKeeper:
                     held.renewing = asyncio.create_task(self._renew(held))
 
     async def _renew(self, held: _Held) -> None:
-        loop = asyncio.get_running_loop()
-        asked = loop.time()
+        asked_at = asyncio.get_running_loop().time()
         run = held.run
         try:
-            async with asyncio.timeout_at(self._too_late(held)):
-                renewed = await self._runs.heartbeat_run(run.run_id, run.fencing_token, self.ttl_ms)
+            renewed = await self._runs.heartbeat_run(run.run_id, run.fencing_token, self.ttl_ms)
         except (StaleLease, NotFound) as error:
             self._lose(held, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the lease is not renewed
-            self._not_renewed(held, error)
+            held.error = error
+            log.warning("the lease of run %s was not renewed: %r", run.run_id, error)
         else:
-            held.until = asked + self._settings.lease_ttl_s
-            held.on_renewed(renewed)
+            if held in self._held:
+                self._granted(held, asked_at)
+                held.on_renewed(renewed)
 
-    def _not_renewed(self, held: _Held, error: Exception) -> None:
-        log.warning("the lease of run %s was not renewed: %r", held.run.run_id, error)
-        until = held.until
+    def _granted(self, held: _Held, asked_at: float) -> None:
+        """Who has not renewed a lease by then must let it be."""
+        too_late = asked_at + self._settings.lease_ttl_s - self._settings.heartbeat_every_s / 2
+        if held.giving_up is not None:
+            held.giving_up.cancel()
+        held.error = None
+        loop = asyncio.get_running_loop()
+        held.giving_up = loop.call_at(too_late, self._give_up, held)
 
-        def give_up() -> None:
-            if held.until == until:
-                self._lose(held, error)
-
-        asyncio.get_running_loop().call_at(self._too_late(held), give_up)
-
-    def _too_late(self, held: _Held) -> float:
-        """Who has not renewed a lease by then must let it be, before another may take it."""
-        return held.until - self._settings.heartbeat_every_s / 2
+    def _give_up(self, held: _Held) -> None:
+        self._lose(held, held.error or TimeoutError("its lease was not renewed in time"))
 
     def _lose(self, held: _Held, error: BaseException) -> None:
         if held in self._held:
-            self._held.discard(held)
+            self._let_be(held)
             held.on_lost(error)
+
+    def _let_be(self, held: _Held) -> None:
+        self._held.discard(held)
+        if held.giving_up is not None:
+            held.giving_up.cancel()

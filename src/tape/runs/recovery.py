@@ -60,12 +60,13 @@ class Recovery:
         self._forget_backoffs({run.run_id for run in found})
         wanted = [run for run in found if self._is_free(run)]
         random.shuffle(wanted)  # so that many workers do not all reach for the same one
+        asked_at = asyncio.get_running_loop().time()
         taken = await asyncio.gather(
             *(self._take(run) for run in wanted[:room]), return_exceptions=True
         )
         runs = [run for run in taken if isinstance(run, Run)]
         for run in runs:  # even if others could not be had: nobody else may drive it now
-            self._drive(run, self.apps.apps[run.app_name])
+            self._drive(run, self.apps.apps[run.app_name], asked_at)
         for failed in taken:
             if isinstance(failed, BaseException):
                 raise failed
@@ -103,13 +104,14 @@ class Recovery:
         self._backoffs.pop(run.run_id, None)
         return taken
 
-    def _drive(self, run: Run, app: App) -> None:
-        task = asyncio.create_task(self._driven(run, app), name=f"tape-run-{run.run_id}")
+    def _drive(self, run: Run, app: App, asked_at: float) -> None:
+        driven = self._driven(run, app, asked_at)
+        task = asyncio.create_task(driven, name=f"tape-run-{run.run_id}")
         self._driving[run.run_id] = task
 
-    async def _driven(self, run: Run, app: App) -> None:
+    async def _driven(self, run: Run, app: App, asked_at: float) -> None:
         try:
-            left = await self.driver.drive(run, app)
+            left = await self.driver.drive(run, app, asked_at=asked_at)
             if left is None:
                 self._back_off(run)
         except Exception:

@@ -4,7 +4,7 @@ The run is as durable as any other: if this process ends, a worker goes on with 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing, suppress
 from typing import Any
@@ -19,7 +19,7 @@ from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_write import RunWrite
 from tape.runs.declare import App
-from tape.runs.drive import Begin, Driver
+from tape.runs.drive import Driver
 from tape.runs.effect_call import LIMITS
 from tape.runs.journal_writes import JournalOperations
 from tape.runs.keep import LeaseKeeper
@@ -80,10 +80,12 @@ class RunsHere:
         if is_new:
             run = await self._run_new(new, app, taker)
         else:
+            asked_at = asyncio.get_running_loop().time()
             begun = await self._runs.begin_run(new, taker)
             run = begun.run
             if begun.fencing_token:
-                run = await self._drive(run, app) or run
+                driving = self._driver.drive(run, app, asked_at=asked_at)
+                run = await self._drive(driving) or run
         while not run.ended_at_ms:
             await self._change_of(run)
             run = await self._go_on(run, app, taker)
@@ -107,16 +109,14 @@ class RunsHere:
                 raise
 
         expected = _expected(new, taker)
-        run = await self._drive(expected, app, _beginning(new), begin)
+        run = await self._drive(self._driver.drive(expected, app, _beginning(new), begin))
         run = run or await self._runs.get_run(expected.run_id)
         if run is None:
             raise refused or NotFound(f"run {expected.run_id!r} was not begun")
         return run
 
-    async def _drive(
-        self, run: Run, app: App, journal: ReplayLog | None = None, begin: Begin | None = None
-    ) -> Run | None:
-        task = asyncio.create_task(self._driver.drive(run, app, journal, begin))
+    async def _drive(self, driving: Coroutine[Any, Any, Run | None]) -> Run | None:
+        task = asyncio.create_task(driving)
         self._driving.add(task)
         try:
             return await task
@@ -149,13 +149,14 @@ class RunsHere:
         found = await self._found(run.run_id)
         if found.status not in (RunStatus.RUNNABLE, RunStatus.RUNNING):
             return found
+        asked_at = asyncio.get_running_loop().time()
         try:
             taken = await self._runs.resume_run(
                 run.run_id, taker, expected_token=found.fencing_token
             )
         except (LeaseHeld, RunEnded):
             return found
-        return await self._drive(taken, app) or taken
+        return await self._drive(self._driver.drive(taken, app, asked_at=asked_at)) or taken
 
     async def _found(self, run_id: str) -> Run:
         found = await self._runs.get_run(run_id)

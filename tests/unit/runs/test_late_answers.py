@@ -1,23 +1,30 @@
-"""Nothing is done under a claim that others may have taken over by now."""
+"""Nothing is done under a claim or lease that others may have taken over by now."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import tape
-from tape.config import ReactorSettings
+from tape.config import ReactorSettings, ReactorsSettings
 from tape.errors import StoreUnavailable
 from tape.model.effect_claim import ClaimEffect, RenewClaim
+from tape.model.lease import Taker
+from tape.model.run import Run
 from tape.model.run_write import RunWrite
+from tape.runs.drive import Driver
+from tape.runs.keep import LeaseKeeper
 from tape.runs.observed import Observed
+from tape.runs.operations import RunOperations
+from tape.runs.recovery import Recovery
+from tape.runs.run_here import new_run
 from tests.unit.runs.durable import World
 
 BRIEF = ReactorSettings(lease_ttl_s=0.3)
 
 
 class Late:
-    """Operations on runs whose answers to claims are long on their way, or whose renewals fail."""
+    """Operations on runs whose grants are long on their way, and whose claims cannot be renewed."""
 
     def __init__(self, world: World, *, late_s: float = 0.0) -> None:
         self._runs = world.runs
@@ -30,6 +37,11 @@ class Late:
         if isinstance(write, ClaimEffect):
             await asyncio.sleep(self._late_s)
         return reply
+
+    async def resume_run(self, run_id: str, taker: Taker, *, expected_token: int) -> Run:
+        taken = await self._runs.resume_run(run_id, taker, expected_token=expected_token)
+        await asyncio.sleep(self._late_s)
+        return taken
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runs, name)
@@ -84,3 +96,28 @@ async def test_an_act_is_cut_off_before_its_claim_is_over(world: World) -> None:
     await outbox.settled()
     (left_at,) = payments.left_at
     assert left_at < asked_at + BRIEF.lease_ttl_s
+
+
+async def test_a_lease_whose_answer_came_too_late_is_let_be(world: World) -> None:
+    done: list[str] = []
+
+    @tape.effect(registry=world.apps)
+    async def act() -> None:
+        done.append(tape.idempotency_key())
+
+    @tape.app("desk", registry=world.apps)
+    async def desk(_ctx: tape.Context) -> None:
+        await act()
+
+    run = (await world.runs.begin_run(new_run(desk))).run
+    settings = ReactorsSettings(recovery=BRIEF)
+    keeper = LeaseKeeper(world.runs, settings.recovery)
+    driver = Driver(world.bus, keeper, world.executor)
+    late = cast("RunOperations", Late(world, late_s=BRIEF.lease_ttl_s))
+    taker = Taker("late", "recovery", keeper.ttl_ms)
+    recovery = Recovery(late, driver, world.apps, settings, taker, "shared")
+    assert await recovery.once() == 1
+    await recovery.settled()
+    await keeper.close()
+    assert done == []
+    assert await world.verbs(run) == ["run runnable", "run running"]
