@@ -15,10 +15,11 @@ class Acts:
 
     async def carry(self, act: Coroutine[Any, Any, Any]) -> Any:
         """What the act returns or raises."""
-        task = asyncio.create_task(act)
+        done = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(_carried(act, done))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        task.add_done_callback(self._tasks.discard)
+        return await done
 
     @property
     def has_others(self) -> bool:
@@ -34,7 +35,16 @@ class Acts:
         for task in self._tasks:
             task.cancel()
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller may be gone, and that is no surprise to the event loop
+
+async def _carried(act: Coroutine[Any, Any, Any], done: "asyncio.Future[Any]") -> None:
+    """Tell what the act came to, if its caller is still there."""
+    try:
+        result = await act
+    except asyncio.CancelledError:
+        done.cancel()
+    except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+        if not done.done():
+            done.set_exception(error)
+    else:
+        if not done.done():
+            done.set_result(result)

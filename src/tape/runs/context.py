@@ -8,7 +8,6 @@ Branches of an app may be at a step each at the same time. Branches of several s
 in another order when they are replayed: give those to child runs.
 """
 
-import asyncio
 import math
 import random as random_module
 import uuid as uuid_module
@@ -198,7 +197,7 @@ class Context(Acting):
                 self._check_cancelled()
                 entered.append(self._pen.enter(wait))
         for done in entered:
-            gate = await asyncio.shield(done)
+            gate = await done
         if step is None and gate.released:
             return orjson.loads(gate.resolution_json)
         if step is None or name not in self._log.released:
@@ -251,7 +250,7 @@ class Context(Acting):
                 return
             self._check_cancelled()
             done = self._pen.enter(timer)
-        await asyncio.shield(done)
+        await done
 
     async def set_value(
         self, namespace: str, key: str, value: Any, *, if_version: int = ANY_VERSION

@@ -34,7 +34,7 @@ from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.declare import EffectSpec, Spend, effect_name
 from tape.runs.pen import Pen
-from tape.runs.replay import EffectState, ReplayLog
+from tape.runs.replay import EffectState, ReplayLog, Step
 from tape.runs.signals import HasDiverged, Parked
 
 LIMITS = Limits()
@@ -71,7 +71,7 @@ class EffectCall:
             {"args": args, "kwargs": kwargs}, LIMITS, field=f"arguments of {spec.name}"
         )
         self._request = orjson.loads(self._request_json)
-        self._beginning = self._begin().checked(LIMITS)
+        self._beginning = self._begin()
         self._entered: asyncio.Future[Any] | None = None
         self._attempt = 0
 
@@ -79,6 +79,8 @@ class EffectCall:
         """Take its place: among the next writes, or where the journal has it. Settled is raised
         for what was done before.
         """
+        if not self._is(log.peek()):  # what is recorded was not refused
+            self._beginning = self._beginning.checked(LIMITS)
         step = log.take("effect pending", self.spec.name)
         if step is None:
             self._entered = pen.enter(self._beginning, self._refused)
@@ -92,10 +94,15 @@ class EffectCall:
             self._charge(pen, state.response)
         self._raise_settled(state)
 
+    def _is(self, step: Step | None) -> bool:
+        if step is None or step.kind != "effect pending":
+            return False
+        return bool(step.payload["idempotency_key"] == self.key)
+
     async def begun(self) -> None:
         """Wait until it is written down. Returns if it is to be done now."""
         if self._entered is not None:
-            self._raise_settled(_state_of(await asyncio.shield(self._entered)))
+            self._raise_settled(_state_of(await self._entered))
 
     def _begin(self) -> BeginEffect:
         spec = self.spec

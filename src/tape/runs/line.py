@@ -7,38 +7,54 @@ holds its place until then, and what is begun behind it waits.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class Line:
     def __init__(self) -> None:
-        self._last: asyncio.Future[None] | None = None
+        self._last: Place | None = None
 
-    @contextmanager
-    def place(self) -> Iterator["Place"]:
-        """A place behind all who are in line now, left at the end."""
-        before, done = self._last, asyncio.get_running_loop().create_future()
-        self._last = done
-        try:
-            yield Place(before)
-        finally:
-            if before is None or before.done():
-                self._leave(done)
-            else:  # whoever gives up lets nobody by
-                before.add_done_callback(lambda _before: self._leave(done))
-
-    def _leave(self, done: "asyncio.Future[None]") -> None:
-        done.set_result(None)
-        if self._last is done:
-            self._last = None
+    def place(self) -> "Place":
+        """A place behind all who are in line now, left at the end of `with`."""
+        self._last = place = Place(self._last)
+        return place
 
 
 class Place:
-    def __init__(self, before: "asyncio.Future[None] | None") -> None:
-        self._before = before
+    __slots__ = ("_is_left", "_left", "before")
+
+    def __init__(self, before: "Place | None") -> None:
+        self.before = None if before is None or before.is_over else before
+        self._is_left = False
+        self._left: asyncio.Future[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this one and all before it are gone: who gives up lets nobody by."""
+        if not self._is_left:
+            return False
+        if self.before is not None and self.before.is_over:
+            self.before = None
+        return self.before is None
+
+    def __enter__(self) -> "Place":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._is_left = True
+        if self._left is not None:
+            self._left.set_result(None)
 
     async def come_up(self) -> None:
         """Wait for those who were there before."""
-        if self._before is not None:
-            await asyncio.shield(self._before)
+        before = self.before
+        while before is not None:
+            await before.left()
+            before = before.before
+        self.before = None
+
+    async def left(self) -> None:
+        """Wait until it is left."""
+        if not self._is_left:
+            if self._left is None:
+                self._left = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._left)

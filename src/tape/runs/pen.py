@@ -81,7 +81,10 @@ class Pen:
             self._later = self._loop.call_later(LINGER_S, self._send)
 
     def enter(self, write: RunWrite, instead: Instead | None = None) -> "asyncio.Future[Any]":
-        """It has its place now; its reply comes once it and everything before it is durable."""
+        """It has its place now; its reply comes once it and everything before it is durable.
+
+        Whoever does not wait for that any more takes nothing back.
+        """
         self.check()
         done = self._add(write, is_awaited=True, instead=instead)
         self._send()
@@ -89,7 +92,7 @@ class Pen:
 
     async def write(self, write: RunWrite) -> Any:
         """Its reply, once it and everything before it is durable."""
-        return await asyncio.shield(self.enter(write))
+        return await self.enter(write)
 
     async def write_end(self, write: RunWrite) -> Any:
         """The same for the end of the run, which comes even after a write that was refused."""

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from tape.runs.signals import Unwind
-
 
 class Threads:
     def __init__(self) -> None:
@@ -18,10 +16,7 @@ class Threads:
         future = asyncio.wrap_future(submitted)
         self._running[future] = submitted
         future.add_done_callback(self._ended)
-        try:
-            return await asyncio.shield(future)
-        except Uncaught as uncaught:
-            raise uncaught.unwind from None
+        return await asyncio.shield(future)
 
     async def ended(self) -> None:
         while self._running:
@@ -38,18 +33,8 @@ class Threads:
             future.exception()  # who wanted it may be gone
 
 
-class Uncaught(Exception):
-    """Carries what unwinds an app out of its thread: a future does not like what is no error."""
-
-    def __init__(self, unwind: Unwind) -> None:
-        super().__init__()
-        self.unwind = unwind
-
-
 def _returned(function: Callable[[], Any]) -> Any:
     try:
         return function()
-    except Unwind as unwind:
-        raise Uncaught(unwind) from None
     except StopIteration as error:  # the one error that a future does not take
         raise RuntimeError(repr(error)) from error

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from tape.model.decision import DECISIONS
 from tape.model.effect import EFFECTS, DispatchMode, Effect, EffectStatus, Semantics
 from tape.model.gate import GATES, Gate
 from tape.model.obligation import ALONE, OBLIGATIONS, Obligation, ObligationStatus
@@ -142,6 +143,7 @@ def check_journal(world: World) -> None:
     """Each thing has begun once, where its row says, and each gate was opened once."""
     for run_id in {draft.run_id for draft in world.entries if draft.run_id}:
         begun = {
+            ("decision", "recorded"): {row.seq for row in world.all(DECISIONS, run_id)},
             ("effect", "pending"): {row.seq for row in world.all(EFFECTS, run_id)},
             ("obligation", "registered"): {row.seq for row in world.all(OBLIGATIONS, run_id)},
         }

@@ -326,8 +326,9 @@ async def either(event: asyncio.Event, otherwise: Any) -> bool:
     return event.is_set()
 
 
+@pytest.mark.parametrize("app", ["app", "plain_app"])
 async def test_what_was_begun_is_not_done_if_the_lease_is_gone_by_then(
-    kit: AppKit, hanging: Hanging, hire: Hire
+    kit: AppKit, hanging: Hanging, hire: Hire, app: str
 ) -> None:
     """The write was in time, and its answer was not."""
     loses, wins = hire(), hire(ReactorsSettings())
@@ -343,7 +344,8 @@ async def test_what_was_begun_is_not_done_if_the_lease_is_gone_by_then(
     gone = asyncio.Event()
     loses.keeper._lose = noting(loses.keeper._lose, gone)  # type: ignore[method-assign]
     hanging.go_on.set()
-    run = await kit.start_run(hanging.app, "await")
+    hanging.let_thread_go_on()
+    run = await kit.start_run(getattr(hanging, app), "await")
     await loses.recovery.once()
     await soon(answered)
     await taken_over(kit, wins, run)

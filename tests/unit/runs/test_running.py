@@ -313,6 +313,29 @@ async def test_two_who_run_the_same_here_do_not_take_it_from_each_other(
     await here.close()
 
 
+async def test_a_run_inside_of_an_effect_of_another_is_a_run_of_its_own(
+    kit: AppKit, apps: Apps
+) -> None:
+    @tape.app("inner", registry=apps)
+    async def inner(ctx: Context) -> Any:
+        with pytest.raises(InvalidArgument, match="only while an effect is being done"):
+            tape.idempotency_key()
+        return [tape.random() < 1, ctx.run_id]
+
+    @tape.effect(registry=apps)
+    async def runs_it() -> Any:
+        return await kit.run(inner)
+
+    @tape.app("outer", registry=apps)
+    async def outer(ctx: Context) -> Any:
+        return [*await runs_it(), tape.random() < 1]
+
+    drawn, inner_id, drawn_after = await kit.run(outer)
+    assert (drawn, drawn_after) == (True, True)
+    (found,) = await kit.list_runs(app_name="inner")
+    assert (found.run_id, found.parent_run_id) == (inner_id, "")
+
+
 async def test_a_client_that_is_closed_lets_go_of_what_it_runs(url: str, apps: Apps) -> None:
     hangs = asyncio.Event()
 
