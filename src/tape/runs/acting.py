@@ -39,7 +39,7 @@ class Acting(Decisions):
             call = await self.begin_act(effect, args, kwargs)
         except Settled as settled:
             return settled.result
-        return await self._acts.carry(self._act(call, effect, args, kwargs))
+        return await self._acts.carry(partial(self._act, call, effect, args, kwargs))
 
     async def _act(
         self,

@@ -5,7 +5,7 @@ happened all the same, so it goes on by itself, and its run does not end or wait
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -13,12 +13,13 @@ class Acts:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def carry(self, act: Coroutine[Any, Any, Any]) -> Any:
+    async def carry(self, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """What the act returns or raises."""
         done = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(_carried(act, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _task: done.cancel())  # it may be cut off before it begins
         return await done
 
     @property
@@ -36,10 +37,12 @@ class Acts:
             task.cancel()
 
 
-async def _carried(act: Coroutine[Any, Any, Any], done: "asyncio.Future[Any]") -> None:
+async def _carried(
+    act: Callable[[], Coroutine[Any, Any, Any]], done: "asyncio.Future[Any]"
+) -> None:
     """Tell what the act came to, if its caller is still there."""
     try:
-        result = await act
+        result = await act()
     except asyncio.CancelledError:
         done.cancel()
     except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is

@@ -233,7 +233,7 @@ class SyncContext:
         try:
             return asyncio.run_coroutine_threadsafe(step, self._loop).result()
         except CancelledError:
-            raise Abandoned(Closed("the event loop of this run has ended")) from None
+            raise Abandoned(Closed("what this run does here was cut off")) from None
         except RuntimeError:
             if not self._loop.is_closed():
                 raise

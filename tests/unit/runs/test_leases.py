@@ -94,6 +94,11 @@ class Hanging:
             return cents
 
         @tape.effect(registry=apps)
+        def pay_plainly(cents: int) -> int:
+            self.paid.append(cents)
+            return cents
+
+        @tape.effect(registry=apps)
         async def hang_in_act() -> None:
             await self._hang()
 
@@ -113,12 +118,12 @@ class Hanging:
 
         @tape.app("hangs in a thread", registry=apps)
         def hangs_plainly(ctx: SyncContext, where: str) -> str:
-            ctx.call(pay, 1)
+            pay_plainly(1)
             if where == "await":
                 self._hang_in_thread()
             else:
                 hang_in_thread()
-            ctx.call(pay, 2)
+            pay_plainly(2)
             return "done"
 
         self.app: App = hangs

@@ -355,7 +355,9 @@ async def test_a_client_that_is_closed_lets_go_of_what_it_runs(url: str, apps: A
         assert (run.status, run.lease_owner) == (RunStatus.RUNNABLE, "")
 
 
-async def test_a_caller_who_gives_up_leaves_the_run_to_others(kit: AppKit, apps: Apps) -> None:
+async def test_a_caller_who_gives_up_leaves_the_run_to_others(
+    kit: AppKit, apps: Apps, caplog: pytest.LogCaptureFixture
+) -> None:
     hangs = asyncio.Event()
 
     @tape.app("hangs", registry=apps)
@@ -383,3 +385,4 @@ async def test_a_caller_who_gives_up_leaves_the_run_to_others(kit: AppKit, apps:
     await kit.work()
     ended: Run = await found(kit, run)
     assert outcome(ended) == "done"
+    assert caplog.messages == []
