@@ -159,7 +159,7 @@ class BeginEffect(NamedTuple):
             if known.tool_name != self.tool_name:
                 raise InvalidArgument(f"{key!r} is {known.tool_name!r}'s", field="custom_key")
             return Written(run, known)
-        if run.cancel_reason:
+        if run.cancel_reason and self.semantics != Semantics.OBSERVE_ONLY:
             raise RunCancelled(f"run {run.run_id!r} is to be cancelled: {run.cancel_reason}")
         row = Effect(
             run.run_id,

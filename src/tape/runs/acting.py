@@ -73,6 +73,7 @@ class Acting(Decisions):
             if spec.estimate is not None:
                 await self._admit(place, effect, args, kwargs)
             await place.come_up()
+            await self._pen.catch_up()
             self._enter("effect", spec.name)
             call = EffectCall(
                 spec,
@@ -83,6 +84,8 @@ class Acting(Decisions):
                 call_index=self._calls,
             )
             self._calls += 1
+            if call.only_looks and not self._log.is_replaying:
+                self._check_cancelled()  # the journal is not waited for, and would not refuse it
             try:
                 call.enter(self._log, self._pen)
             except Unwind as unwind:

@@ -224,6 +224,7 @@ class _Driven:
         self._lost = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[Run | None] | None = None
         pen.on_lost = self._stop
+        pen.on_written = self.renewed
 
     def renewed(self, run: Run) -> None:
         self.context.cancel_reason = run.cancel_reason

@@ -26,6 +26,7 @@ from tape.model.effect import (
     DispatchMode,
     Effect,
     EffectStatus,
+    Semantics,
     effect_key,
 )
 from tape.model.json_text import to_json
@@ -83,7 +84,10 @@ class EffectCall:
             self._beginning = self._beginning.checked(LIMITS)
         step = log.take("effect pending", self.spec.name)
         if step is None:
-            self._entered = pen.enter(self._beginning, self._refused)
+            if self.only_looks:
+                pen.post(self._beginning)
+            else:
+                self._entered = pen.enter(self._beginning, self._refused)
             return
         log.check_request(step, self._request)
         recorded = step.payload["idempotency_key"]
@@ -94,13 +98,25 @@ class EffectCall:
             self._charge(pen, state.response)
         self._raise_settled(state)
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether it may be done before it is written down: it changes nothing in the world, and
+        nobody else can have a claim to it.
+        """
+        begin = self._beginning
+        return (
+            begin.semantics == Semantics.OBSERVE_ONLY
+            and begin.dispatch_mode == DispatchMode.INLINE
+            and not begin.business_key
+        )
+
     def _is(self, step: Step | None) -> bool:
         if step is None or step.kind != "effect pending":
             return False
         return bool(step.payload["idempotency_key"] == self.key)
 
     async def begun(self) -> None:
-        """Wait until it is written down. Returns if it is to be done now."""
+        """Wait until it is written down, if it must be. Returns if it is to be done now."""
         if self._entered is not None:
             self._raise_settled(_state_of(await self._entered))
 

@@ -23,6 +23,7 @@ from tape.errors import (
     StoreFailed,
     TapeError,
 )
+from tape.model.run import Run
 from tape.model.run_write import Extended, RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.signals import Abandoned, Unrecorded
@@ -51,10 +52,11 @@ class Pen:
 
     `missed` is whether something came from outside in between that it does not know. `has_begun`
     is whether there is such a run yet: else it begins with the first write. `on_lost` is called
-    when nothing more can be written.
+    when nothing more can be written, `on_written` with the run as a write has left it.
     """
 
     on_lost: Callable[[BaseException], None] | None = None
+    on_written: Callable[[Run], None] | None = None
 
     def __init__(self, extend: Extend, seen_seq: int, *, has_begun: bool = True) -> None:
         self._extend = extend
@@ -106,6 +108,11 @@ class Pen:
             self._send(even_nothing=True)
             await self.settle()
         self.check()
+
+    async def catch_up(self) -> None:
+        """Wait if more is posted than goes out at once."""
+        if len(self._posted) > MOST_TOGETHER:
+            await self.settle()
 
     async def settle(self) -> None:
         """Wait until nothing is left to be written."""
@@ -220,6 +227,8 @@ class Pen:
         if extended.first_seq and extended.first_seq != self.seen_seq + 1:
             self.missed = True
         self.seen_seq = extended.run.seq_cursor
+        if self.on_written is not None:
+            self.on_written(extended.run)
 
     def _fail(self, error: Abandoned) -> None:
         for posted in self._posted:

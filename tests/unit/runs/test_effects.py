@@ -319,25 +319,6 @@ async def test_not_idempotent_is_refused_inline_by_the_store(kit: AppKit, apps: 
         await runs.extend_run(begun.run.run_id, begun.fencing_token, [begin])
 
 
-async def test_an_observation_is_recorded_as_one_and_replayed(kit: AppKit, apps: Apps) -> None:
-    calls = []
-
-    @tape.effect(registry=apps, semantics="observe_only")
-    async def balance() -> int:
-        calls.append(1)
-        return len(calls)
-
-    @tape.app("looks", registry=apps)
-    async def looks(ctx: Context) -> Any:
-        found = await balance()
-        await ctx.gate("go")
-        return found
-
-    run = await signalled(kit, await ran(kit, looks))
-    assert outcome(run) == 1
-    assert (await row_of(kit, run, "balance")).semantics == Semantics.OBSERVE_ONLY
-
-
 async def test_a_business_key_belongs_to_one_effect_of_a_connector(kit: AppKit, apps: Apps) -> None:
     refused: list[str] = []
 
