@@ -3,6 +3,7 @@
 import hashlib
 from base64 import b32hexencode
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from tape.errors import NotFound, StaleLease
@@ -112,5 +113,10 @@ class RunName(NamedTuple):
     @property
     def run_id(self) -> str:
         """The same for the same name, so whoever begins it twice finds it."""
-        text = "\0".join(self).encode(errors="surrogatepass")
-        return b32hexencode(hashlib.sha256(text).digest()[:16]).decode().rstrip("=").lower()
+        return _run_id(self)
+
+
+@lru_cache(maxsize=4096)
+def _run_id(name: RunName) -> str:
+    text = "\0".join(name).encode(errors="surrogatepass")
+    return b32hexencode(hashlib.sha256(text).digest()[:16]).decode().rstrip("=").lower()

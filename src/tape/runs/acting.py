@@ -146,7 +146,7 @@ class Acting(Decisions):
     def call_same_colour(
         self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if not inspect.iscoroutinefunction(effect.body):
+        if not effect.is_async:
             raise InvalidArgument(
                 f"{effect.spec.name!r} is not asynchronous and this app is: "
                 f"await ctx.call({effect.spec.name}, …)"
@@ -158,7 +158,7 @@ class Acting(Decisions):
     ) -> Any:
         body = effect.body
         try:
-            if inspect.iscoroutinefunction(body):
+            if effect.is_async:
                 return await body(*args, **kwargs)
             result = await self._in_thread(partial(copy_context().run, body, *args, **kwargs))
             return await result if inspect.isawaitable(result) else result

@@ -10,7 +10,7 @@ async def treasury(ctx: tape.Context, input: dict) -> dict: ...
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from tape.errors import InvalidArgument
@@ -110,6 +110,7 @@ class Effect(Generic[P, R]):
     def __init__(self, spec: EffectSpec, body: Callable[P, R]) -> None:
         self.spec = spec
         self.body = body
+        self.is_async = inspect.iscoroutinefunction(body)
         update_wrapper(self, body)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -137,7 +138,7 @@ class App:
 
     @property
     def takes_input(self) -> bool:
-        return len(inspect.signature(self.function).parameters) > 1
+        return _takes_input(self.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The plain function, for tests of its own."""
@@ -236,6 +237,11 @@ def _member(kind: Any, word: Any, field: str) -> Any:
     except KeyError:
         known = ", ".join(member.name.lower() for member in kind)
         raise InvalidArgument(f"{word!r} is not one of {known}", field=field) from None
+
+
+@cache
+def _takes_input(function: AppFunction) -> bool:
+    return len(inspect.signature(function).parameters) > 1
 
 
 def _same_code(one: Callable[..., Any], other: Callable[..., Any]) -> bool:

@@ -71,7 +71,6 @@ class EffectCall:
         self._request_json = to_json(
             {"args": args, "kwargs": kwargs}, LIMITS, field=f"arguments of {spec.name}"
         )
-        self._request = orjson.loads(self._request_json)
         self._beginning = self._begin()
         self._entered: asyncio.Future[Any] | None = None
         self._attempt = 0
@@ -97,6 +96,11 @@ class EffectCall:
         if state.status == "confirmed" and self.key not in log.charges:
             self._charge(pen, state.response)
         self._raise_settled(state)
+
+    @property
+    def _request(self) -> Any:
+        """What it is done with, as a replay will see it."""
+        return orjson.loads(self._request_json)
 
     @property
     def only_looks(self) -> bool:

@@ -71,7 +71,7 @@ class SyncContext:
 
     def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Do an effect of either kind: an asynchronous body on the loop, another right here."""
-        if inspect.iscoroutinefunction(effect.body):
+        if effect.is_async:
             return self._wait(self._context.call(effect, *args, **kwargs))
         call = self._wait(self._begun(effect, args, kwargs))
         if isinstance(call, Settled):
@@ -126,7 +126,7 @@ class SyncContext:
     def call_same_colour(
         self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if inspect.iscoroutinefunction(effect.body):
+        if effect.is_async:
             raise InvalidArgument(
                 f"{effect.spec.name!r} is asynchronous and this app is not: "
                 f"ctx.call({effect.spec.name}, …)"

@@ -544,17 +544,13 @@ async def test_what_was_cut_off_once_has_not_failed_because_it_failed_later(
     assert len(bank.keys) == 2
 
 
-@pytest.mark.parametrize("tool", ["pay", "transfer"])
-async def test_what_is_not_to_be_had_does_not_hide_what_is(
-    world: World, monkeypatch: pytest.MonkeyPatch, tool: str
+async def test_what_another_worker_knows_does_not_hide_what_is_to_be_had(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An effect of a run that is stuck, or of a tool that another worker knows."""
     monkeypatch.setattr(hands, "LOOK", 1)
     bank, watched = Bank(), world.watched()
     payer = paying(world, bank, connector="bank")
-    old = await begun_elsewhere(world, tool, "null", connector="bank")
-    if tool == "pay":
-        await world.runs.extend_run(old.run_id, old.fencing_token, [EndRun(RunStatus.STUCK)])
+    old = await begun_elsewhere(world, "transfer", "null", connector="bank")
     world.clock.pass_s(1)
     new = await world.begin(payer)
     outbox = world.outbox(runs=watched)
@@ -562,5 +558,15 @@ async def test_what_is_not_to_be_had_does_not_hide_what_is(
     for _ in range(3):
         await settle(outbox)
     assert await world.effect_status(new, "pay") is CONFIRMED
-    assert await world.effect_status(old, tool) is PENDING
-    assert watched.counts()["ClaimEffect"] == (2 if tool == "pay" else 1)
+    assert await world.effect_status(old, "transfer") is PENDING
+    assert watched.counts()["ClaimEffect"] == 1
+
+
+async def test_what_a_stuck_run_has_left_in_the_outbox_is_done(world: World) -> None:
+    bank = Bank()
+    run = await world.begin(paying(world, bank))
+    taken = await world.runs.resume_run(run.run_id, Taker("another"))
+    await world.runs.extend_run(run.run_id, taken.fencing_token, [EndRun(RunStatus.STUCK)])
+    await settle(world.outbox())
+    assert await world.effect_status(run, "pay") is CONFIRMED
+    assert len(bank.keys) == 1
