@@ -166,10 +166,7 @@ class Hands(Generic[Row]):
         is given up, or not even begun, and ClaimLost raised.
         """
         until = claim.asked_at + self.settings.lease_ttl_s
-        if self._left_s(until) <= 0:  # the store was slow, or this process stood still
-            act.close()
-            raise ClaimLost("its claim ran out before it was begun")
-        acting = asyncio.ensure_future(act)
+        acting = asyncio.create_task(self._begun(act, until))
         told_s = SLOW_S
         try:
             while not (await asyncio.wait({acting}, timeout=self._pause_s(until)))[0]:
@@ -182,6 +179,13 @@ class Hands(Generic[Row]):
             if not acting.done():
                 acting.cancel()
                 await asyncio.gather(acting, return_exceptions=True)
+            act.close()  # it may not even have begun
+
+    async def _begun(self, act: Coroutine[Any, Any, T], until: float) -> T:
+        """The act, in a task of its own: what else this process does comes before it begins."""
+        if self._left_s(until) <= 0:  # the store was slow, or this process stood still
+            raise ClaimLost("its claim ran out before it was begun")
+        return await act
 
     async def write(self, claim: Claim[Row], write: RunWrite) -> Any:
         """Its reply. A store that is away is waited for, because what is done is done."""
