@@ -1,6 +1,10 @@
 """Durable runs beside DBOS: runs of one step, and steps of long runs, alone and sixteen at once.
 
-A step of ours is an effect: pending on the journal before the act, its outcome before the next.
+A step of ours is an effect, of two kinds. One that *acts* is pending on the journal before it is
+done, and what it came to before the next: a commit for each. One that *looks* is on the journal
+before anything can depend on it, with what comes after it. A step of DBOS is recorded once it is
+done, with a commit for each.
+
 Each turn is in a store that nothing else is in. Ours is measured in process, and as a client of
 `tape serve` on the same kind of store.
 """
@@ -13,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal, get_args
 
 import tape
 from benchmarks.result import Result, compare
@@ -20,7 +25,7 @@ from benchmarks.runs_peers import COUNTS, DBOS_SETUPS, Measure, best_dbos, measu
 from benchmarks.workload import PAYLOAD, on_loop, postgres
 from tape.testing.server import ServerProcess
 
-TURNS = 5
+TURNS = 3
 WARM_UP = {"runs": 30, "steps": 60}
 IN_PROCESS = 5.0
 THROUGH_GRPC = 2.0
@@ -28,6 +33,8 @@ OURS = {"runs": 1_200, "steps": 2_400}
 """Ours are faster, so there are more of them for the same time."""
 
 Fresh = Callable[[], str]
+Kind = Literal["act", "look"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @tape.effect
@@ -35,16 +42,26 @@ async def measure_length(payload: str) -> dict[str, int]:
     return {"length": len(payload)}
 
 
+@tape.effect(semantics="observe_only")
+async def look_at_length(payload: str) -> dict[str, int]:
+    return {"length": len(payload)}
+
+
+STEPS = {"act": measure_length, "look": look_at_length}
+
+
 @tape.app("bench-one")
-async def run_of_one(_ctx: tape.Context, payload: str) -> dict[str, int]:
-    return await measure_length(payload)
+async def run_of_one(_ctx: tape.Context, given: tuple[Kind, str]) -> dict[str, int]:
+    kind, payload = given
+    return await STEPS[kind](payload)
 
 
 @tape.app("bench-many")
-async def run_of_many(_ctx: tape.Context, steps: int) -> int:
+async def run_of_many(_ctx: tape.Context, given: tuple[Kind, int]) -> int:
+    kind, steps = given
     total = 0
     for _ in range(steps):
-        total += (await measure_length(PAYLOAD))["length"]
+        total += (await STEPS[kind](PAYLOAD))["length"]
     return total
 
 
@@ -57,31 +74,36 @@ def run() -> Iterator[Result]:
 
 def _beside_dbos(store: str, fresh: Fresh, measure: Measure, at_once: int) -> Iterator[Result]:
     setup = best_dbos(measure, fresh, at_once) if at_once > 1 else DBOS_SETUPS[0]
-    here: list[float] = []
-    remote: list[float] = []
+    here: dict[Kind, list[float]] = {kind: [] for kind in KINDS}
+    remote: dict[Kind, list[float]] = {kind: [] for kind in KINDS}
     theirs: list[float] = []
     for _ in range(TURNS):
         theirs.append(measure_dbos(measure, fresh(), at_once, setup).per_s)
-        here.append(on_loop(_rate(fresh(), measure, at_once)))
-        with ServerProcess(fresh()) as server:
-            remote.append(on_loop(_rate(server.url, measure, at_once)))
-    what = "runs of one step" if measure == "runs" else "durable steps"
-    name = f"{what}, {'alone' if at_once == 1 else f'{at_once} at once'}, {store}"
+        for kind in KINDS:
+            here[kind].append(on_loop(_rate(fresh(), measure, kind, at_once)))
+            with ServerProcess(fresh()) as server:
+                remote[kind].append(on_loop(_rate(server.url, measure, kind, at_once)))
     n, unit = OURS[measure], f"{measure}/s"
-    yield compare(name, unit, here, str(setup), theirs, n=n, at_least=IN_PROCESS)
-    yield compare(
-        f"{name}, through gRPC", unit, remote, str(setup), theirs, n=n, at_least=THROUGH_GRPC
-    )
+    for kind in KINDS:
+        what = f"runs of one {kind}" if measure == "runs" else f"steps that {kind}"
+        name = f"{what}, {'alone' if at_once == 1 else f'{at_once} at once'}, {store}"
+        yield compare(name, unit, here[kind], str(setup), theirs, n=n, at_least=IN_PROCESS)
+        yield compare(
+            f"{name}, through gRPC", unit, remote[kind], str(setup), theirs, n=n,
+            at_least=THROUGH_GRPC,
+        )  # fmt: skip
 
 
-async def _rate(url: str, measure: Measure, at_once: int) -> float:
+async def _rate(url: str, measure: Measure, kind: Kind, at_once: int) -> float:
     async with tape.connect_async(url) as client:
-        await _share(client, measure, WARM_UP[measure])
+        await _share(client, measure, kind, WARM_UP[measure])
         count = OURS[measure] // at_once
         gc.collect()
         gc.freeze()
         started = time.perf_counter()
-        lengths = await asyncio.gather(*(_share(client, measure, count) for _ in range(at_once)))
+        lengths = await asyncio.gather(
+            *(_share(client, measure, kind, count) for _ in range(at_once))
+        )
         elapsed = time.perf_counter() - started
         gc.unfreeze()
     if sum(lengths) != count * at_once * len(PAYLOAD):
@@ -89,11 +111,11 @@ async def _rate(url: str, measure: Measure, at_once: int) -> float:
     return count * at_once / elapsed
 
 
-async def _share(client: tape.AsyncTapeClient, measure: Measure, count: int) -> int:
+async def _share(client: tape.AsyncTapeClient, measure: Measure, kind: Kind, count: int) -> int:
     if measure == "steps":
-        total: int = await client.run(run_of_many, count)
+        total: int = await client.run(run_of_many, (kind, count))
         return total
-    lengths = [(await client.run(run_of_one, PAYLOAD))["length"] for _ in range(count)]
+    lengths = [(await client.run(run_of_one, (kind, PAYLOAD)))["length"] for _ in range(count)]
     return sum(lengths)
 
 
