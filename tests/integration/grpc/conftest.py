@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from tape.app import Addresses, ServeOptions, serve
 from tape.config import Settings, SqliteSettings
@@ -112,6 +113,36 @@ async def dial() -> AsyncIterator[Callable[[str], Any]]:
             return await stack.enter_async_context(dialled(address, **options))
 
         yield open_stub
+
+
+@pytest.fixture
+def postgres_url(migrated_postgres_url: str) -> str:
+    return migrated_postgres_url
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgres"])
+async def shared_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Running]:
+    """One on each kind of store for a whole module, whose tests do not mind what others leave.
+
+    They share its event loop: `pytestmark = pytest.mark.asyncio(loop_scope="module")`.
+    """
+    name = request.node.path.stem
+    if request.param == "sqlite":
+        store = f"sqlite:{tmp_path_factory.mktemp(name) / 'tape.db'}"
+    else:
+        store = request.getfixturevalue("postgres_server").create_database(name)
+    server = Running(ServeOptions(store, grpc_address="127.0.0.1:0", settings=QUICK))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_rpc(shared_server: Running) -> AsyncIterator[Any]:
+    async with dialled(shared_server.address) as stub:
+        yield stub
 
 
 @pytest.fixture

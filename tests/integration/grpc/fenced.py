@@ -1,11 +1,13 @@
 """A request for every call that is fenced, and the run that all of them are for."""
 
+from itertools import count
 from typing import Any
 
 from tape.wire.v1 import tape_pb2 as pb
 from tests.integration.grpc.running import begun, claimed_effect, claimed_obligation
 
 STALE, LIVING = 1, 2
+_NUMBERS = count(1)
 SESSION: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": "s"}
 
 
@@ -80,12 +82,18 @@ FENCED: dict[str, Any] = {
 
 
 async def run_in_second_hands(rpc: Any) -> str:
-    """A run with all that a call could change; its lease and both claims were taken over."""
-    first = await begun(rpc)
+    """A run with all that a call could change; its lease and both claims were taken over.
+
+    Session and value are shared by all such runs of a server.
+    """
+    invocation = f"fenced {next(_NUMBERS)}"
+    first = await begun(rpc, invocation_id=invocation)
     run: dict[str, Any] = {"run_id": first.run_id, "fencing_token": first.fencing_token}
     outbox: dict[str, Any] = {"custom_key": "outbox", "dispatch_mode": 2, "semantics": 1}
-    await rpc.CreateSession(pb.CreateSessionRequest(**SESSION))
-    await rpc.WriteValue(pb.WriteValueRequest(namespace="n", key="k", value_json="1"))
+    if not (await rpc.GetSession(pb.GetSessionRequest(**SESSION))).found:
+        await rpc.CreateSession(pb.CreateSessionRequest(**SESSION))
+    value: dict[str, Any] = {"namespace": "n", "key": "k", "value_json": "1", "if_version": -1}
+    await rpc.WriteValue(pb.WriteValueRequest(**value))
     await rpc.BeginEffect(pb.BeginEffectRequest(**run, tool_name="t", custom_key="inline"))
     await rpc.BeginEffect(pb.BeginEffectRequest(**run, tool_name="t", **outbox))
     await rpc.SetTimer(pb.SetTimerRequest(**run, timer_id="old", after_ms=3_600_000))
@@ -95,6 +103,6 @@ async def run_in_second_hands(rpc: Any) -> str:
     for ttl_ms in (1, 60_000):
         await claimed_effect(rpc, first.run_id, "outbox", lease_ttl_ms=ttl_ms)
         await claimed_obligation(rpc, first.run_id, owed.seq, lease_ttl_ms=ttl_ms)
-    assert (await begun(rpc)).fencing_token == LIVING
+    assert (await begun(rpc, invocation_id=invocation)).fencing_token == LIVING
     found: str = first.run_id
     return found

@@ -45,11 +45,6 @@ def tokens_in(message: Descriptor, seen: tuple[str, ...] = ()) -> Iterator[str]:
             yield from tokens_in(field.message_type, (*seen, message.full_name))
 
 
-@pytest.fixture
-async def run_id(rpc: Any) -> str:
-    return await run_in_second_hands(rpc)
-
-
 async def all_there_is(rpc: Any, run_id: str) -> list[Any]:
     return [
         (await rpc.GetJournalInfo(pb.GetJournalInfoRequest())).head_global_seq,
@@ -71,8 +66,10 @@ async def answered(rpc: Any, name: str, request: Any) -> Any:
     return await getattr(rpc, name)(request)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", FENCED)
-async def test_a_token_that_is_not_the_newest(rpc: Any, run_id: str, name: str) -> None:
+async def test_a_token_that_is_not_the_newest(shared_rpc: Any, name: str) -> None:
+    rpc, run_id = shared_rpc, await run_in_second_hands(shared_rpc)
     before = await all_there_is(rpc, run_id)
     for token in (STALE, 0, LIVING + 1, -1):
         with pytest.raises(grpc.aio.AioRpcError) as failed:
