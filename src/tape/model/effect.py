@@ -19,7 +19,7 @@ from tape.errors import BusinessKeyTaken, InvalidArgument, NotFound, RunCancelle
 from tape.model.entry import Kind
 from tape.model.json_text import check_json
 from tape.model.move import Need, Reading, Table, save
-from tape.model.names import check_name
+from tape.model.names import check_name, check_names
 from tape.model.obligation import RegisterCompensation
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_lines import raw, run_line
@@ -44,6 +44,10 @@ class DispatchMode(IntEnum):
     INLINE = 1
     OUTBOX = 2
 
+
+STATUS_WORDS = {status.value: status.name.lower() for status in EffectStatus}
+_SEMANTICS = {semantics.value: semantics.name.lower() for semantics in Semantics}
+_DISPATCH_MODES = {mode.value: mode.name.lower() for mode in DispatchMode}
 
 SETTLED = (EffectStatus.CONFIRMED, EffectStatus.FAILED)
 _A_RUN_ID = RunName("", "", "", "").run_id  # all have the same length
@@ -114,29 +118,38 @@ class BeginEffect(NamedTuple):
     scope: str = ""
 
     def checked(self, limits: Limits) -> "BeginEffect":
-        for field in ("decision_index", "call_index"):
-            if not 0 <= getattr(self, field) < 2**31:
-                raise InvalidArgument("must be in 0..2^31-1", field=field)
+        semantics, mode = self.check_terms(limits)
+        return self._replace(
+            request_json=check_json(self.request_json, limits, field="request_json"),
+            semantics=semantics,
+            dispatch_mode=mode,
+            connector=self.connector or self.tool_name,
+        )
+
+    def check_terms(self, limits: Limits) -> tuple[int, int]:
+        """Refuse what is wrong with all but its request; its semantics and dispatch mode."""
+        _check_index(self.decision_index, "decision_index")
+        _check_index(self.call_index, "call_index")
         check_name(self.tool_name, limits, field="tool_name", required=True)
         check_name(
             self.key(_A_RUN_ID), limits, field="custom_key" if self.custom_key else "tool_name"
         )
-        for field in ("custom_key", "business_key", "connector", "scope"):
-            check_name(getattr(self, field), limits, field=field)
-        semantics = _one_of(Semantics, self.semantics, "semantics")
-        mode = _one_of(DispatchMode, self.dispatch_mode, "dispatch_mode")
-        if semantics is Semantics.NON_IDEMPOTENT and mode is not DispatchMode.OUTBOX:
+        check_names(
+            limits,
+            custom_key=self.custom_key,
+            business_key=self.business_key,
+            connector=self.connector,
+            scope=self.scope,
+        )
+        semantics = _one_of(_SEMANTICS, self.semantics, "semantics")
+        mode = _one_of(_DISPATCH_MODES, self.dispatch_mode, "dispatch_mode")
+        if semantics == Semantics.NON_IDEMPOTENT and mode != DispatchMode.OUTBOX:
             raise InvalidArgument(
                 "an effect that is not idempotent goes through the outbox: a crash between the "
                 "act and its record would have it done again",
                 field="dispatch_mode",
             )
-        return self._replace(
-            request_json=check_json(self.request_json, limits, field="request_json"),
-            semantics=semantics.value,
-            dispatch_mode=mode.value,
-            connector=self.connector or self.tool_name,
-        )
+        return semantics, mode
 
     def key(self, run_id: str) -> str:
         return self.custom_key or effect_key(
@@ -185,8 +198,8 @@ class BeginEffect(NamedTuple):
         details = {
             "call_index": row.call_index,
             "request": raw(row.request_json),
-            "semantics": Semantics(row.semantics).name.lower(),
-            "dispatch_mode": DispatchMode(row.dispatch_mode).name.lower(),
+            "semantics": _SEMANTICS[row.semantics],
+            "dispatch_mode": _DISPATCH_MODES[row.dispatch_mode],
             "connector": row.connector,
             "business_key": row.business_key,
         }
@@ -299,7 +312,7 @@ def effect_line(verb: str, row: Effect, **details: Any) -> Line:
 
 
 def outcome_line(row: Effect, verb: str = "") -> Line:
-    status = EffectStatus(row.status).name.lower()
+    status = STATUS_WORDS[row.status]
     return effect_line(
         verb or status,
         row,
@@ -310,11 +323,13 @@ def outcome_line(row: Effect, verb: str = "") -> Line:
     )
 
 
-def _one_of(kind: Any, number: int, field: str) -> Any:
-    if not number:
-        return kind(1)
-    try:
-        return kind(number)
-    except ValueError:
-        known = ", ".join(str(member.value) for member in kind)
-        raise InvalidArgument(f"must be one of {known}", field=field) from None
+def _check_index(index: int, field: str) -> None:
+    if not 0 <= index < 2**31:
+        raise InvalidArgument("must be in 0..2^31-1", field=field)
+
+
+def _one_of(known: dict[int, str], number: int, field: str) -> int:
+    """A number that was not given is the first."""
+    if number and number not in known:
+        raise InvalidArgument(f"must be one of {', '.join(map(str, known))}", field=field)
+    return int(number or 1)

@@ -20,7 +20,7 @@ _CONTAINERS = (dict, list)
 
 def check_json(text: str, limits: Limits, *, field: str) -> str:
     """`text` if it is one JSON value within the limits; an empty text counts as null."""
-    if not text:
+    if not text or text == "null":
         return "null"
     size = len(text) if text.isascii() else utf8_length(text, field)
     if size > limits.payload_bytes:

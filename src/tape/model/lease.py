@@ -15,11 +15,12 @@ from tape.model.entry import NO_TRACE, Draft, Trace
 from tape.model.event import check_trace
 from tape.model.json_text import check_json
 from tape.model.move import Decision, Need, State, save
-from tape.model.names import check_name
+from tape.model.names import check_name, check_names
 from tape.model.run import DEFAULT_POOL, RUNS, Run, RunName, RunStatus, fenced_run, find_run
 from tape.model.run_lines import raw, run_line
 from tape.model.run_write import Extended
 from tape.model.subject import check_length
+from tape.model.subjects import run_status
 
 DEFAULT_TTL_MS = 30_000
 MOST_TTL_MS = 24 * 3600 * 1000
@@ -56,18 +57,22 @@ class NewRun(NamedTuple):
     trace: Trace = NO_TRACE
 
     def checked(self, limits: Limits) -> "NewRun":
-        check_name(self.name.app_name, limits, field="app_name", required=True)
-        for field, text in self.name._asdict().items():
-            check_name(text, limits, field=field)
-        for field in ("pool", "app_version", "parent_run_id"):
-            check_name(getattr(self, field), limits, field=field)
+        name = self.name
+        check_name(name.app_name, limits, field="app_name", required=True)
+        check_names(
+            limits,
+            **name._asdict(),
+            pool=self.pool,
+            app_version=self.app_version,
+            parent_run_id=self.parent_run_id,
+        )
         check_trace(*self.trace)
-        new = self._replace(
+        longest = run_status("cancel_requested", *name[:3], name.run_id)
+        check_length(longest, limits)
+        return self._replace(
             input_json=check_json(self.input_json, limits, field="input_json"),
             pool=self.pool or DEFAULT_POOL,
         )
-        check_length(run_line(_fresh(new, 0), "cancel_requested").subject, limits)  # its longest
-        return new
 
 
 class Begun(NamedTuple):

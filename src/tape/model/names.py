@@ -5,6 +5,15 @@ from tape.errors import InvalidArgument, TooLarge
 from tape.model.json_text import utf8_length
 
 
+def check_names(limits: Limits, **names: str) -> None:
+    """Several at once, each under the name of its field."""
+    together = "".join(names.values())
+    if together.isascii() and "\0" not in together and len(together) <= limits.name_bytes:
+        return  # then so is each of them
+    for field, text in names.items():
+        check_name(text, limits, field=field)
+
+
 def check_name(text: str, limits: Limits, *, field: str, required: bool = False) -> str:
     if required and not text:
         raise InvalidArgument("must not be empty", field=field)

@@ -21,6 +21,8 @@ class RunStatus(IntEnum):
     CANCELLED = 8
 
 
+STATUS_WORDS = {status.value: status.name.lower() for status in RunStatus}
+
 DEFAULT_POOL = "shared"
 
 OPEN = frozenset({RunStatus.RUNNABLE, RunStatus.RUNNING, RunStatus.WAITING})

@@ -6,18 +6,25 @@ import orjson
 
 from tape.config import Limits
 from tape.model.entry import Kind
-from tape.model.run import Run, RunStatus
+from tape.model.run import STATUS_WORDS, Run, RunStatus
 from tape.model.run_write import Line
 from tape.model.subjects import run_status
 
 
 def run_line(run: Run, verb: str = "", **details: Any) -> Line:
     """The entry for what the run's status has become, or for `verb`."""
-    payload = {**run.name._asdict(), "pool": run.pool, **details}
+    payload = {
+        "app_name": run.app_name,
+        "user_id": run.user_id,
+        "session_id": run.session_id,
+        "invocation_id": run.invocation_id,
+        "pool": run.pool,
+        **details,
+    }
     return Line(
         Kind.RUN.value,
         run_status(
-            verb or RunStatus(run.status).name.lower(),
+            verb or STATUS_WORDS[run.status],
             run.app_name,
             run.user_id,
             run.session_id,

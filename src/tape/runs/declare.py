@@ -134,7 +134,7 @@ class App:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
+        return _is_async(self.function)
 
     @property
     def takes_input(self) -> bool:
@@ -237,6 +237,11 @@ def _member(kind: Any, word: Any, field: str) -> Any:
     except KeyError:
         known = ", ".join(member.name.lower() for member in kind)
         raise InvalidArgument(f"{word!r} is not one of {known}", field=field) from None
+
+
+@cache
+def _is_async(function: AppFunction) -> bool:
+    return inspect.iscoroutinefunction(function)
 
 
 @cache

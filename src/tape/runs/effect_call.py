@@ -21,6 +21,7 @@ from tape.errors import (
 )
 from tape.model.budget import ChargeBudget
 from tape.model.effect import (
+    STATUS_WORDS,
     BeginEffect,
     CompleteEffect,
     DispatchMode,
@@ -39,7 +40,6 @@ from tape.runs.replay import EffectState, ReplayLog, Step
 from tape.runs.signals import HasDiverged, Parked
 
 LIMITS = Limits()
-_STATUS = {status.value: status.name.lower() for status in EffectStatus}
 
 
 class Settled(Exception):
@@ -80,7 +80,7 @@ class EffectCall:
         for what was done before.
         """
         if not self._is(log.peek()):  # what is recorded was not refused
-            self._beginning = self._beginning.checked(LIMITS)
+            self._beginning.check_terms(LIMITS)
         step = log.take("effect pending", self.spec.name)
         if step is None:
             if self.only_looks:
@@ -251,5 +251,5 @@ def failure(name: str, error: Any) -> str:
 
 def _state_of(row: Effect) -> EffectState:
     return EffectState(
-        _STATUS[row.status], orjson.loads(row.response_json), orjson.loads(row.error_json)
+        STATUS_WORDS[row.status], orjson.loads(row.response_json), orjson.loads(row.error_json)
     )
