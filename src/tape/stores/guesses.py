@@ -1,18 +1,23 @@
 """Rows of runs as this process last left them, so that a batch can be decided before its turn.
 
 Whoever drives a run is nearly always the only one to write for it. So the rows that its next write
-needs are those of its last one, and instead of taking the turn, reading, deciding and writing, a
-batch is decided on what is remembered and sent as one statement, which proves first that nothing
-has changed. Every change of what a run has written down advances the run's `seq_cursor`, and a
-renewed lease its expiry: if those and the token are as remembered, all of it is.
+needs are those of its last one, and a batch can be decided on what is remembered. That nothing has
+changed is proven in the transaction that writes:
 
-A guess that turns out wrong writes nothing, and the batch goes the long way.
+* Postgres is sent the batch as one statement. Every change of what a run has written down advances
+  the run's `seq_cursor`, and a renewed lease its expiry: if those and the token are as remembered,
+  all of it is.
+* SQLite says whether any other connection has committed since the last turn.
+
+What is not remembered of such a run is taken not to be there. It must then be made, by an insert
+that fails if it is there after all. A guess that turns out wrong writes nothing, and the batch goes
+the long way.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tape.model.decision import DECISIONS
 from tape.model.effect import EFFECTS, Effect, EffectStatus
@@ -20,7 +25,7 @@ from tape.model.move import Need, State, Table
 from tape.model.run import RUNS, Run
 
 MOST_RUNS = 10_000
-GUESSABLE = frozenset({RUNS, EFFECTS, DECISIONS})
+GUESSABLE: frozenset[Table[Any, Any]] = frozenset({RUNS, EFFECTS, DECISIONS})
 
 Keys = dict[Table[Any, Any], list[tuple[Any, ...]]]
 
@@ -37,11 +42,17 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a batch is decided on: runs that are there, runs that are not, effects under way."""
+    """What a batch is decided on: runs, their effects under way, and what is not there."""
 
     runs: list[Run]
-    new_runs: list[str]
     effects: list[Effect]
+    missing: list[tuple[Table[Any, Any], Hashable]]
+
+    def is_borne_out(self, state: State) -> bool:
+        """Whether no move was refused, and all that was taken not to be there was made."""
+        return not state.refused and all(
+            key in state.saves.get(table, ()) for table, key in self.missing
+        )
 
 
 class Guesses:
@@ -59,22 +70,29 @@ class Guesses:
             if known is not None:
                 guess.runs.append(known.run)
             elif run_id in new:
-                guess.new_runs.append(run_id)
+                guess.missing.append((RUNS, run_id))
             else:
                 return None
-        for run_id, key in keys.get(EFFECTS, ()):
-            known = self._known.get(run_id)
-            effect = known.pending.get(key) if known else None
-            if effect is not None:
-                guess.effects.append(effect)
+        proven = {run_id for (run_id,) in keys.get(RUNS, ())}
+        for table in (EFFECTS, DECISIONS):
+            for key in keys.get(table, ()):
+                run_id, name = key
+                if run_id not in proven:
+                    return None
+                known = self._known.get(run_id)
+                effect = known.pending.get(name) if known and table is EFFECTS else None
+                if effect is None:
+                    guess.missing.append((table, key))
+                else:
+                    guess.effects.append(effect)
         return guess
 
     def note(self, state: State) -> None:
         """Remember what a batch has written."""
         for row in state.saves.get(RUNS, {}).values():
-            self._note_run(Run(*row))
+            self._note_run(cast("Run", row))
         for row in state.saves.get(EFFECTS, {}).values():
-            effect = Effect(*row)
+            effect = cast("Effect", row)
             known = self._known.get(effect.run_id)
             if known is None:
                 continue

@@ -41,6 +41,7 @@ TABLES: tuple[Table[Any, Any], ...] = (
     TALLIES,
 )
 
+_PLACES = {table: place for place, table in enumerate(TABLES)}
 PLACED_COLUMNS = ("global_seq", "ts_ms", *Draft._fields)
 _OCCURRED = Draft._fields.index("occurred_at_ms")
 
@@ -54,16 +55,16 @@ def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, 
 
 
 def _place(table: Table[Any, Any]) -> int:
-    return TABLES.index(table) if table in TABLES else len(TABLES)
+    return _PLACES.get(table, len(TABLES))
 
 
 def changed_rows(state: State) -> Iterator[tuple[str, Table[Any, Any], list[tuple[Any, ...]]]]:
     """Deletions and then saves, per table: the verb, the table and its keys or rows."""
-    for table in TABLES:
-        if gone := state.deletions.get(table):
+    for table in sorted(state.deletions, key=_place):
+        if gone := state.deletions[table]:
             yield "delete", table, [as_tuple(key) for key in gone]
-    for table in TABLES:
-        if rows := state.saves.get(table):
+    for table in sorted(state.saves, key=_place):
+        if rows := state.saves[table]:
             yield "save", table, list(rows.values())
 
 

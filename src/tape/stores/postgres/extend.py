@@ -5,14 +5,14 @@ and as much later as has passed since.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, cast
 
 import asyncpg
 
-from tape.model.decision import DECISIONS, DecisionPlace
+from tape.model.decision import DECISIONS
 from tape.model.effect import EFFECTS, Effect
-from tape.model.entry import Draft
 from tape.model.move import State
 from tape.model.run import RUNS, Run
 from tape.ports.store import Decide
@@ -22,6 +22,14 @@ NOT_AS_REMEMBERED = "TG001"
 # The statement writes an effect's columns up to these, which have defaults until it is claimed.
 _EFFECT_COLUMNS = Effect._fields.index("dispatch_attempts")
 _UNCLAIMED = tuple(Effect._field_defaults.values())
+# What it changes of a row that is there.
+_CHANGING_OF_RUN = attrgetter(
+    "status", "seq_cursor", "lease_owner", "reactor_name", "lease_expires_at_ms", "fencing_token",
+    "ended_at_ms", "waiting_on", "cancel_reason", "top_obligation", "ending", "outcome_json",
+)  # fmt: skip
+_CHANGING_OF_EFFECT = attrgetter(
+    "run_id", "idempotency_key", "status", "response_json", "error_json"
+)
 
 
 class WrongGuess(Exception):
@@ -48,7 +56,9 @@ def decide_on(guess: Guess, now_ms: int, decide: Decide, state: State) -> list[A
     state.put_loaded(RUNS, guess.runs)
     state.put_loaded(EFFECTS, guess.effects)
     decide(state)
-    if state.refused or state.deletions or not state.entries or not state.saves.keys() <= GUESSABLE:
+    if not guess.is_borne_out(state):
+        raise WrongGuess
+    if state.deletions or not state.entries or not state.saves.keys() <= GUESSABLE:
         raise WrongGuess
     if any(row[_EFFECT_COLUMNS:] != _UNCLAIMED for row in state.saves.get(EFFECTS, {}).values()):
         raise WrongGuess
@@ -60,35 +70,49 @@ async def send(
 ) -> tuple[int, int]:
     """The number of the first entry, and the store's time."""
     try:
-        (row,) = await connection.fetch(statement, *arguments)
+        ((placed,),) = await connection.fetch(statement, *arguments)
     except asyncpg.UniqueViolationError:
         raise WrongGuess from None
     except asyncpg.PostgresError as error:
         if error.sqlstate == NOT_AS_REMEMBERED:
             raise WrongGuess from None
         raise
-    return row[0], row[1]
+    first, turn_ms = placed
+    return first, turn_ms
 
 
-def _arguments(guess: Guess, state: State) -> list[Any]:
-    there = {(effect.run_id, effect.idempotency_key) for effect in guess.effects}
-    effects = list(state.saves.get(EFFECTS, {}).values())
+def _arguments(guess: Guess, state: State) -> list[list[str | None]]:
+    saved = cast("dict[str, Run]", state.saves.get(RUNS, {}))
+    before = {run.run_id: run for run in guess.runs}
+    begun = {(effect.run_id, effect.idempotency_key) for effect in guess.effects}
+    effects = state.saves.get(EFFECTS, {})
     return [
-        [run.run_id for run in guess.runs],
-        [run.seq_cursor for run in guess.runs],
-        [run.fencing_token for run in guess.runs],
-        [run.lease_expires_at_ms for run in guess.runs],
-        guess.new_runs,
-        *_columns(list(state.saves.get(RUNS, {}).values()), len(Run._fields)),
-        [(row[0], row[1]) not in there for row in effects],
-        *_columns(effects, _EFFECT_COLUMNS),
-        *_columns(list(state.saves.get(DECISIONS, {}).values()), len(DecisionPlace._fields)),
-        *_columns(state.entries, len(Draft._fields)),
+        _flat([_proof(run) for run in guess.runs if run.run_id not in saved]),
+        _flat(
+            [
+                (*_proof(before[key]), *_CHANGING_OF_RUN(row))
+                for key, row in saved.items()
+                if key in before
+            ]
+        ),
+        _flat([row for key, row in saved.items() if key not in before]),
+        _flat([_CHANGING_OF_EFFECT(row) for key, row in effects.items() if key in begun]),
+        _flat([row[:_EFFECT_COLUMNS] for key, row in effects.items() if key not in begun]),
+        _flat(state.saves.get(DECISIONS, {}).values()),
+        _flat(state.entries),
     ]
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
-    return [*zip(*rows, strict=True)][:count] if rows else [()] * count
+def _proof(run: Run) -> tuple[Any, ...]:
+    return run.run_id, run.seq_cursor, run.fencing_token, run.lease_expires_at_ms
+
+
+def _flat(rows: Iterable[tuple[Any, ...]]) -> list[str | None]:
+    return [
+        value if value is None or type(value) is str else str(value)
+        for row in rows
+        for value in row
+    ]
 
 
 def _steady_ms() -> float:

@@ -36,6 +36,23 @@ ON CONFLICT (run_id) DO UPDATE SET
   ending = excluded.ending,
   outcome_json = excluded.outcome_json;
 
+-- name: advance_runs
+-- Write one row whose status is as it was. It is then not set, for the reason above.
+UPDATE tape_runs SET
+  seq_cursor = ?8,
+  lease_owner = ?9,
+  reactor_name = ?10,
+  lease_expires_at_ms = ?11,
+  fencing_token = ?12,
+  ended_at_ms = ?14,
+  app_version = ?15,
+  waiting_on = ?17,
+  cancel_reason = ?18,
+  top_obligation = ?19,
+  ending = ?20,
+  outcome_json = ?21
+WHERE run_id = ?1;
+
 -- name: get_run
 -- One run.
 SELECT

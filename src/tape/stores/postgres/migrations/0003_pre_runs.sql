@@ -155,106 +155,110 @@ CREATE TABLE tape_budgets (
 -- A whole turn of writes for runs in one round trip, decided on rows as they were remembered. It is
 -- refused with TG001, and writes nothing, unless the runs are still as they were thought to be. A
 -- run's number on its own journal moves with everything that is written for it, so that is enough
--- for what it has written down as well.
+-- for what it has written down as well. Returns the first number and the turn's time.
+--
+-- Rows come one after the other in a flat array for each table, whose values are cast here: an array
+-- for each column would cost more than all that is written. A statement for each row that is changed
+-- and one for all that are new: neither can be planned in a wrong way.
 CREATE FUNCTION tape_extend(
   p_now_ms BIGINT,
-  p_known_run TEXT[], p_known_seq BIGINT[], p_known_token BIGINT[], p_known_expiry BIGINT[],
-  p_new_run TEXT[],
-  r_run_id TEXT[], r_app_name TEXT[], r_user_id TEXT[], r_session_id TEXT[],
-  r_invocation_id TEXT[], r_pool TEXT[], r_status SMALLINT[], r_seq_cursor BIGINT[],
-  r_lease_owner TEXT[], r_reactor_name TEXT[], r_lease_expires_at_ms BIGINT[],
-  r_fencing_token BIGINT[], r_started_at_ms BIGINT[], r_ended_at_ms BIGINT[],
-  r_app_version TEXT[], r_parent_run_id TEXT[], r_waiting_on TEXT[], r_cancel_reason TEXT[],
-  r_top_obligation BIGINT[], r_ending SMALLINT[], r_outcome_json TEXT[],
-  e_is_new BOOLEAN[], e_run_id TEXT[], e_idempotency_key TEXT[], e_seq BIGINT[],
-  e_decision_index INTEGER[], e_tool_name TEXT[], e_call_index INTEGER[], e_status SMALLINT[],
-  e_request_json TEXT[], e_response_json TEXT[], e_error_json TEXT[], e_ts_ms BIGINT[],
-  e_semantics SMALLINT[], e_dispatch_mode SMALLINT[], e_business_key TEXT[], e_connector TEXT[],
-  e_scope TEXT[],
-  d_run_id TEXT[], d_decision_index INTEGER[], d_seq BIGINT[], d_ts_ms BIGINT[],
-  p_event_id TEXT[], p_kind TEXT[], p_subject TEXT[], p_payload_json TEXT[], p_run_id TEXT[],
-  p_seq BIGINT[], p_schema_version SMALLINT[], p_trace_id TEXT[], p_span_id TEXT[],
-  p_parent_span_id TEXT[], p_event_type TEXT[], p_entity_type TEXT[], p_entity_id TEXT[],
-  p_caused_by TEXT[], p_source TEXT[], p_occurred_at_ms BIGINT[], p_idempotency_key TEXT[],
-  OUT first_global_seq BIGINT, OUT turn_ms BIGINT
-) LANGUAGE plpgsql AS $$
+  p_seen TEXT[],             -- run_id, seq_cursor, fencing_token, lease_expires_at_ms
+  p_changed_runs TEXT[],     -- the same of it as it was; then of it as it is: see below
+  p_new_runs TEXT[],         -- all columns
+  p_changed_effects TEXT[],  -- run_id, idempotency_key, status, response_json, error_json
+  p_new_effects TEXT[],      -- all columns but those of a claim
+  p_decisions TEXT[],        -- all columns
+  p_entries TEXT[]           -- as tape_append takes them
+) RETURNS BIGINT[] LANGUAGE plpgsql AS $$
 DECLARE
   turn RECORD;
-  found_runs BIGINT;
 BEGIN
-  SELECT * INTO turn FROM tape_take_turn();
-  turn_ms := turn.now_ms;
-  SELECT count(*) INTO found_runs
-  FROM unnest(p_known_run, p_known_seq, p_known_token, p_known_expiry)
-    AS k (run_id, seq_cursor, fencing_token, lease_expires_at_ms)
-  JOIN tape_runs USING (run_id, seq_cursor, fencing_token, lease_expires_at_ms);
-  IF found_runs <> cardinality(p_known_run) OR abs(turn.now_ms - p_now_ms) > 250 THEN
+  turn := tape_take_turn();
+  IF abs(turn.now_ms - p_now_ms) > 250 THEN
     RAISE EXCEPTION 'not as it was remembered' USING ERRCODE = 'TG001';
   END IF;
-  IF cardinality(p_new_run) > 0 THEN
-    INSERT INTO tape_runs
-    SELECT *
-    FROM unnest(
-      r_run_id, r_app_name, r_user_id, r_session_id, r_invocation_id, r_pool, r_status,
-      r_seq_cursor, r_lease_owner, r_reactor_name, r_lease_expires_at_ms, r_fencing_token,
-      r_started_at_ms, r_ended_at_ms, r_app_version, r_parent_run_id, r_waiting_on,
-      r_cancel_reason, r_top_obligation, r_ending, r_outcome_json) AS n (run_id)
-    WHERE n.run_id = ANY (p_new_run);
+  FOR o IN 0 .. cardinality(p_seen) - 1 BY 4 LOOP
+    PERFORM FROM tape_runs
+    WHERE run_id = p_seen[o + 1] AND seq_cursor = p_seen[o + 2]::bigint
+      AND fencing_token = p_seen[o + 3]::bigint AND lease_expires_at_ms = p_seen[o + 4]::bigint;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'not as it was remembered' USING ERRCODE = 'TG001';
+    END IF;
+  END LOOP;
+  FOR o IN 0 .. cardinality(p_changed_runs) - 1 BY 16 LOOP
+    UPDATE tape_runs SET
+      status = p_changed_runs[o + 5]::smallint,
+      seq_cursor = p_changed_runs[o + 6]::bigint,
+      lease_owner = p_changed_runs[o + 7],
+      reactor_name = p_changed_runs[o + 8],
+      lease_expires_at_ms = p_changed_runs[o + 9]::bigint,
+      fencing_token = p_changed_runs[o + 10]::bigint,
+      ended_at_ms = p_changed_runs[o + 11]::bigint,
+      waiting_on = p_changed_runs[o + 12],
+      cancel_reason = p_changed_runs[o + 13],
+      top_obligation = p_changed_runs[o + 14]::bigint,
+      ending = p_changed_runs[o + 15]::smallint,
+      outcome_json = p_changed_runs[o + 16]
+    WHERE run_id = p_changed_runs[o + 1] AND seq_cursor = p_changed_runs[o + 2]::bigint
+      AND fencing_token = p_changed_runs[o + 3]::bigint
+      AND lease_expires_at_ms = p_changed_runs[o + 4]::bigint;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'not as it was remembered' USING ERRCODE = 'TG001';
+    END IF;
+  END LOOP;
+  IF cardinality(p_new_runs) > 0 THEN
+    INSERT INTO tape_runs (
+      run_id, app_name, user_id, session_id, invocation_id, pool, status, seq_cursor, lease_owner,
+      reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms, app_version,
+      parent_run_id, waiting_on, cancel_reason, top_obligation, ending, outcome_json)
+    SELECT
+      p_new_runs[o + 1], p_new_runs[o + 2], p_new_runs[o + 3], p_new_runs[o + 4],
+      p_new_runs[o + 5], p_new_runs[o + 6], p_new_runs[o + 7]::smallint,
+      p_new_runs[o + 8]::bigint, p_new_runs[o + 9], p_new_runs[o + 10],
+      p_new_runs[o + 11]::bigint, p_new_runs[o + 12]::bigint, p_new_runs[o + 13]::bigint,
+      p_new_runs[o + 14]::bigint, p_new_runs[o + 15], p_new_runs[o + 16], p_new_runs[o + 17],
+      p_new_runs[o + 18], p_new_runs[o + 19]::bigint, p_new_runs[o + 20]::smallint,
+      p_new_runs[o + 21]
+    FROM generate_series(0, cardinality(p_new_runs) - 1, 21) AS o;
   END IF;
-  UPDATE tape_runs SET
-    status = n.status,
-    seq_cursor = n.seq_cursor,
-    lease_owner = n.lease_owner,
-    reactor_name = n.reactor_name,
-    lease_expires_at_ms = n.lease_expires_at_ms,
-    fencing_token = n.fencing_token,
-    ended_at_ms = n.ended_at_ms,
-    waiting_on = n.waiting_on,
-    cancel_reason = n.cancel_reason,
-    top_obligation = n.top_obligation,
-    ending = n.ending,
-    outcome_json = n.outcome_json
-  FROM unnest(
-    r_run_id, r_status, r_seq_cursor, r_lease_owner, r_reactor_name, r_lease_expires_at_ms,
-    r_fencing_token, r_ended_at_ms, r_waiting_on, r_cancel_reason, r_top_obligation, r_ending,
-    r_outcome_json
-  ) AS n (
-    run_id, status, seq_cursor, lease_owner, reactor_name, lease_expires_at_ms, fencing_token,
-    ended_at_ms, waiting_on, cancel_reason, top_obligation, ending, outcome_json)
-  WHERE tape_runs.run_id = n.run_id AND n.run_id <> ALL (p_new_run);
-  IF TRUE = ANY (e_is_new) THEN
+  FOR o IN 0 .. cardinality(p_changed_effects) - 1 BY 5 LOOP
+    UPDATE tape_effects SET
+      status = p_changed_effects[o + 3]::smallint,
+      response_json = p_changed_effects[o + 4],
+      error_json = p_changed_effects[o + 5]
+    WHERE run_id = p_changed_effects[o + 1] AND idempotency_key = p_changed_effects[o + 2];
+  END LOOP;
+  IF cardinality(p_new_effects) > 0 THEN
     INSERT INTO tape_effects (
       run_id, idempotency_key, seq, decision_index, tool_name, call_index, status, request_json,
       response_json, error_json, ts_ms, semantics, dispatch_mode, business_key, connector, scope)
     SELECT
-      n.run_id, n.idempotency_key, n.seq, n.decision_index, n.tool_name, n.call_index, n.status,
-      n.request_json, n.response_json, n.error_json, n.ts_ms, n.semantics, n.dispatch_mode,
-      n.business_key, n.connector, n.scope
-    FROM unnest(
-      e_is_new, e_run_id, e_idempotency_key, e_seq, e_decision_index, e_tool_name, e_call_index,
-      e_status, e_request_json, e_response_json, e_error_json, e_ts_ms, e_semantics,
-      e_dispatch_mode, e_business_key, e_connector, e_scope
-    ) AS n (
-      is_new, run_id, idempotency_key, seq, decision_index, tool_name, call_index, status,
-      request_json, response_json, error_json, ts_ms, semantics, dispatch_mode, business_key,
-      connector, scope)
-    WHERE n.is_new;
+      p_new_effects[o + 1], p_new_effects[o + 2], p_new_effects[o + 3]::bigint,
+      p_new_effects[o + 4]::integer, p_new_effects[o + 5], p_new_effects[o + 6]::integer,
+      p_new_effects[o + 7]::smallint, p_new_effects[o + 8], p_new_effects[o + 9],
+      p_new_effects[o + 10], p_new_effects[o + 11]::bigint, p_new_effects[o + 12]::smallint,
+      p_new_effects[o + 13]::smallint, p_new_effects[o + 14], p_new_effects[o + 15],
+      p_new_effects[o + 16]
+    FROM generate_series(0, cardinality(p_new_effects) - 1, 16) AS o;
   END IF;
-  IF FALSE = ANY (e_is_new) THEN
-    UPDATE tape_effects SET
-      status = n.status, response_json = n.response_json, error_json = n.error_json
-    FROM unnest(e_is_new, e_run_id, e_idempotency_key, e_status, e_response_json, e_error_json)
-      AS n (is_new, run_id, idempotency_key, status, response_json, error_json)
-    WHERE tape_effects.run_id = n.run_id AND tape_effects.idempotency_key = n.idempotency_key
-      AND NOT n.is_new;
-  END IF;
-  IF cardinality(d_run_id) > 0 THEN
+  IF cardinality(p_decisions) > 0 THEN
     INSERT INTO tape_decisions (run_id, decision_index, seq, ts_ms)
-    SELECT * FROM unnest(d_run_id, d_decision_index, d_seq, d_ts_ms);
+    SELECT
+      p_decisions[o + 1], p_decisions[o + 2]::integer, p_decisions[o + 3]::bigint,
+      p_decisions[o + 4]::bigint
+    FROM generate_series(0, cardinality(p_decisions) - 1, 4) AS o;
   END IF;
-  SELECT a.first_global_seq INTO first_global_seq
-  FROM tape_append(
-    p_now_ms, p_event_id, p_kind, p_subject, p_payload_json, p_run_id, p_seq, p_schema_version,
-    p_trace_id, p_span_id, p_parent_span_id, p_event_type, p_entity_type, p_entity_id, p_caused_by,
-    p_source, p_occurred_at_ms, p_idempotency_key) AS a;
+  INSERT INTO tape_journal (
+    global_seq, ts_ms, event_id, kind, subject, payload_json, run_id, seq, schema_version, trace_id,
+    span_id, parent_span_id, event_type, entity_type, entity_id, caused_by, source, occurred_at_ms,
+    idempotency_key)
+  SELECT
+    turn.head + 1 + o / 17, p_now_ms, p_entries[o + 1], p_entries[o + 2], p_entries[o + 3],
+    p_entries[o + 4], p_entries[o + 5], p_entries[o + 6]::bigint, p_entries[o + 7]::smallint,
+    p_entries[o + 8], p_entries[o + 9], p_entries[o + 10], p_entries[o + 11], p_entries[o + 12],
+    p_entries[o + 13], p_entries[o + 14], p_entries[o + 15],
+    coalesce(nullif(p_entries[o + 16]::bigint, 0), p_now_ms), p_entries[o + 17]
+  FROM generate_series(0, cardinality(p_entries) - 1, 17) AS o;
+  PERFORM tape_announce(turn.head + cardinality(p_entries) / 17);
+  RETURN ARRAY[turn.head + 1, turn.now_ms];
 END $$;
