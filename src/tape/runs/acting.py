@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec
@@ -22,16 +22,13 @@ from tape.runs.steps import Decisions
 
 P = ParamSpec("P")
 
-InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-
 
 class Acting(Decisions):
     def __init__(
-        self, run: Run, log: ReplayLog, pen: Pen, journal: JournalWrites, in_thread: InThread
+        self, run: Run, log: ReplayLog, pen: Pen, journal: JournalWrites, executor: Executor
     ) -> None:
-        super().__init__(run, log, pen)
+        super().__init__(run, log, pen, executor)
         self._journal = journal
-        self._in_thread = in_thread
 
     async def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Do an effect of either kind: an asynchronous body here, another in a thread."""
@@ -160,7 +157,7 @@ class Acting(Decisions):
         try:
             if effect.is_async:
                 return await body(*args, **kwargs)
-            result = await self._in_thread(partial(copy_context().run, body, *args, **kwargs))
+            result = await self.threads.call(partial(copy_context().run, body, *args, **kwargs))
             return await result if inspect.isawaitable(result) else result
         except (asyncio.CancelledError, SystemExit) as error:
             task = asyncio.current_task()

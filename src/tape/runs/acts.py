@@ -11,43 +11,49 @@ from typing import Any
 
 class Acts:
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._callers: dict[asyncio.Task[None], asyncio.Future[Any]] = {}
 
     async def carry(self, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """What the act returns or raises."""
-        done = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(_carried(act, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _task: done.cancel())  # it may be cut off before it begins
-        return await done
+        loop = asyncio.get_running_loop()
+        caller = loop.create_future()
+        task = loop.create_task(self._carried(act, caller))
+        self._callers[task] = caller
+        task.add_done_callback(self._ended)
+        return await caller
 
     @property
     def has_others(self) -> bool:
         """Whether any are under way besides the one that asks, if it is one."""
-        return bool(self._tasks - {asyncio.current_task()})
+        return bool(self._callers.keys() - {asyncio.current_task()})
 
     async def settled(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._callers:
+            await asyncio.wait(self._callers)
 
     def stop(self) -> None:
         """Cut them off: the run is another's, or this process ends."""
-        for task in self._tasks:
+        for task in self._callers:
             task.cancel()
 
+    async def _carried(
+        self, act: Callable[[], Coroutine[Any, Any, Any]], caller: "asyncio.Future[Any]"
+    ) -> None:
+        """Tell what the act came to, if its caller is still there."""
+        try:
+            result = await act()
+        except asyncio.CancelledError:
+            caller.cancel()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+            if not caller.done():
+                caller.set_exception(error)
+        else:
+            if not caller.done():
+                caller.set_result(result)
+        if task := asyncio.current_task():
+            self._callers.pop(task, None)  # nobody waits for what is only to return
 
-async def _carried(
-    act: Callable[[], Coroutine[Any, Any, Any]], done: "asyncio.Future[Any]"
-) -> None:
-    """Tell what the act came to, if its caller is still there."""
-    try:
-        result = await act()
-    except asyncio.CancelledError:
-        done.cancel()
-    except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
-        if not done.done():
-            done.set_exception(error)
-    else:
-        if not done.done():
-            done.set_result(result)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """It may have been cut off before it began."""
+        if caller := self._callers.pop(task, None):
+            caller.cancel()

@@ -12,6 +12,7 @@ import math
 import random as random_module
 import uuid as uuid_module
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -33,7 +34,7 @@ from tape.model.run import Run, RunName
 from tape.model.run_end import child_gate
 from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
 from tape.model.value import ANY_VERSION
-from tape.runs.acting import Acting, InThread
+from tape.runs.acting import Acting
 from tape.runs.ambient import within
 from tape.runs.declare import App
 from tape.runs.effect_call import LIMITS
@@ -56,9 +57,9 @@ class Context(Acting):
         pen: Pen,
         *,
         journal: JournalWrites,
-        in_thread: InThread,
+        executor: Executor,
     ) -> None:
-        super().__init__(run, log, pen, journal, in_thread)
+        super().__init__(run, log, pen, journal, executor)
         self._sleeps = 0
         self._charges = 0
         self._budgets = 0

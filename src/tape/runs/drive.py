@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -23,8 +22,8 @@ from tape.runs.context import Context
 from tape.runs.declare import App
 from tape.runs.effect_call import LIMITS, described
 from tape.runs.journal_writes import JournalOperations, JournalWrites
-from tape.runs.keep import LeaseKeeper
-from tape.runs.pen import Extend, Pen
+from tape.runs.keep import Held, LeaseKeeper
+from tape.runs.pen import Pen
 from tape.runs.replay import ReplayLog
 from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, error_in
 from tape.runs.sync_context import SyncContext
@@ -62,29 +61,25 @@ class Driver:
         its lease was asked for, by the loop's clock, if not just now.
         """
         recorded = ReplayLog() if journal is None else journal
-        with ExitStack() as lease:
-
-            def hold(asked_at: float | None) -> None:
-                lease.enter_context(self._keeper.holding(run, pen.lose, driven.renewed, asked_at))
-
-            pen = Pen(self._extending(run, begin, hold), run.seq_cursor, has_begun=begin is None)
-            driven = _Driven(self._context(run, recorded, pen), pen)
-            try:
-                if begin is None:
-                    hold(asked_at)
-                if journal is None:
-                    await self._read(run, recorded)
-                pen.seen_seq = max(pen.seen_seq, recorded.last_seq)
-                running = self._run_app(driven.context, run, app, recorded, pen)
-                return await driven.until_lost(running)
-            except asyncio.CancelledError:
-                await self._let_go(run, driven)
-                raise
-            except Abandoned as abandoned:
-                log.info("run %s is left to another: %s", run.run_id, abandoned)
-                await driven.stopped()
-            except TapeError as error:
-                log.warning("run %s is left to another: %s", run.run_id, error)
+        driven = _Driven(run, recorded, self._operations, self._keeper, self._executor, begin=begin)
+        try:
+            if begin is None:
+                driven.hold(asked_at)
+            if journal is None:
+                await self._read(run, recorded)
+            driven.pen.seen_seq = max(driven.pen.seen_seq, recorded.last_seq)
+            running = self._run_app(driven.context, run, app, recorded, driven.pen)
+            return await driven.until_lost(running)
+        except asyncio.CancelledError:
+            await self._let_go(run, driven)
+            raise
+        except Abandoned as abandoned:
+            log.info("run %s is left to another: %s", run.run_id, abandoned)
+            await driven.stopped()
+        except TapeError as error:
+            log.warning("run %s is left to another: %s", run.run_id, error)
+        finally:
+            driven.let_be()
         return None
 
     async def _run_app(
@@ -152,7 +147,7 @@ class Driver:
             if app.is_async:
                 return await app.function(*args)
             call = partial(copy_context().run, app.function, *args)
-            return await context.threads.call(self._executor, call)
+            return await context.threads.call(call)
 
     async def _park(self, run: Run, pen: Pen, waiting_on: str) -> Run:
         await pen.flush()
@@ -182,31 +177,6 @@ class Driver:
         except (TapeError, TimeoutError) as error:
             log.warning("run %s waits for the end of its lease: %r", run.run_id, error)
 
-    def _extending(self, run: Run, begin: Begin | None, hold: Callable[[float], None]) -> Extend:
-        runs, run_id, token = self._operations.runs, run.run_id, run.fencing_token
-
-        async def extend(writes: Sequence[RunWrite]) -> Extended:
-            nonlocal begin
-            if begin is None:
-                return await runs.extend_run(run_id, token, writes)
-            asked_at = asyncio.get_running_loop().time()
-            begun = await begin(writes)
-            if begun.resumed or begun.fencing_token != token:
-                raise StaleLease(f"run {run_id!r} was begun by another")
-            begin = None
-            hold(asked_at)
-            return begun.extended or Extended(begun.run, 0, [])
-
-        return extend
-
-    def _context(self, run: Run, journal: ReplayLog, pen: Pen) -> Context:
-        async def in_thread(function: Callable[[], Any]) -> Any:
-            return await context.threads.call(self._executor, function)
-
-        writes = JournalWrites(self._operations, run, self._keeper.ttl_ms)
-        context = Context(run, journal, pen, journal=writes, in_thread=in_thread)
-        return context
-
     async def _read(self, run: Run, journal: ReplayLog) -> None:
         while True:
             entries = await self._operations.runs.read_run(run.run_id, journal.last_seq, PAGE)
@@ -218,21 +188,57 @@ class Driver:
 class _Driven:
     """A run while it is driven here, until it is lost."""
 
-    def __init__(self, context: Context, pen: Pen) -> None:
-        self.context = context
-        self.pen = pen
-        self._lost = asyncio.get_running_loop().create_future()
+    def __init__(
+        self,
+        run: Run,
+        journal: ReplayLog,
+        operations: JournalOperations,
+        keeper: LeaseKeeper,
+        executor: Executor,
+        *,
+        begin: Begin | None,
+    ) -> None:
+        self._run = run
+        self._runs = operations.runs
+        self._keeper = keeper
+        self._begin = begin
+        self._held: Held | None = None
+        self._over = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[Run | None] | None = None
-        pen.on_lost = self._stop
-        pen.on_written = self.renewed
+        self.pen = Pen(self._extend, run.seq_cursor, has_begun=begin is None)
+        self.pen.on_lost = self._stop
+        self.pen.on_written = self._renewed
+        writes = JournalWrites(operations, run, keeper.ttl_ms)
+        self.context = Context(run, journal, self.pen, journal=writes, executor=executor)
 
-    def renewed(self, run: Run) -> None:
+    def hold(self, asked_at: float | None) -> None:
+        """Have its lease renewed."""
+        self._held = self._keeper.hold(self._run, self.pen.lose, self._renewed, asked_at)
+
+    def let_be(self) -> None:
+        if self._held is not None:
+            self._keeper.let_go(self._held)
+
+    async def _extend(self, writes: Sequence[RunWrite]) -> Extended:
+        run_id, token = self._run.run_id, self._run.fencing_token
+        if self._begin is None:
+            return await self._runs.extend_run(run_id, token, writes)
+        asked_at = asyncio.get_running_loop().time()
+        begun = await self._begin(writes)
+        if begun.resumed or begun.fencing_token != token:
+            raise StaleLease(f"run {run_id!r} was begun by another")
+        self._begin = None
+        self.hold(asked_at)
+        return begun.extended or Extended(begun.run, 0, [])
+
+    def _renewed(self, run: Run) -> None:
         self.context.cancel_reason = run.cancel_reason
 
     async def until_lost(self, running: Coroutine[Any, Any, Run | None]) -> Run | None:
         """What the app comes to; None if its lease was lost before it came to anything."""
         self._task = task = asyncio.create_task(running)
-        await asyncio.wait({task, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        task.add_done_callback(self._end)
+        await self._over
         if not task.done():
             await self.stopped()
         return None if task.cancelled() else task.result()
@@ -246,8 +252,11 @@ class _Driven:
 
     def _stop(self, cause: BaseException) -> None:
         self.context.stop(cause)
-        if not self._lost.done():
-            self._lost.set_result(None)
+        self._end()
+
+    def _end(self, _task: object = None) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
 
 
 def _own_error(raised: BaseException) -> BaseException:

@@ -7,8 +7,7 @@ counts from when the lease, or its renewal, was asked for.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tape.config import ReactorSettings
@@ -20,7 +19,9 @@ log = logging.getLogger("tape.runs")
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class Held:
+    """A lease that is kept."""
+
     run: Run
     on_lost: Callable[[BaseException], None]
     on_renewed: Callable[[Run], None]
@@ -34,36 +35,36 @@ class LeaseKeeper:
     def __init__(self, runs: RunOperations, settings: ReactorSettings) -> None:
         self._runs = runs
         self._settings = settings
-        self._held: set[_Held] = set()
+        self._held: set[Held] = set()
         self._renewing: asyncio.Task[None] | None = None
 
     @property
     def ttl_ms(self) -> int:
         return round(self._settings.lease_ttl_s * 1000)
 
-    @contextmanager
-    def holding(
+    def hold(
         self,
         run: Run,
         on_lost: Callable[[BaseException], None],
         on_renewed: Callable[[Run], None],
         asked_at: float | None = None,
-    ) -> Iterator[None]:
-        """While in here the run's lease is renewed. It was asked for then by the loop's clock, if
-        not just now.
+    ) -> Held:
+        """Renew the run's lease until it is let go of. It was asked for then by the loop's clock,
+        if not just now.
         """
         loop = asyncio.get_running_loop()
-        held = _Held(run, on_lost, on_renewed)
+        held = Held(run, on_lost, on_renewed)
         self._held.add(held)
         self._granted(held, loop.time() if asked_at is None else asked_at)
         if self._renewing is None:
             self._renewing = loop.create_task(self._renew_all(), name="tape-leases")
-        try:
-            yield
-        finally:
-            self._let_be(held)
-            if held.renewing is not None:
-                held.renewing.cancel()
+        return held
+
+    def let_go(self, held: Held) -> None:
+        """Renew it no more."""
+        self._let_be(held)
+        if held.renewing is not None:
+            held.renewing.cancel()
 
     async def close(self) -> None:
         if self._renewing is not None:
@@ -77,7 +78,7 @@ class LeaseKeeper:
                 if held.renewing is None or held.renewing.done():  # one that hangs is let be
                     held.renewing = asyncio.create_task(self._renew(held))
 
-    async def _renew(self, held: _Held) -> None:
+    async def _renew(self, held: Held) -> None:
         asked_at = asyncio.get_running_loop().time()
         run = held.run
         try:
@@ -92,7 +93,7 @@ class LeaseKeeper:
                 self._granted(held, asked_at)
                 held.on_renewed(renewed)
 
-    def _granted(self, held: _Held, asked_at: float) -> None:
+    def _granted(self, held: Held, asked_at: float) -> None:
         """Who has not renewed a lease by then must let it be."""
         too_late = asked_at + self._settings.lease_ttl_s - self._settings.heartbeat_every_s / 2
         if held.giving_up is not None:
@@ -101,15 +102,15 @@ class LeaseKeeper:
         loop = asyncio.get_running_loop()
         held.giving_up = loop.call_at(too_late, self._give_up, held)
 
-    def _give_up(self, held: _Held) -> None:
+    def _give_up(self, held: Held) -> None:
         self._lose(held, held.error or TimeoutError("its lease was not renewed in time"))
 
-    def _lose(self, held: _Held, error: BaseException) -> None:
+    def _lose(self, held: Held, error: BaseException) -> None:
         if held in self._held:
             self._let_be(held)
             held.on_lost(error)
 
-    def _let_be(self, held: _Held) -> None:
+    def _let_be(self, held: Held) -> None:
         self._held.discard(held)
         if held.giving_up is not None:
             held.giving_up.cancel()

@@ -224,7 +224,7 @@ class _OfflineDriver(Driver):
     async def replay(self, run: Run, app: App, log: _OfflineLog) -> _End:
         journal = JournalWrites(self._operations, run, 0)
         pen = _OfflinePen(log)
-        context = _OfflineContext(run, log, pen, journal=journal, in_thread=_nothing)
+        context = _OfflineContext(run, log, pen, journal=journal, executor=self._executor)
         try:
             status, detail_json = await self._outcome(context, app, log)
         except Parked as parked:

@@ -41,9 +41,10 @@ Instead = Callable[[TapeError], Sequence[RunWrite]]
 
 
 class _Posted(NamedTuple):
+    """A write that is to go out, and where its reply is awaited, if it is."""
+
     write: RunWrite
-    done: asyncio.Future[Any]
-    is_awaited: bool
+    done: asyncio.Future[Any] | None = None
     instead: Instead | None = None
 
 
@@ -78,7 +79,7 @@ class Pen:
         """The same, with something to write instead if it is refused."""
         if self._lost is not None:
             raise self._lost
-        self._add(write, is_awaited=False, instead=instead)
+        self._posted.append(_Posted(write, None, instead))
         if self._later is None and self._sending is None:
             self._later = self._loop.call_later(LINGER_S, self._send)
 
@@ -88,7 +89,8 @@ class Pen:
         Whoever does not wait for that any more takes nothing back.
         """
         self.check()
-        done = self._add(write, is_awaited=True, instead=instead)
+        done = self._loop.create_future()
+        self._posted.append(_Posted(write, done, instead))
         self._send()
         return done
 
@@ -135,18 +137,6 @@ class Pen:
             raise self._lost
         if self._refused is not None:
             raise self._refused
-
-    def _add(
-        self, write: RunWrite, *, is_awaited: bool, instead: Instead | None = None
-    ) -> "asyncio.Future[Any]":
-        posted = _Posted(write, self._reply(), is_awaited, instead)
-        self._posted.append(posted)
-        return posted.done
-
-    def _reply(self) -> "asyncio.Future[Any]":
-        done: asyncio.Future[Any] = self._loop.create_future()
-        done.add_done_callback(_look_at)
-        return done
 
     def _send(self, *, even_nothing: bool = False) -> None:
         if self._later is not None:
@@ -201,7 +191,7 @@ class Pen:
             if self._lost is not None:
                 return
             posted = self._posted.pop(0)
-            if self._refused is not None and posted.is_awaited:
+            if self._refused is not None and posted.done is not None:
                 _answer(posted.done, self._refused)
             else:
                 await self._send_batch([posted])
@@ -211,10 +201,10 @@ class Pen:
             self.lose(error)
             return
         (refused,) = batch
-        if not refused.is_awaited:
+        if refused.done is None:
             self._refused = self._refused or Unrecorded(error)
         if refused.instead is not None and (writes := refused.instead(error)):
-            await self._send_batch([_Posted(w, self._reply(), False) for w in writes])
+            await self._send_batch([_Posted(write) for write in writes])
         _answer(refused.done, error)
 
     def note_seq(self, seq: int) -> None:
@@ -236,16 +226,11 @@ class Pen:
         self._posted.clear()
 
 
-def _answer(done: "asyncio.Future[Any]", reply: Any) -> None:
-    if done.done():
+def _answer(done: "asyncio.Future[Any] | None", reply: Any) -> None:
+    if done is None or done.done():
         return
     if isinstance(reply, BaseException):
         done.set_exception(reply)
+        done.exception()  # no surprise to the event loop if nobody waits for it any more
     else:
         done.set_result(reply)
-
-
-def _look_at(done: "asyncio.Future[Any]") -> None:
-    """Nobody awaits a posted write; a refusal of one is no surprise to the event loop."""
-    if not done.cancelled():
-        done.exception()

@@ -5,6 +5,7 @@ or by gathering errors; then its next step unwinds it again, and how it ends doe
 """
 
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 import orjson
@@ -40,13 +41,13 @@ FAILED = "failed/"
 class RunSteps:
     """What all steps of a run share; `Context` has the steps themselves."""
 
-    def __init__(self, run: Run, log: ReplayLog, pen: Pen) -> None:
+    def __init__(self, run: Run, log: ReplayLog, pen: Pen, executor: Executor) -> None:
         self._run = run
         self._log = log
         self._pen = pen
         self._line = Line()
         self._acts = Acts()
-        self.threads = Threads()
+        self.threads = Threads(executor)
         self._decisions = 0
         self._calls = 0
         self._unwinding: Unwind | None = None

@@ -7,12 +7,13 @@ from typing import Any
 
 
 class Threads:
-    def __init__(self) -> None:
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self._running: dict[asyncio.Future[Any], Future[Any]] = {}
 
-    async def call(self, executor: Executor, function: Callable[[], Any]) -> Any:
+    async def call(self, function: Callable[[], Any]) -> Any:
         """What it returns or raises. It goes on if nobody waits for it any more."""
-        submitted = executor.submit(_returned, function)
+        submitted = self._executor.submit(_returned, function)
         future = asyncio.wrap_future(submitted)
         self._running[future] = submitted
         future.add_done_callback(self._ended)

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -431,11 +430,11 @@ async def test_leases_that_are_not_renewed_are_given_up_before_they_are_over() -
         return on_lost
 
     granted = loop.time()
-    with ExitStack() as held:
-        for name in ("away", "odd", "hung"):
-            held.enter_context(keeper.holding(a_run(name), losing(name), unexpected))
-        held.enter_context(keeper.holding(a_run("good"), unexpected, lambda _run: None))
-        await soon(all_lost)
+    held = [keeper.hold(a_run(name), losing(name), unexpected) for name in ("away", "odd", "hung")]
+    held.append(keeper.hold(a_run("good"), unexpected, lambda _run: None))
+    await soon(all_lost)
+    for one in held:
+        keeper.let_go(one)
     await keeper.close()
     assert all(ttl_s / 2 < when - granted < ttl_s for when, _ in lost.values())
     kinds = {name: type(error) for name, (_, error) in lost.items()}
