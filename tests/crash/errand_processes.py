@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tape.testing.worker import WorkerProcess
-from tests.crash.errand_worker import FORKS, Working, work
+from tests.crash.errand_worker import Working, work
+from tests.crash.forks import FORKS
 from tests.crash.watching import await_true
 from tests.integration.docs.pages import ROOT
 

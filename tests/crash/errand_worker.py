@@ -6,7 +6,6 @@ reach a server, for gRPC does not bear it.
 """
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -20,9 +19,6 @@ from tape.runs.boundary import set_boundary_hook
 from tape.worker import WorkerOptions, run_worker
 from tests.crash.book import Book
 from tests.crash.errands import Errands
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__, "pytest", "tape.stores.postgres.store"])
 
 
 class Spot(NamedTuple):

@@ -24,6 +24,7 @@ import pytest
 import tape
 from examples.treasury.app import FEE_CENTS
 from tape.testing.postgres import PostgresServer
+from tests.crash.forks import FORKS
 from tests.crash.treasury_left import (
     Left,
     Look,
@@ -34,7 +35,7 @@ from tests.crash.treasury_left import (
     looking,
     read_left,
 )
-from tests.crash.treasury_processes import FORKS, Spot, Working, deal, work
+from tests.crash.treasury_processes import Spot, Working, deal, work
 from tests.crash.watching import await_true
 
 AT_ONCE = 16

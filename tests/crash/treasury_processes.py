@@ -1,9 +1,5 @@
-"""The processes around a treasury run under fire: workers that end themselves, and counterparties.
+"""What runs beside a treasury run under fire: workers that end themselves, and counterparties."""
 
-Each is forked from one that has imported everything already, so that hundreds of them cost little.
-"""
-
-import multiprocessing
 import os
 import signal
 import socket
@@ -25,8 +21,6 @@ from tape.settings_file import read_settings
 from tape.worker import WorkerOptions, run_worker
 
 NIGHT_S = 0.02
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__, "pytest", "tape.stores.postgres.store"])
 
 
 @tape.app("overnight", version="1")
