@@ -1,5 +1,6 @@
 """Writes for runs in one statement on Postgres: used when it can be, and right when it cannot."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -188,3 +189,40 @@ async def test_a_repeat_of_a_settled_effect_is_answered(
     extended = await runs.extend_run(run_id, 1, [BeginEffect(0, "tool", 0)])
     assert extended.replies[0].status == EffectStatus.CONFIRMED
     assert statements.wrong == 1
+
+
+async def test_a_run_that_is_only_looked_at_is_proven_too(
+    buses: tuple[Bus, Bus], statements: Statements
+) -> None:
+    runs, others = buses[0].runs, buses[1].runs
+    parent = await begun(runs)
+
+    async def begin_child(name: str) -> str:
+        new = NewRun(RunName("app", "", "", name), parent_run_id=parent, parent_fencing_token=1)
+        return (await runs.begin_run(new, ME)).run.parent_run_id
+
+    assert await begin_child("2") == parent
+    assert (statements.sent, statements.wrong) == (1, 0)
+    await others.change_run(parent, CancelRun("enough"))
+    with pytest.raises(RunCancelled, match="enough"):
+        await begin_child("3")
+    assert statements.wrong == 1
+
+
+async def test_many_runs_are_written_for_in_one_statement(
+    buses: tuple[Bus, Bus], statements: Statements
+) -> None:
+    runs = buses[0].runs
+    run_ids = [await begun(runs, str(number)) for number in range(20)]
+    before = statements.sent
+    for number in range(3):
+        await asyncio.gather(*(take_step(runs, run_id, number) for run_id in run_ids))
+    assert statements.sent - before < len(run_ids)
+    assert statements.wrong == 0
+    for run_id in run_ids:
+        found = await runs.get_run(run_id)
+        assert found is not None
+        assert found.seq_cursor == 6
+        effect = await runs.get_effect(run_id, f"{run_id}/decision-0/tool/1")
+        assert effect is not None
+        assert (effect.call_index, effect.status) == (1, EffectStatus.CONFIRMED)
