@@ -75,7 +75,8 @@ def _original() -> socket.socket:
         stdin=subprocess.DEVNULL,
     )
     theirs.close()
-    atexit.register(lambda: (ours.close(), process.wait()))
+    atexit.register(process.wait)
+    atexit.register(ours.close)  # first, for it ends when there is nobody to ask
     return ours
 
 
