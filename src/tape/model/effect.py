@@ -103,6 +103,9 @@ def effect_key(run_id: str, decision_index: int, tool_name: str, call_index: int
     return f"{run_id}/decision-{decision_index}/{tool_name}/{call_index}"
 
 
+_NAMES = ("custom_key", "business_key", "connector", "scope")
+
+
 class BeginEffect(NamedTuple):
     """Write down what is about to be done. One that was begun before is answered as it stands."""
 
@@ -134,13 +137,8 @@ class BeginEffect(NamedTuple):
         check_name(
             self.key(_A_RUN_ID), limits, field="custom_key" if self.custom_key else "tool_name"
         )
-        check_names(
-            limits,
-            custom_key=self.custom_key,
-            business_key=self.business_key,
-            connector=self.connector,
-            scope=self.scope,
-        )
+        names = (self.custom_key, self.business_key, self.connector, self.scope)
+        check_names(names, limits, fields=_NAMES)
         semantics = _one_of(_SEMANTICS, self.semantics, "semantics")
         mode = _one_of(_DISPATCH_MODES, self.dispatch_mode, "dispatch_mode")
         if semantics == Semantics.NON_IDEMPOTENT and mode != DispatchMode.OUTBOX:

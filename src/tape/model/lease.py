@@ -45,6 +45,9 @@ class Taker(NamedTuple):
         return self._replace(ttl_ms=ttl)
 
 
+_NAMES = (*RunName._fields, "pool", "app_version", "parent_run_id")
+
+
 class NewRun(NamedTuple):
     """A run to begin. The parent's token is looked at where there is a parent."""
 
@@ -59,13 +62,8 @@ class NewRun(NamedTuple):
     def checked(self, limits: Limits) -> "NewRun":
         name = self.name
         check_name(name.app_name, limits, field="app_name", required=True)
-        check_names(
-            limits,
-            **name._asdict(),
-            pool=self.pool,
-            app_version=self.app_version,
-            parent_run_id=self.parent_run_id,
-        )
+        names = (*name, self.pool, self.app_version, self.parent_run_id)
+        check_names(names, limits, fields=_NAMES)
         check_trace(*self.trace)
         longest = run_status("cancel_requested", *name[:3], name.run_id)
         check_length(longest, limits)

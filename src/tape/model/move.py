@@ -125,7 +125,8 @@ class Overlay:
         return self._below.get(table, key)
 
     def apply(self, changes: Iterable[Change]) -> None:
-        self._changed.update(((table, key), row) for table, key, row in changes)
+        for table, key, row in changes:
+            self._changed[table, key] = row
 
     @property
     def changes(self) -> list[Change]:

@@ -178,7 +178,9 @@ class EffectCall:
         try:
             response_json = to_json(result, LIMITS, field=f"result of {self.spec.name}")
             response = orjson.loads(response_json)
-            compensation = compensation_of(self.spec, self.key, self._request, response)
+            compensation = None
+            if self.spec.compensate is not None:
+                compensation = compensation_of(self.spec, self.key, self._request, response)
         except InvalidArgument as error:
             # It has happened, and what came of it cannot be written down: that is for a check.
             return await self.failed(pen, AckLost(str(error)))

@@ -6,7 +6,8 @@ The app goes on at once, and they go out with the next write that it waits for, 
 transaction and before it. So nothing can happen in the world that depends on a record which a
 crash could still undo, and a step costs one commit and not two.
 
-Posted writes that nobody waits behind go out by themselves a moment later.
+Posted writes that nobody waits behind go out by themselves a moment later, with what was posted
+until then.
 
 A write that is refused for what it holds costs its app an error if it waits for it. One that was
 posted cannot be told so any more: then the app is unwound, and its run fails.
@@ -80,8 +81,7 @@ class Pen:
         if self._lost is not None:
             raise self._lost
         self._posted.append(_Posted(write, None, instead))
-        if self._later is None and self._sending is None:
-            self._later = self._loop.call_later(LINGER_S, self._send)
+        self._send_later()
 
     def enter(self, write: RunWrite, instead: Instead | None = None) -> "asyncio.Future[Any]":
         """It has its place now; its reply comes once it and everything before it is durable.
@@ -143,20 +143,34 @@ class Pen:
             self._later.cancel()
             self._later = None
         if self._sending is None and (self._posted or even_nothing):
-            self._sending = self._loop.create_task(self._send_all(even_nothing=even_nothing))
+            self._sending = self._loop.create_task(self._send_all())
 
-    async def _send_all(self, *, even_nothing: bool) -> None:
+    def _send_later(self) -> None:
+        """Have more go out with it, so that not each is a commit of its own."""
+        if self._posted and self._later is None and self._sending is None:
+            self._later = self._loop.call_later(LINGER_S, self._send)
+
+    async def _send_all(self) -> None:
         try:
-            while (self._posted or even_nothing) and self._lost is None:
-                even_nothing = False
+            while self._lost is None:
                 batch = self._posted[:MOST_TOGETHER]
                 del self._posted[:MOST_TOGETHER]
                 if self._refused is None:
                     await self._send_batch(batch)
                 else:
                     await self._send_singly(batch)
+                if not self._is_awaited:
+                    break
         finally:
             self._sending = None
+            self._send_later()
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether somebody waits for some of what is left, or for it to become less."""
+        return len(self._posted) > MOST_TOGETHER or any(
+            posted.done is not None for posted in self._posted
+        )
 
     async def _send_batch(self, batch: list[_Posted]) -> None:
         try:

@@ -106,6 +106,22 @@ async def test_what_comes_while_one_is_sent_waits_its_turn(pen: Pen, journal: Jo
     assert journal.batches == [[1], [2, 3]]
 
 
+async def test_what_is_posted_while_others_are_sent_waits_for_more(
+    pen: Pen, journal: Journal
+) -> None:
+    journal.open.clear()
+    first = asyncio.create_task(pen.write(a_write(1)))
+    await journal.asked.wait()
+    pen.post(a_write(2))
+    journal.open.set()
+    await first
+    pen.post(a_write(3))
+    async with asyncio.timeout(5):
+        while len(journal.batches) < 2:  # noqa: ASYNC110 - nothing tells when
+            await asyncio.sleep(0.001)
+    assert journal.batches == [[1], [2, 3]]
+
+
 async def test_a_refusal_costs_the_others_nothing(pen: Pen, journal: Journal) -> None:
     journal.refused[2] = InvalidArgument("no", field="model")
     pen.post(a_write(1))
