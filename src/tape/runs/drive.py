@@ -203,6 +203,7 @@ class _Driven:
         self._keeper = keeper
         self._begin = begin
         self._held: Held | None = None
+        self._is_let_be = False
         self._over = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[Run | None] | None = None
         self.pen = Pen(self._extend, run.seq_cursor, has_begun=begin is None)
@@ -212,10 +213,12 @@ class _Driven:
         self.context = Context(run, journal, self.pen, journal=writes, executor=executor)
 
     def hold(self, asked_at: float | None) -> None:
-        """Have its lease renewed."""
-        self._held = self._keeper.hold(self._run, self.pen.lose, self._renewed, asked_at)
+        """Have its lease renewed, unless it began when nobody waited for that any more."""
+        if not self._is_let_be:
+            self._held = self._keeper.hold(self._run, self.pen.lose, self._renewed, asked_at)
 
     def let_be(self) -> None:
+        self._is_let_be = True
         if self._held is not None:
             self._keeper.let_go(self._held)
 

@@ -21,7 +21,7 @@ from tape.errors import (
 )
 from tape.model.run import Run, RunStatus
 from tape.reactions.threads import HandlerThreads
-from tape.runs import run_here
+from tape.runs import drive, run_here
 from tape.runs.context import Context
 from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.run_here import RunsHere, new_run
@@ -273,6 +273,40 @@ async def test_a_run_here_that_takes_long_to_begin_is_not_lost(kit: AppKit, apps
         await here.run(new_run(beating), beating, is_new=True)
         run = await running
     assert outcome(run) == "late"
+    await here.close()
+
+
+async def test_a_run_here_that_begins_when_nobody_waits_any_more_is_left_to_others(
+    kit: AppKit, apps: Apps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive, "LET_GO_S", 0.02)
+    asked, go_on, begun = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    between = Between(kit._operations)
+
+    async def hold_up(name: str, _args: Any) -> None:
+        if name == "begin_run":
+            asked.set()
+            await go_on.wait()
+
+    async def tell(name: str, _args: Any) -> None:
+        if name == "begin_run":
+            begun.set()
+
+    between.before, between.after = hold_up, tell
+
+    @tape.app("late", registry=apps)
+    async def late(ctx: Context) -> None:
+        await ctx.record("begun")
+
+    here = RunsHere(between, HERE, "me", HandlerThreads(1))
+    running = asyncio.create_task(here.run(new_run(late), late, is_new=True))
+    await soon(asked)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    go_on.set()
+    await soon(begun)
+    await asyncio.sleep(0)
+    assert here._keeper._held == set()
     await here.close()
 
 
