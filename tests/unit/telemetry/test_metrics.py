@@ -32,6 +32,15 @@ tape_reactor_work_total tape_reactor_in_hand
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_those_of_other_tests() -> None:
+    """They leave thousands of series in this process, and a parser takes its time."""
+    families = list(exposition.REGISTRY.collect())
+    samples = [sample for family in families for sample in family.samples]
+    for reaction_id in {sample.labels.get("reaction", "") for sample in samples}:
+        metrics.forget_reaction(reaction_id)
+
+
 def value(name: str, **labels: str) -> float | None:
     return exposition.REGISTRY.get_sample_value(name, labels)
 
