@@ -447,8 +447,17 @@ async def test_who_loses_the_race_for_a_run_backs_off(
 ) -> None:
     settings = ReactorsSettings(backoff_first_s=1.0, backoff_most_s=3.0)
     first, second = hire(settings), hire(settings)
+    both_have_seen_it = asyncio.Barrier(2)
+
+    async def race(name: str, _args: Any) -> None:
+        if name == "resume_run":
+            await both_have_seen_it.wait()
+
+    befores = [worker.between.before for worker in (first, second)]
+    first.between.before = second.between.before = race
     run = await kit.start_run(hanging.app, "await")
     taken = await asyncio.gather(first.recovery.once(), second.recovery.once())
+    first.between.before, second.between.before = befores
     assert sorted(taken) == [0, 1]
     await soon(hanging.hangs)
     loser = second if taken[0] else first
