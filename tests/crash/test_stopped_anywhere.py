@@ -32,7 +32,7 @@ from tests.crash.runs_left import check_asked, check_legal, check_results, read_
 from tests.crash.watching import await_true, query
 
 AT_ONCE = 6
-TRIES = 3
+TRIES = 8
 PATIENCE_S = 60.0
 ERRAND = Errand(1, 3, (1,), "sleep")
 COMES_TO = {
