@@ -18,7 +18,6 @@ Measure = Literal["runs", "steps"]
 Style = Literal["threads", "async"]
 
 COUNTS: dict[Measure, int] = {"runs": 400, "steps": 800}
-TUNING_TURNS = 2
 SLOW_S = 120.0
 
 
@@ -67,13 +66,8 @@ def measure_dbos(
 
 
 def best_dbos(measure: Measure, fresh: Callable[[], str], at_once: int) -> DbosSetup:
-    """The one with the best single turn, each in a fresh store: noise makes a turn only slower."""
-    rates = {
-        setup: max(
-            measure_dbos(measure, fresh(), at_once, setup).per_s for _ in range(TUNING_TURNS)
-        )
-        for setup in DBOS_SETUPS
-    }
+    """The fastest of one turn each, in a fresh store."""
+    rates = {setup: measure_dbos(measure, fresh(), at_once, setup).per_s for setup in DBOS_SETUPS}
     return max(rates, key=rates.__getitem__)
 
 
