@@ -13,6 +13,8 @@ from benchmarks import (
     follow,
     growth,
     matching,
+    runs,
+    runs_taken_over,
     tasks_age,
     tasks_drain,
     tasks_latency,
@@ -29,6 +31,8 @@ AREAS: dict[str, Callable[[], Iterator[Result]]] = {
     "tasks.drain": tasks_drain.run,
     "tasks.latency": tasks_latency.run,
     "tasks.age": tasks_age.run,
+    "runs.rates": runs.run,
+    "runs.taken_over": runs_taken_over.run,
 }
 
 

@@ -5,17 +5,25 @@ from tape.app import connect, connect_async
 from tape.client import AsyncTapeClient, TapeClient, event
 from tape.config import DEFAULT_URL, VERSION, Settings
 from tape.errors import (
+    AckLost,
     BrokerError,
     BrokerRefused,
     BrokerUnavailable,
+    BudgetExceeded,
+    BusinessKeyTaken,
     Closed,
+    Diverged,
+    EffectFailed,
     GiveUp,
     InvalidArgument,
+    LeaseHeld,
     NotFound,
     NotHeld,
     OutcomeUnknown,
     Overloaded,
     PermissionDenied,
+    RunCancelled,
+    RunEnded,
     StaleLease,
     StoreFailed,
     StoreFull,
@@ -31,6 +39,7 @@ from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
 from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
+from tape.model.run import Run, RunStatus
 from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.model.value import Deleted, Value, ValueChange
 from tape.reactions.declare import (
@@ -44,25 +53,59 @@ from tape.reactions.declare import (
     on_value_change,
     on_value_deleted,
 )
+from tape.running import cancel_run, recover_once, resume, send_signal, start
+from tape.runs.ambient import idempotency_key
+from tape.runs.context import Context
+from tape.runs.declare import App, RetryPolicy, Spend, app, effect
+from tape.runs.observed import Observed
+from tape.runs.sdk import (
+    Budget,
+    cancel_timer,
+    delete_value,
+    gate,
+    get_value,
+    heartbeat,
+    is_cancelled,
+    now,
+    patched,
+    random,
+    sample,
+    set_timer,
+    set_value,
+    sleep,
+    uuid,
+    with_budget,
+)
+from tape.runs.sync_context import SyncContext
 
 __version__ = VERSION
 
 __all__ = [
     "DEFAULT_URL",
+    "AckLost",
+    "App",
     "AsyncTapeClient",
     "BrokerError",
     "BrokerRefused",
     "BrokerUnavailable",
+    "Budget",
+    "BudgetExceeded",
+    "BusinessKeyTaken",
     "Closed",
+    "Context",
     "Deleted",
+    "Diverged",
+    "EffectFailed",
     "Entry",
     "GiveUp",
     "HandlerKind",
     "InvalidArgument",
+    "LeaseHeld",
     "NewEvent",
     "NewReaction",
     "NotFound",
     "NotHeld",
+    "Observed",
     "OutcomeUnknown",
     "Overloaded",
     "Page",
@@ -70,12 +113,19 @@ __all__ = [
     "Reaction",
     "ReactionState",
     "Recorded",
+    "RetryPolicy",
+    "Run",
+    "RunCancelled",
+    "RunEnded",
+    "RunStatus",
     "Settings",
+    "Spend",
     "StaleLease",
     "StoreFailed",
     "StoreFull",
     "StoreMismatch",
     "StoreUnavailable",
+    "SyncContext",
     "TapeClient",
     "TapeError",
     "Task",
@@ -87,10 +137,21 @@ __all__ = [
     "Value",
     "ValueChange",
     "VersionMismatch",
+    "app",
+    "cancel_run",
+    "cancel_timer",
     "connect",
     "connect_async",
+    "delete_value",
+    "effect",
     "errors",
     "event",
+    "gate",
+    "get_value",
+    "heartbeat",
+    "idempotency_key",
+    "is_cancelled",
+    "now",
     "on",
     "on_decision_recorded",
     "on_effect_confirmed",
@@ -100,5 +161,17 @@ __all__ = [
     "on_run",
     "on_value_change",
     "on_value_deleted",
+    "patched",
+    "random",
     "reactions",
+    "recover_once",
+    "resume",
+    "sample",
+    "send_signal",
+    "set_timer",
+    "set_value",
+    "sleep",
+    "start",
+    "uuid",
+    "with_budget",
 ]

@@ -42,6 +42,7 @@ from tape.predicates import Predicate, PredicateLimits, check
 from tape.reactions.agents import Agents
 from tape.reactions.lead import Leader
 from tape.reactions.tasks import Tasks
+from tape.runs.operations import RunOperations, Runs
 
 DEFAULT_PAGE = 1_000
 MAX_SESSION_EVENTS = 10_000
@@ -68,6 +69,10 @@ class FollowQuery(NamedTuple):
 
 
 class Operations(Protocol):
+    @property
+    def runs(self) -> RunOperations:
+        """The operations on runs."""
+
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         """Record all of them or none; the ids of each, in order, once durable."""
 
@@ -178,12 +183,17 @@ class Bus:
         self._ids = UlidFactory()
         self._check_target = check_target
         self._tasks = Tasks(store, self._writer, self._ids, self._limits)
+        self._runs = Runs(store, self._writer, self._ids, self._limits)
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
 
     @property
     def limits(self) -> Limits:
         return self._limits
+
+    @property
+    def runs(self) -> Runs:
+        return self._runs
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         if not events:
@@ -346,7 +356,7 @@ class Bus:
     def start_matching(self) -> None:
         """Match entries to reactions in this process, whenever no other does."""
         if self._leading is None:
-            agents = Agents(self._store, self._writer, self._ids, self._tasks)
+            agents = Agents(self._store, self._writer, self._ids, self._tasks, self._limits)
             leader = Leader(
                 self._store, self._writer, self._ids, self._settings.matcher, agents.begin_runs
             )

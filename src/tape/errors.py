@@ -59,6 +59,54 @@ class StaleLease(TapeError):
     reason = "STALE_LEASE"
 
 
+class LeaseHeld(TapeError):
+    """Another driver holds this run: back off."""
+
+    reason = "LEASE_HELD"
+
+
+class RunEnded(TapeError):
+    """The run has ended; nothing more is written for it."""
+
+    reason = "RUN_ENDED"
+
+
+class RunCancelled(TapeError):
+    """The run is to be cancelled: it begins nothing new."""
+
+    reason = "RUN_CANCELLED"
+
+
+class BusinessKeyTaken(TapeError):
+    """Another effect has this business key."""
+
+    reason = "BUSINESS_KEY_TAKEN"
+
+
+class BudgetExceeded(TapeError):
+    """The run's budget does not admit this."""
+
+    reason = "BUDGET_EXCEEDED"
+
+
+class Diverged(TapeError):
+    """The run does another step than its journal records: its code has changed or is random."""
+
+    reason = "DIVERGED"
+
+
+class EffectFailed(TapeError):
+    """The effect did not happen."""
+
+    reason = "EFFECT_FAILED"
+
+
+class AckLost(TapeError):
+    """Raised by an effect: the counterparty may or may not have acted. It will be reconciled."""
+
+    reason = "ACK_LOST"
+
+
 class NotHeld(TapeError):
     """This owner does not hold the task: its lease ran out and another has claimed it."""
 

@@ -1,18 +1,18 @@
-"""A worker: a process that does the work of reactions.
+"""A worker: a process that does the work of reactions, and drives the runs of its pool.
 
-It registers what is declared, and dispatches until it is told to stop. On a store in this process
-it also matches whenever no other process does, so that it needs no server; with a server's URL the
+It registers what is declared, and works until it is told to stop. On a store in this process it
+also matches whenever no other process does, so that it needs no server; with a server's URL the
 server does that.
 """
 
 import asyncio
 import logging
 import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tape.app import (
@@ -23,17 +23,20 @@ from tape.app import (
     stopping_on_signals,
 )
 from tape.brokers.by_target import open_broker
-from tape.bus import Bus, Operations
+from tape.bus import Bus, FollowQuery, Operations
+from tape.client.run_calls import lease_owner
 from tape.config import DispatcherSettings, Settings
 from tape.errors import InvalidArgument
-from tape.journal.ids import UlidFactory
 from tape.model.reaction import HandlerKind, Reaction
+from tape.model.run import DEFAULT_POOL
 from tape.model.task import ANY_SHARD
 from tape.ports.broker import Broker
 from tape.reactions.declare import DECLARED, Declaration, Registry, register_declared
 from tape.reactions.dispatch import Dispatcher, Job
 from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Call, Publish, Work
+from tape.runs.declare import DECLARED_APPS, App, Apps
+from tape.runs.workshop import Workshop
 from tape.telemetry.tracing import export_spans
 
 log = logging.getLogger("tape.worker")
@@ -53,6 +56,10 @@ class WorkerOptions:
     """Only these; by default all that are declared, for a bridge all that make tasks."""
     shard: int = ANY_SHARD
     """Only this shard of each; negative is any."""
+    apps: Apps = field(default_factory=lambda: DECLARED_APPS)
+    """What it can run."""
+    pool: str = DEFAULT_POOL
+    """Whose runs it takes, and no others."""
     http_address: str | None = None
     """Where to answer /metrics, /healthz and /readyz; on this machine only."""
 
@@ -62,6 +69,7 @@ class Ready(NamedTuple):
 
     reactions: list[Reaction]
     http: str | None
+    apps: list[App]
 
 
 async def work(
@@ -83,11 +91,40 @@ async def work(
         reactions = await _served(operations, options)
         executor = HandlerThreads(settings.dispatcher.threads)
         running.callback(executor.shutdown)
+        owner = options.owner or lease_owner()
         jobs = await _jobs(reactions, options, executor, running)
-        dispatcher = Dispatcher(operations, jobs, options.owner or _owner(), settings.dispatcher)
         http = await _answer_http(operations, options.http_address, running)
-        on_ready(Ready(reactions, http))
-        await dispatcher.run(stop or asyncio.Event())
+        on_ready(Ready(reactions, http, list(options.apps)))
+        stop = stop or asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                if jobs:
+                    dispatcher = Dispatcher(operations, jobs, owner, settings.dispatcher)
+                    group.create_task(dispatcher.run(stop))
+                if options.apps.apps or options.apps.effects:
+                    threads = HandlerThreads(settings.reactors.threads)
+                    running.callback(threads.shutdown)
+                    workshop = Workshop(
+                        operations,
+                        options.apps,
+                        settings.reactors,
+                        threads,
+                        owner=owner,
+                        pool=options.pool,
+                    )
+                    listen = partial(_listen, operations)
+                    group.create_task(workshop.work(listen, stop, settings.dispatcher.grace_s))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+
+async def _listen(operations: Operations, pattern: str, ring: Callable[[], None]) -> None:
+    """Ring for each page of entries from now on."""
+    head = (await operations.info()).head_global_seq
+    async with aclosing(operations.follow(FollowQuery(pattern, after=head))) as pages:
+        async for page in pages:
+            if page.entries:
+                ring()
 
 
 async def _answer_http(
@@ -149,9 +186,10 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
     served = [registered[name] for name in wanted if name in registered]
     kinds = (HandlerKind.TASK, HandlerKind.PUBLISH)
     found = [reaction for reaction in served if reaction.handler_kind in kinds]
-    if not found:
+    if not found and not options.apps.apps:
         raise InvalidArgument(
-            "there is nothing to do: no reaction with a handler or a target is declared here",
+            "there is nothing to do: no app, and no reaction with a handler or a target, "
+            "is declared here",
             field="reactions",
         )
     return found
@@ -199,9 +237,3 @@ def _from_environment(settings: Settings) -> Settings:
     if not lease_ms.isdecimal() or int(lease_ms) < 100:
         raise InvalidArgument(f"{lease_ms!r} is not a number of 100 or more", field="TAPE_LEASE_MS")
     return replace(settings, dispatcher=replace(settings.dispatcher, lease_s=int(lease_ms) / 1000))
-
-
-def _owner() -> str:
-    """Nobody else's, so that two workers on one machine never share a lease."""
-    name = os.environ.get("TAPE_LEASE_OWNER") or f"{socket.gethostname()}-{os.getpid()}"
-    return f"{name}-{next(UlidFactory())}"

@@ -14,6 +14,11 @@ QUICK = Settings(sqlite=SqliteSettings(poll_s=0.02))
 
 
 @pytest.fixture
+def postgres_url(migrated_postgres_url: str) -> str:
+    return migrated_postgres_url
+
+
+@pytest.fixture
 async def open_store(store_url: str) -> AsyncIterator[OpenStore]:
     async with contextlib.AsyncExitStack() as stack:
 

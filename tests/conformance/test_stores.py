@@ -1,20 +1,31 @@
 """The store contract over SQLite and Postgres."""
 
 from tape.testing.conformance import (
+    BudgetsContract,
     CommitContract,
     DeadLettersContract,
+    EffectsContract,
+    GatesContract,
     JournalContract,
     KeysContract,
+    LeasesContract,
     MatchingContract,
+    ObligationsContract,
     OrderContract,
     ReactionsContract,
     RunsContract,
+    RunSequencesContract,
     SequencesContract,
     SessionsContract,
     TasksContract,
     TaskSequencesContract,
+    TimersContract,
     ValuesContract,
 )
+
+
+class TestBudgets(BudgetsContract):
+    pass
 
 
 class TestCommit(CommitContract):
@@ -22,6 +33,14 @@ class TestCommit(CommitContract):
 
 
 class TestDeadLetters(DeadLettersContract):
+    pass
+
+
+class TestEffects(EffectsContract):
+    pass
+
+
+class TestGates(GatesContract):
     pass
 
 
@@ -33,7 +52,15 @@ class TestKeys(KeysContract):
     pass
 
 
+class TestLeases(LeasesContract):
+    pass
+
+
 class TestMatching(MatchingContract):
+    pass
+
+
+class TestObligations(ObligationsContract):
     pass
 
 
@@ -42,6 +69,10 @@ class TestOrder(OrderContract):
 
 
 class TestReactions(ReactionsContract):
+    pass
+
+
+class TestRunSequences(RunSequencesContract):
     pass
 
 
@@ -62,6 +93,10 @@ class TestTaskSequences(TaskSequencesContract):
 
 
 class TestTasks(TasksContract):
+    pass
+
+
+class TestTimers(TimersContract):
     pass
 
 

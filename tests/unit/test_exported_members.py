@@ -7,13 +7,17 @@ import tape
 from tape import errors
 
 NAMES = """
-DEFAULT_URL AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Closed Deleted Entry
-GiveUp HandlerKind InvalidArgument NewEvent NewReaction NotFound NotHeld OutcomeUnknown Overloaded
-Page PermissionDenied Reaction ReactionState Recorded Settings StaleLease StoreFailed StoreFull
-StoreMismatch StoreUnavailable TapeClient TapeError Task TaskOutcome TaskStatus TooLarge
-Unauthenticated Unsafe Value ValueChange VersionMismatch connect connect_async errors event on
-on_decision_recorded on_effect_confirmed on_effect_failed on_effect_unknown on_gate on_run
-on_value_change on_value_deleted reactions
+DEFAULT_URL AckLost App AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Budget
+BudgetExceeded BusinessKeyTaken Closed Context Deleted Diverged EffectFailed Entry GiveUp
+HandlerKind InvalidArgument LeaseHeld NewEvent NewReaction NotFound NotHeld Observed
+OutcomeUnknown Overloaded Page PermissionDenied Reaction ReactionState Recorded RetryPolicy Run
+RunCancelled RunEnded RunStatus Settings Spend StaleLease StoreFailed StoreFull StoreMismatch
+StoreUnavailable SyncContext TapeClient TapeError Task TaskOutcome TaskStatus TooLarge
+Unauthenticated Unsafe Value ValueChange VersionMismatch app cancel_run cancel_timer connect
+connect_async delete_value effect errors event gate get_value heartbeat idempotency_key
+is_cancelled now on on_decision_recorded on_effect_confirmed on_effect_failed on_effect_unknown
+on_gate on_run on_value_change on_value_deleted patched random reactions recover_once resume
+sample send_signal set_timer set_value sleep start uuid with_budget
 """
 
 

@@ -11,11 +11,16 @@ from grpc_reflection.v1alpha import reflection
 
 from tape.api.auth import Role, Tokens, check_exposure
 from tape.api.calls import Calls
+from tape.api.claim_calls import ClaimCalls
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck, StreamOut, Unary
 from tape.api.listening import Tls, split_address
 from tape.api.reaction_calls import ReactionCalls
 from tape.api.record_stream import RecordStream
+from tape.api.run_calls import RunCalls
+from tape.api.run_look_calls import RunLookCalls
+from tape.api.run_write_calls import RunWriteCalls
 from tape.api.streams import Streams
+from tape.api.timer_calls import TimerCalls
 from tape.bus import Operations
 from tape.config import Limits
 from tape.errors import InvalidArgument
@@ -43,6 +48,33 @@ WRITING = frozenset(
         "NackTask",
         "SettleTasks",
         "ReplayDeadLetters",
+        "BeginRun",
+        "ResumeRun",
+        "HeartbeatRun",
+        "ReleaseRun",
+        "EndRun",
+        "CancelRun",
+        "ExtendRun",
+        "RecordDecision",
+        "BeginEffect",
+        "CompleteEffect",
+        "ClaimEffectDispatch",
+        "RenewEffectClaim",
+        "RecordDispatchAttempt",
+        "RecordExternalObservation",
+        "ReconcileEffect",
+        "RegisterCompensation",
+        "ClaimObligation",
+        "RenewObligationClaim",
+        "RecordObligationAttempt",
+        "ResolveObligation",
+        "SetBudget",
+        "ChargeBudget",
+        "AwaitSignal",
+        "SendSignal",
+        "SetTimer",
+        "CancelTimer",
+        "ListDueTimers",  # fires them, if it is asked to
     }
 )
 # What cannot be taken back.
@@ -53,6 +85,13 @@ def _role(name: str) -> Role:
     if name in ADMINISTERING:
         return Role.ADMIN
     return Role.WRITE if name in WRITING else Role.READ
+
+
+def _on_runs(operations: Operations, limits: Limits) -> dict[str, Unary]:
+    methods: dict[str, Unary] = {}
+    for calls in (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls):
+        methods |= calls(operations, limits).methods()
+    return methods
 
 
 ROLES = {f"/{SERVICE.full_name}/{method.name}": _role(method.name) for method in SERVICE.methods}
@@ -73,7 +112,7 @@ class GrpcServer:
             interceptors=[RoleCheck(tokens, ROLES, open_to_all)],
             options=[*SERVER_OPTIONS, *message_bytes(limits)],
         )
-        self._add_tape(Calls(operations, limits.request_bytes))
+        self._add_tape(Calls(operations, limits.request_bytes), _on_runs(operations, limits))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
@@ -103,7 +142,7 @@ class GrpcServer:
         await self._open.drain(DRAIN_S)
         await self._server.stop(LINGER_S)  # only watchers of health and reflection can be left
 
-    def _add_tape(self, calls: Calls) -> None:
+    def _add_tape(self, calls: Calls, on_runs: dict[str, Unary]) -> None:
         streams, reactions = self._streams, self._reactions
         methods = SERVICE.methods_by_name
         make = Handlers(self._open)
@@ -130,6 +169,7 @@ class GrpcServer:
             "ListTasks": reactions.list_tasks,
             "ReplayDeadLetters": reactions.replay_dead_letters,
             "DropDeadLetters": reactions.drop_dead_letters,
+            **on_runs,
         }
         outgoing: dict[str, StreamOut] = {
             "FollowEntries": streams.follow_entries,

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from tape.api.fitting import ANSWER_BYTES
 from tape.bus import Operations, settle_one
-from tape.config import MIB
 from tape.errors import TapeError, TooLarge
 from tape.model.task import Task, TaskOutcome, failed_task
 from tape.ports.tasks import Claim
@@ -16,8 +16,6 @@ from tape.wire.v1 import tape_pb2 as pb
 
 log = logging.getLogger("tape.grpc")
 
-# A client that does not say otherwise accepts 4 MiB; tasks it cannot receive would be lost to it.
-TASKS_BYTES = 4 * MIB - 64 * 1024
 SLICE_MS = 500
 """How long a claim waits before it looks whether the server closes."""
 
@@ -63,7 +61,7 @@ class ReactionCalls:
             return answer
         claim = mapping_tasks.claim_from_wire(request)
         found = await self._claimed(claim, min(request.wait_ms, WAIT_MOST_MS))
-        kept = mapping_tasks.tasks_to_wire(answer, found, TASKS_BYTES)
+        kept = mapping_tasks.tasks_to_wire(answer, found, ANSWER_BYTES)
         await self._give_back(claim.owner, found[kept:])
         return answer
 
@@ -101,7 +99,7 @@ class ReactionCalls:
             found = await self._operations.list_tasks(
                 request.reaction_id, request.status, request.limit, request.after_task_id
             )
-        mapping_tasks.tasks_to_wire(answer, found, TASKS_BYTES)
+        mapping_tasks.tasks_to_wire(answer, found, ANSWER_BYTES)
         return answer
 
     async def replay_dead_letters(

@@ -6,7 +6,6 @@ import click
 
 from tape.cli.output import print_json, print_table, say
 from tape.cli.target import Target, target_options
-from tape.config import Settings
 from tape.stores.by_url import Step, display, inspect_store, upgrade_store
 
 
@@ -26,7 +25,7 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
 
     A server and an embedded client apply the safe steps themselves when they start.
     """
-    url, settings = target.store_url, Settings()
+    url, settings = target.store_url, target.settings
     names = [] if status else asyncio.run(upgrade_store(url, settings, with_post=post))
     steps = asyncio.run(inspect_store(url, settings)).steps
     if as_json:

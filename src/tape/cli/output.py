@@ -1,8 +1,9 @@
 """Printing: JSON lines for programs, compact coloured lines for people."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from typing import Any
 
 import click
@@ -38,12 +39,21 @@ def raw_json(text: str) -> orjson.Fragment | None:
     return orjson.Fragment(text.translate(_ONE_LINE)) if text else None
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    styles: Iterable[str] = (),
+    whole: Collection[str] = (),
+) -> None:
+    """With `styles` each row has its own; an empty one is plain. Columns that are `whole` are not
+    folded where there is little room.
+    """
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
+    for row, style in zip(rows, chain(styles, repeat("")), strict=False):
+        table.add_row(*(Text(printable(cell)) for cell in row), style=style)
     console().print(table)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from tape.cli.output import raw_json
 from tape.model.entry import Entry
 from tape.model.reaction import HandlerKind, Reaction, ReactionState
+from tape.model.run import Run, RunStatus
 from tape.model.session import Session, SessionEvent
 from tape.model.task import Task, TaskStatus
 from tape.model.value import Value, ValueChange
@@ -65,3 +66,16 @@ def task_record(task: Task) -> dict[str, Any]:
     record["status"] = TaskStatus(task.status).name.lower()
     record["entry"] = entry_record(task.entry)
     return record
+
+
+def run_record(run: Run) -> dict[str, Any]:
+    """Its statuses by name; `ending` is empty unless it is being unwound."""
+    record: dict[str, Any] = run._asdict()
+    record["status"] = status_name(run.status)
+    record["ending"] = status_name(run.ending) if run.ending else ""
+    record["outcome"] = raw_json(record.pop("outcome_json"))
+    return record
+
+
+def status_name(status: int) -> str:
+    return RunStatus(status).name.lower()

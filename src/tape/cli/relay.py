@@ -1,5 +1,6 @@
 """`tape relay`: the journal to brokers, webhooks or the terminal."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
@@ -8,11 +9,12 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from tape.app import stopping_on_signals
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import notes, printable
 from tape.cli.target import Target, target_options
 from tape.outbox.journal_relay import OnProgress, Progress
-from tape.reactors import DEFAULT_CURSOR, DEFAULT_PATTERN, run_outbox_relay
+from tape.reactors import DEFAULT_CURSOR, DEFAULT_PATTERN, relay_outbox
 from tape.sinks import sink_for
 
 
@@ -49,17 +51,26 @@ def relay(
     """
     logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
     target.inputs.update(subject_pattern=pattern, predicate_cel=where)
+    settings = target.settings
     sinks = [sink_for(text) for text in targets]
+
+    async def until_signalled(on_progress: OnProgress) -> None:
+        stop = asyncio.Event()
+        with stopping_on_signals(stop):
+            await relay_outbox(
+                target.address,
+                sinks=sinks,
+                cursor_path=cursor,
+                subject_pattern=pattern,
+                predicate=where,
+                live=not no_follow,
+                on_progress=on_progress,
+                stop=stop,
+                settings=settings,
+            )
+
     with quiet_on_broken_pipe(), _showing() as on_progress:
-        run_outbox_relay(
-            target.address,
-            sinks=sinks,
-            cursor_path=cursor,
-            subject_pattern=pattern,
-            predicate=where,
-            live=not no_follow,
-            on_progress=on_progress,
-        )
+        asyncio.run(until_signalled(on_progress))
 
 
 @contextlib.contextmanager

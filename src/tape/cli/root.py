@@ -17,8 +17,8 @@ from tape.errors import StoreUnavailable, TapeError
 
 # Each is the object of its own name in the module of its own name, loaded when it is asked for.
 COMMANDS = (
-    "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq",
-    "relay", "migrate", "doctor", "demo", "bench",
+    "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "runs",
+    "replay", "relay", "config", "migrate", "doctor", "demo", "bench",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def tape(ctx: click.Context) -> None:
     """A durable event bus: one append-only journal, one order, on SQLite or Postgres.
 
     Commands work on a store in this process (--store, TAPE_STORE) or on a server (--url, TAPE_URL,
-    with its token in TAPE_TOKEN).
+    with its token in TAPE_TOKEN). Settings come from a file (--config, TAPE_CONFIG, tape.yaml).
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

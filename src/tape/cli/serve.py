@@ -70,6 +70,7 @@ def serve(
     logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
     options = ServeOptions(
         store_url=target.store_url,
+        settings=target.settings,
         grpc_address=grpc,
         http_address=None if no_http else http,
         tokens="" if tokens else os.environ.get("TAPE_TOKENS", ""),

@@ -3,13 +3,15 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from tape.app import connect_async
 from tape.client import Connecting
-from tape.config import DEFAULT_STORE
+from tape.config import DEFAULT_STORE, Settings
+from tape.settings_file import read_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,6 +23,7 @@ class Target:
 
     url: str = ""
     store: str = ""
+    config: str = ""
     verbose: bool = False
     inputs: dict[str, str] = field(default_factory=dict)
 
@@ -47,9 +50,26 @@ class Target:
             raise click.UsageError("--url and --store exclude each other")
         return self.url or self.store or None
 
+    @property
+    def config_path(self) -> Path | None:
+        """The settings file that was named here."""
+        return Path(self.config) if self.config else None
+
+    @property
+    def settings(self) -> Settings:
+        """The defaults, with what the settings file changes."""
+        return read_settings(self.config_path)
+
 
 def connect(target: Target) -> Connecting:
-    return connect_async(target.address)
+    return connect_async(target.address, settings=target.settings)
+
+
+def config_option(command: F) -> F:
+    return click.option(
+        "--config", type=click.Path(), metavar="FILE", expose_value=False, callback=_remember,
+        help="Settings file. Or TAPE_CONFIG, or tape.yaml in this folder.",
+    )(command)  # fmt: skip
 
 
 def target_options(command: F) -> F:
@@ -60,6 +80,7 @@ def target_options(command: F) -> F:
                      expose_value=False, callback=_remember),
         click.option("--store", metavar="URL", expose_value=False, callback=_remember,
                      help="Store in this process: sqlite:PATH or postgres://USER@HOST/DATABASE."),
+        config_option,
     ):  # fmt: skip
         command = option(command)
     return command

@@ -1,17 +1,16 @@
-"""`tape worker`: handles the tasks of the reactions that modules declare."""
+"""`tape worker`: does the work of the reactions and apps that modules declare."""
 
-import importlib
 import logging
-import sys
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import click
 
+from tape.cli.modules import load_modules
 from tape.cli.target import Target, target_options
 from tape.config import DispatcherSettings, Settings
-from tape.errors import InvalidArgument
 from tape.model.reaction import HandlerKind
+from tape.model.run import DEFAULT_POOL
 from tape.model.task import ANY_SHARD
 from tape.worker import Ready, WorkerOptions, run_worker
 
@@ -25,7 +24,7 @@ _DEFAULTS = DispatcherSettings()
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="Import this module, which declares reactions. May be repeated.",
+    help="Import this module, which declares reactions or apps. May be repeated.",
 )
 @click.option(
     "--reaction",
@@ -47,25 +46,29 @@ _DEFAULTS = DispatcherSettings()
     help="Publish tasks to this target instead of calling handlers.",
 )
 @click.option(
+    "--pool",
+    default=DEFAULT_POOL,
+    show_default=True,
+    metavar="NAME",
+    help="Drive the runs of this pool.",
+)
+@click.option(
     "--concurrency",
     type=click.IntRange(min=1),
-    default=_DEFAULTS.concurrency,
-    show_default=True,
+    show_default=str(_DEFAULTS.concurrency),
     help="Tasks in hand at once.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    default=_DEFAULTS.threads,
-    show_default=True,
+    show_default=str(_DEFAULTS.threads),
     help="Threads for handlers that are not async.",
 )
 @click.option(
     "--lease",
     "lease_s",
     type=click.FloatRange(min=0.1),
-    default=_DEFAULTS.lease_s,
-    show_default=True,
+    show_default=str(_DEFAULTS.lease_s),
     metavar="SECONDS",
     help="How long a task stays with a lost worker.",
 )
@@ -73,8 +76,7 @@ _DEFAULTS = DispatcherSettings()
     "--grace",
     "grace_s",
     type=click.FloatRange(min=0),
-    default=_DEFAULTS.grace_s,
-    show_default=True,
+    show_default=str(_DEFAULTS.grace_s),
     metavar="SECONDS",
     help="How long handlers may finish at the end.",
 )
@@ -87,53 +89,52 @@ _DEFAULTS = DispatcherSettings()
 @click.pass_obj
 def worker(
     target: Target, *, modules: tuple[str, ...], reaction_ids: tuple[str, ...],
-    shard: int | None, bridge: str,
-    concurrency: int, threads: int, lease_s: float, grace_s: float, http: str | None,
+    shard: int | None, bridge: str, pool: str,
+    concurrency: int | None, threads: int | None, lease_s: float | None, grace_s: float | None,
+    http: str | None,
 ) -> None:  # fmt: skip
-    """Do the work of reactions, until SIGTERM or Ctrl-C; then finish what is in hand.
+    """Do the work of reactions and drive runs, until SIGTERM or Ctrl-C; then finish what is begun.
 
-    Registers what the modules declare, and prints a line for each reaction it serves when it is
-    ready. On a --store it needs no server.
+    Registers what the modules declare, and prints a line for each reaction it serves and each app
+    it runs when it is ready. On a --store it needs no server.
     """
     logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
     if not modules and not bridge:
-        raise click.UsageError("name a module that declares reactions with -m, or a --bridge")
-    for module in modules:
-        _load(module)
-    dispatcher = replace(
-        _DEFAULTS, concurrency=concurrency, threads=threads, lease_s=lease_s, grace_s=grace_s
+        raise click.UsageError(
+            "name a module that declares reactions or apps with -m, or a --bridge"
+        )
+    if not pool:
+        raise click.UsageError("--pool is empty")
+    settings = _with_options(
+        target.settings, concurrency=concurrency, threads=threads, lease_s=lease_s, grace_s=grace_s
     )
+    load_modules(modules)
     run_worker(
         WorkerOptions(
             url=target.address,
-            settings=Settings(dispatcher=dispatcher),
+            settings=settings,
             bridge=bridge,
             reaction_ids=reaction_ids,
             shard=ANY_SHARD if shard is None else shard,
+            pool=pool,
             http_address=http,
         ),
-        on_ready=_announce,
+        on_ready=lambda ready: _announce(ready, pool),
     )
 
 
-def _load(module: str) -> None:
-    """Import it as `python -m` would, with the current folder first."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or not module.startswith(missing.name):
-            raise
-        raise InvalidArgument(
-            f"there is no module {module!r} here or among the installed packages", field="--module"
-        ) from None
+def _with_options(settings: Settings, **typed: Any) -> Settings:
+    """What was typed counts more than the settings file."""
+    given = {name: value for name, value in typed.items() if value is not None}
+    return replace(settings, dispatcher=replace(settings.dispatcher, **given))
 
 
-def _announce(ready: Ready) -> None:
+def _announce(ready: Ready, pool: str) -> None:
     for reaction in ready.reactions:
         kind = HandlerKind(reaction.handler_kind).name.lower()
         print(f"{kind} {reaction.reaction_id} {reaction.subject_pattern}", flush=True)
+    for app in ready.apps:
+        version = f" version {app.version}" if app.version else ""
+        print(f"app {app.name}{version} in pool {pool}", flush=True)
     if ready.http is not None:
         print(f"http {ready.http}", flush=True)

@@ -124,6 +124,15 @@ class TapeClient:
     list_tasks = _calling(AsyncTapeClient.list_tasks)
     replay_dead_letters = _calling(AsyncTapeClient.replay_dead_letters)
     drop_dead_letters = _calling(AsyncTapeClient.drop_dead_letters)
+    start_run = _calling(AsyncTapeClient.start_run)
+    run = _calling(AsyncTapeClient.run)
+    run_result = _calling(AsyncTapeClient.run_result)
+    get_run = _calling(AsyncTapeClient.get_run)
+    list_runs = _calling(AsyncTapeClient.list_runs)
+    read_run = _calling(AsyncTapeClient.read_run)
+    send_signal = _calling(AsyncTapeClient.send_signal)
+    cancel_run = _calling(AsyncTapeClient.cancel_run)
+    resume_run = _calling(AsyncTapeClient.resume_run)
     info = _calling(AsyncTapeClient.info)
 
     def close(self) -> None:

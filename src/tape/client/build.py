@@ -1,20 +1,16 @@
 """Python values into what the operations take. The bus judges sizes: it knows the limits."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent
-from tape.model.json_text import to_json
+from tape.model.json_text import UNLIMITED, to_json
 from tape.model.session import SessionEvent
-
-_NO_LIMIT = Limits(payload_bytes=sys.maxsize, json_depth=sys.maxsize)
 
 
 def as_json(value: Any, *, field: str) -> str:
-    return to_json(value, _NO_LIMIT, field=field)
+    return to_json(value, UNLIMITED, field=field)
 
 
 def event(

@@ -8,6 +8,7 @@ from weakref import WeakSet
 from tape.bus import FollowQuery, Operations
 from tape.client.build import as_json, event, session_event
 from tape.client.reaction_calls import ReactionCalls
+from tape.client.run_calls import RunCalls
 from tape.client.stream import Batches, Stream
 from tape.journal.follow import Page
 from tape.model.entry import Entry, Trace
@@ -23,7 +24,7 @@ T = TypeVar("T")
 LIST_PAGE = 1_000
 
 
-class AsyncTapeClient(ReactionCalls):
+class AsyncTapeClient(RunCalls, ReactionCalls):
     """Tape for a program with an event loop. Make it with `tape.connect_async`."""
 
     def __init__(self, operations: Operations) -> None:
@@ -223,6 +224,7 @@ class AsyncTapeClient(ReactionCalls):
             await stream.aclose()
         if not self._closed:
             self._closed = True
+            await self._stop_running_here()
             await self._operations.close()
 
     def _record(self, name: str, events: list[NewEvent]) -> Awaitable[list[Recorded]]:

@@ -6,7 +6,7 @@ is skipped or repeated. A write is sent again only where a repeat cannot do harm
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -14,11 +14,13 @@ import grpc
 
 from tape.bus import FollowQuery
 from tape.client.address import parse_address
+from tape.client.again import pauses, until_answered
 from tape.client.grpc_reactions import GrpcReactions
+from tape.client.grpc_runs import GrpcRuns
 from tape.client.representable import representable
 from tape.client.server import Server
 from tape.config import Settings
-from tape.errors import OutcomeUnknown, StoreUnavailable
+from tape.errors import StoreUnavailable
 from tape.journal.follow import Page
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded
@@ -31,8 +33,6 @@ from tape.wire.v1 import tape_pb2 as pb
 A = TypeVar("A")
 
 log = logging.getLogger("tape.client")
-AWAY_FIRST_S = 0.1
-AWAY_MOST_S = 2.0
 
 
 class GrpcBus(GrpcReactions):
@@ -41,6 +41,11 @@ class GrpcBus(GrpcReactions):
     def __init__(self, server: Server, settings: Settings) -> None:
         super().__init__(server)
         self._retry_for_s = settings.writer.retry_for_s
+        self._runs = GrpcRuns(server, self._retry_for_s)
+
+    @property
+    def runs(self) -> GrpcRuns:
+        return self._runs
 
     @classmethod
     async def open(cls, url: str, token: str, settings: Settings) -> "GrpcBus":
@@ -59,19 +64,12 @@ class GrpcBus(GrpcReactions):
         with representable():
             request = mapping_events.events_to_wire(events)
         keyed = all(event.idempotency_key for event in events)
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + (self._retry_for_s if keyed else 0)
-        unknown: OutcomeUnknown | None = None
-        for pause in _pauses():
-            try:
-                response = await self._server.call(self._rpc.RecordEvents, request, writes=True)
-                return mapping_events.recorded_from_wire(response)
-            except StoreUnavailable as error:
-                unknown = error if isinstance(error, OutcomeUnknown) else unknown
-                if loop.time() + pause > give_up:
-                    raise unknown or error from None
-            await asyncio.sleep(pause)
-        raise AssertionError("pauses go on for ever")
+
+        async def send() -> pb.RecordEventsResponse:
+            return await self._server.call(self._rpc.RecordEvents, request, writes=True)
+
+        response = await until_answered(send, self._retry_for_s if keyed else 0)
+        return mapping_events.recorded_from_wire(response)
 
     async def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
         cursor = query.after
@@ -199,22 +197,15 @@ class GrpcBus(GrpcReactions):
         self, rpc: grpc.aio.UnaryStreamMultiCallable[Any, A], ask: Callable[[], Any]
     ) -> AsyncGenerator[A, None]:
         """Messages for ever: asked for anew, from where the caller is, when the server is back."""
-        pauses = _pauses()
+        waits = pauses()
         while True:
             with representable():
                 request = ask()
             try:
                 async with aclosing(self._server.stream(rpc, request)) as messages:
                     async for message in messages:
-                        pauses = _pauses()
+                        waits = pauses()
                         yield message
             except StoreUnavailable as error:
                 log.warning("following waits: %s", error)
-            await asyncio.sleep(next(pauses))
-
-
-def _pauses() -> Iterator[float]:
-    pause = AWAY_FIRST_S
-    while True:
-        yield pause
-        pause = min(2 * pause, AWAY_MOST_S)
+            await asyncio.sleep(next(waits))

@@ -29,8 +29,10 @@ def _decide(move: Move[Any], state: State) -> Verdict:
     try:
         decision = move.decide(state)
     except TapeError as refusal:
+        state.refused += 1
         return refusal
     except Exception as fault:  # noqa: BLE001 - a move's bug is its caller's error, not the batch's
+        state.refused += 1
         return fault
     return Accepted(state.apply(decision), decision.reply)
 

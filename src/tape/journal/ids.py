@@ -12,10 +12,7 @@ from collections.abc import Callable
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _LARGEST_RUN = 1 << 19  # the counter has 20 bits and starts anywhere in its lower half
-
-
-def _encode(number: int, width: int) -> str:
-    return "".join(_ALPHABET[number >> shift & 31] for shift in range(5 * (width - 1), -1, -5))
+_PREFIX_BITS = range(100, -1, -10)  # 22 characters, two at a time
 
 
 class UlidFactory:
@@ -41,8 +38,10 @@ class UlidFactory:
         if now > self._millisecond or first + count > 2 * _LARGEST_RUN:
             # A clock that stands still or steps back must not repeat or reverse ids.
             self._millisecond = max(now, self._millisecond + 1)
-            self._prefix = _encode(self._millisecond, 10) + _encode(secrets.randbits(60), 12)
-            first = secrets.randbelow(_LARGEST_RUN)
+            drawn = secrets.randbits(60 + 19)
+            number = self._millisecond << 60 | drawn >> 19
+            self._prefix = "".join([_PAIRS[number >> bits & 1023] for bits in _PREFIX_BITS])
+            first = drawn & (_LARGEST_RUN - 1)
         self._count = first + count - 1
         prefix = self._prefix
         return [

@@ -18,9 +18,11 @@ from tape.config import WriterSettings
 from tape.errors import OutcomeUnknown, StoreFailed, StoreUnavailable
 from tape.journal.batch import Verdict, decide_all, needs_of, settle
 from tape.journal.queue import MoveQueue, Waiting
+from tape.model.entry import Draft
 from tape.model.move import Move, Place, State
 from tape.ports.store import Store
 from tape.telemetry import metrics
+from tape.telemetry.run_entries import count_entries
 
 T = TypeVar("T")
 
@@ -84,17 +86,18 @@ class Writer:
 
     async def _commit(self, moves: list[Move[Any]]) -> tuple[list[Verdict], Place]:
         verdicts: list[Verdict] = []
-        entries = 0
+        entries: list[Draft] = []
 
         def decide(state: State) -> None:
             nonlocal entries
-            verdicts.extend(decide_all(moves, state))
-            entries = len(state.entries)
+            verdicts[:] = decide_all(moves, state)
+            entries = state.entries
 
         place = await self._store.commit(needs_of(moves), decide)
         if entries:
-            metrics.ENTRIES_APPENDED.inc(entries)
+            metrics.ENTRIES_APPENDED.inc(len(entries))
             metrics.APPEND_BATCHES.inc()
+            count_entries(entries)
         return verdicts, place
 
 

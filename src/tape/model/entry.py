@@ -19,6 +19,7 @@ class Kind(StrEnum):
     SESSION = "session"
     TASK = "task"
     TIMER = "timer"
+    BUDGET = "budget"
     DRAINER = "drainer"
     SUBSCRIPTION = "subscription"
 

@@ -53,8 +53,11 @@ def delete(table: Table[K, R], key: K) -> Change:
 
 
 class Need(NamedTuple):
+    """A row that a move looks at; `is_new` if there is most likely none yet."""
+
     table: Table[Any, Any]
     key: Hashable
+    is_new: bool = False
 
 
 class Place(NamedTuple):
@@ -97,15 +100,50 @@ class Known(NamedTuple):
 KNOWN = Table("known", Known, lambda row: row.idempotency_key)
 
 
+class Reading(Protocol):
+    """What a decision may look at."""
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def get(self, table: Table[K, R], key: K) -> R | None: ...
+
+
+class Overlay:
+    """Rows with changes laid over them that are not decided yet, for a move of several parts."""
+
+    __slots__ = ("_below", "_changed", "now_ms")
+
+    def __init__(self, below: Reading) -> None:
+        self._below = below
+        self._changed: dict[tuple[Table[Any, Any], Hashable], tuple[Any, ...] | None] = {}
+        self.now_ms = below.now_ms
+
+    def get(self, table: Table[K, R], key: K) -> R | None:
+        if (table, key) in self._changed:
+            return cast("R | None", self._changed[table, key])
+        return self._below.get(table, key)
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        for table, key, row in changes:
+            self._changed[table, key] = row
+
+    @property
+    def changes(self) -> list[Change]:
+        return [Change(table, key, row) for (table, key), row in self._changed.items()]
+
+
 class State:
     """The rows a batch has loaded, with what its moves have decided so far laid over them."""
 
-    __slots__ = ("_rows", "deletions", "entries", "next_global_seq", "now_ms", "saves")
+    __slots__ = ("_rows", "deletions", "entries", "next_global_seq", "now_ms", "refused", "saves")
 
     def __init__(self, now_ms: int = 0, next_global_seq: int = 0) -> None:
         self.now_ms = now_ms
         self.next_global_seq = next_global_seq
         self.entries: list[Draft] = []
+        self.refused = 0
+        """How many moves of the batch were not decided."""
         # What to write: deletions first, then saves.
         self.deletions: _Rows = {}
         self.saves: _Rows = {}

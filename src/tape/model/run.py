@@ -1,17 +1,13 @@
-"""A run's row, its beginning, and the fence that every write for a run must pass."""
+"""A run's row, its name, and the fence that every write for a run must pass."""
 
 import hashlib
 from base64 import b32hexencode
-from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
-import orjson
-
 from tape.errors import NotFound, StaleLease
-from tape.model.entry import Draft, Kind, Trace
-from tape.model.move import Decision, Need, State, Table, save
-from tape.model.subjects import run_status
+from tape.model.move import Reading, Table
 
 
 class RunStatus(IntEnum):
@@ -25,7 +21,21 @@ class RunStatus(IntEnum):
     CANCELLED = 8
 
 
+STATUS_WORDS = {status.value: status.name.lower() for status in RunStatus}
+
+DEFAULT_POOL = "shared"
+
+OPEN = frozenset({RunStatus.RUNNABLE, RunStatus.RUNNING, RunStatus.WAITING})
+"""A run in one of these can be driven; in any other it writes nothing more by itself."""
+
+
 class Run(NamedTuple):
+    """A run's row: its name, its lease and how it stands.
+
+    `top_obligation` is the seq of its newest unresolved obligation, `ending` the status it gets
+    once all are unwound, `outcome_json` its result, or its error if it did not succeed.
+    """
+
     run_id: str
     app_name: str
     user_id: str
@@ -40,21 +50,57 @@ class Run(NamedTuple):
     fencing_token: int
     started_at_ms: int
     ended_at_ms: int
+    app_version: str = ""
+    parent_run_id: str = ""
+    waiting_on: str = ""
+    cancel_reason: str = ""
+    top_obligation: int = 0
+    ending: int = 0
+    outcome_json: str = ""
+
+    @property
+    def name(self) -> "RunName":
+        return RunName(self.app_name, self.user_id, self.session_id, self.invocation_id)
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in OPEN
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it is open, or can be again: stuck, and nothing of it was unwound yet."""
+        return self.is_open or (self.status == RunStatus.STUCK and not self.ending)
+
+    def is_leased(self, now_ms: int) -> bool:
+        return bool(self.lease_owner) and self.lease_expires_at_ms > now_ms
+
+    def unleased(self) -> "Run":
+        return self._replace(lease_owner="", reactor_name="", lease_expires_at_ms=0)
 
 
 RUNS = Table("runs", Run, lambda row: row.run_id)
 
 
-def fenced_run(state: State, run_id: str, fencing_token: int) -> Run:
-    """The run, if `fencing_token` is the one its lease was last granted with."""
+def find_run(state: Reading, run_id: str) -> Run:
     run = state.get(RUNS, run_id)
     if run is None:
         raise NotFound(f"no run has the id {run_id!r}")
+    return run
+
+
+def fenced_run(state: Reading, run_id: str, fencing_token: int) -> Run:
+    """The run, if `fencing_token` is the one its lease was last granted with.
+
+    It is stale from the takeover on, not from expiry. Whoever let go of the lease has none.
+    """
+    run = find_run(state, run_id)
     if fencing_token != run.fencing_token:
         raise StaleLease(
             f"run {run_id!r} is held with fencing token {run.fencing_token}, "
             f"this write carries {fencing_token}: abandon the work"
         )
+    if not run.lease_owner:
+        raise StaleLease(f"run {run_id!r} was let go of: resume it before you write for it")
     return run
 
 
@@ -69,44 +115,10 @@ class RunName(NamedTuple):
     @property
     def run_id(self) -> str:
         """The same for the same name, so whoever begins it twice finds it."""
-        text = "\0".join(self).encode(errors="surrogatepass")
-        return b32hexencode(hashlib.sha256(text).digest()[:16]).decode().rstrip("=").lower()
+        return _run_id(self)
 
 
-class QueueRun:
-    """Make a runnable run for a worker to take, unless there is one by that name already."""
-
-    __slots__ = ("_event_id", "_input_json", "_name", "_trace", "weight")
-
-    def __init__(self, name: RunName, input_json: str, trace: Trace, event_id: str) -> None:
-        self._name = name
-        self._input_json = input_json
-        self._trace = trace
-        self._event_id = event_id
-        self.weight = 512 + len(input_json)
-
-    def needs(self) -> Iterable[Need]:
-        yield Need(RUNS, self._name.run_id)
-
-    def decide(self, state: State) -> Decision[Run]:
-        known = state.get(RUNS, self._name.run_id)
-        if known is not None:
-            return Decision(lambda _place: known)
-        run = Run(
-            self._name.run_id, *self._name, "", RunStatus.RUNNABLE, 1, "", "", 0, 0, state.now_ms, 0
-        )
-        entry = Draft(
-            self._event_id,
-            Kind.RUN.value,
-            run_status("runnable", *self._name[:3], run.run_id),
-            _payload(self._name, self._input_json),
-            run.run_id,
-            1,
-            **self._trace._asdict(),
-        )
-        return Decision(lambda _place: run, [entry], [save(RUNS, run)])
-
-
-def _payload(name: RunName, input_json: str) -> str:
-    """The input goes in as it is: it was checked when it was recorded."""
-    return f'{orjson.dumps(name._asdict()).decode()[:-1]},"input":{input_json}}}'
+@lru_cache(maxsize=4096)
+def _run_id(name: RunName) -> str:
+    text = "\0".join(name).encode(errors="surrogatepass")
+    return b32hexencode(hashlib.sha256(text).digest()[:16]).decode().rstrip("=").lower()

@@ -5,8 +5,15 @@ from functools import lru_cache
 from tape.model.subject import build_subject, encode_segment
 
 
+@lru_cache(4096)
+def _prefix(kind: str, verb: str, *dimensions: str) -> str:
+    """For the hot ones: all but their last dimension are few and repeat."""
+    return build_subject(kind, verb, *dimensions) + "/"
+
+
 def run_status(status: str, app: str, user: str, session: str, run_id: str) -> str:
-    return build_subject("run", status, app, user, session, run_id)
+    """`status` is the run's in lower case, or cancel_requested."""
+    return _prefix("run", status, app, user, session) + encode_segment(run_id)
 
 
 def decision_recorded(run_id: str, decision_index: int) -> str:
@@ -14,8 +21,8 @@ def decision_recorded(run_id: str, decision_index: int) -> str:
 
 
 def effect(verb: str, tool: str, run_id: str) -> str:
-    """`verb` is pending, confirmed, failed, unknown or reconciled."""
-    return build_subject("effect", verb, tool, run_id)
+    """`verb` is pending, confirmed, failed, unknown, reconciled, claimed or attempted."""
+    return _prefix("effect", verb, tool) + encode_segment(run_id)
 
 
 def obligation(verb: str, kind: str, run_id: str) -> str:
@@ -48,14 +55,8 @@ def session_event_appended(app: str, user: str, session_id: str) -> str:
     return build_subject("event", "appended", app, user, session_id)
 
 
-@lru_cache(4096)
-def _event_prefix(event_type: str, entity_type: str) -> str:
-    return build_subject("event", "recorded", event_type, entity_type) + "/"
-
-
 def event_recorded(event_type: str, entity_type: str, entity_id: str) -> str:
-    """The hot one: types are few and repeat, so only the id is encoded each time."""
-    return _event_prefix(event_type, entity_type) + encode_segment(entity_id)
+    return _prefix("event", "recorded", event_type, entity_type) + encode_segment(entity_id)
 
 
 def task_subject(verb: str, reaction_id: str, task_id: str) -> str:
@@ -76,5 +77,11 @@ def subscription(verb: str, name: str) -> str:
     return build_subject("subscription", verb, name)
 
 
-def timer_fired(kind: str, run_id: str) -> str:
-    return build_subject("timer", "fired", kind, run_id)
+def timer(verb: str, kind: str, run_id: str) -> str:
+    """`verb` is set, fired or cancelled."""
+    return build_subject("timer", verb, kind, run_id)
+
+
+def budget(verb: str, run_id: str) -> str:
+    """`verb` is set or charged."""
+    return build_subject("budget", verb, run_id)

@@ -20,10 +20,11 @@ from tape.model.session import SessionKey, SessionWithEvents
 from tape.model.value import Value
 from tape.ports.matching import MatchingStore
 from tape.ports.predicate import Predicate
+from tape.ports.runs import RunStore
 from tape.ports.tasks import TaskStore
 
 Decide = Callable[[State], None]
-"""Fills `state.entries` and `state.changes`; pure, and called at most once per `commit`."""
+"""Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
 
 
 class ReadEntries(NamedTuple):
@@ -60,7 +61,7 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(MatchingStore, TaskStore, Protocol):
+class Store(MatchingStore, TaskStore, RunStore, Protocol):
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""

@@ -5,15 +5,19 @@ one run. Because there is a task in between, the reaction's rate, debounce, retr
 dead letters hold for runs as they do for handlers.
 """
 
+from dataclasses import replace
+
 import orjson
 
+from tape.config import KIB, Limits
 from tape.errors import TapeError
 from tape.journal.follow import envelope
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.entry import Trace
+from tape.model.lease import BeginRun, NewRun, Taker
 from tape.model.reaction import Reaction
-from tape.model.run import QueueRun, RunName
+from tape.model.run import RunName
 from tape.model.task import Task, TaskOutcome
 from tape.ports.store import Store
 from tape.ports.tasks import Claim, Want
@@ -24,7 +28,13 @@ AT_ONCE = 200
 
 
 class Agents:
-    def __init__(self, store: Store, writer: Writer, ids: UlidFactory, tasks: Tasks) -> None:
+    def __init__(
+        self, store: Store, writer: Writer, ids: UlidFactory, tasks: Tasks, limits: Limits
+    ) -> None:
+        # The input is the entry in its envelope, which may be a little more than an entry may hold.
+        self._limits = replace(
+            limits, payload_bytes=limits.payload_bytes + 64 * KIB, json_depth=limits.json_depth + 2
+        )
         self._store = store
         self._writer = writer
         self._ids = ids
@@ -49,14 +59,13 @@ class Agents:
             return TaskOutcome(task.task_id, "given_back", "its reaction names no app any more")
         name = RunName(reaction.agent_app, "", "", f"{task.reaction_id}/{task.source_global_seq}")
         source = task.entry
-        move = QueueRun(
+        new = NewRun(
             name,
             orjson.dumps(envelope(source, with_payload=True)).decode(),
-            Trace(source.trace_id, "", source.span_id),
-            next(self._ids),
+            trace=Trace(source.trace_id, "", source.span_id),
         )
         try:
-            await self._writer.submit(move)
+            await self._writer.submit(BeginRun(new, Taker(), next(self._ids), self._limits))
         except TapeError as error:
             return TaskOutcome(task.task_id, "failed", str(error))
         return TaskOutcome(task.task_id)

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from tape.config import Settings
 from tape.errors import InvalidArgument, StoreMismatch
+from tape.ports.clock import Clock, system_clock
 from tape.ports.store import Store
 from tape.stores.migrations import Applied, load_migrations, pending
 from tape.stores.sqlite.inspect import inspect as inspect_sqlite
@@ -36,10 +37,19 @@ class Inspection(NamedTuple):
     steps: list[Step]
 
 
-async def open_store(url: str, settings: Settings, *, migrating: bool = True) -> Store:
-    """The store a URL names, brought up to date unless told otherwise."""
+async def open_store(
+    url: str, settings: Settings, *, migrating: bool = True, clock: Clock | None = None
+) -> Store:
+    """The store a URL names, brought up to date unless told otherwise.
+
+    A file has no clock of its own, so it may be given one: a test's, to move time.
+    """
     if _dialect(url) == "sqlite":
-        return await SqliteStore.open(sqlite_path(url), settings.sqlite, migrating=migrating)
+        return await SqliteStore.open(
+            sqlite_path(url), settings.sqlite, migrating=migrating, clock=clock or system_clock
+        )
+    if clock is not None:
+        raise InvalidArgument("Postgres has a clock of its own; give none", field="clock")
     from tape.stores.postgres.store import PostgresStore
 
     return await PostgresStore.open(url, settings.postgres, migrating=migrating)

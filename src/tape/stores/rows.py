@@ -3,12 +3,18 @@
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from tape.model.budget import BUDGETS
+from tape.model.decision import DECISIONS
+from tape.model.effect import BUSINESS_KEYS, EFFECTS
 from tape.model.entry import Draft
+from tape.model.gate import GATES
 from tape.model.move import KNOWN, Need, State, Table
+from tape.model.obligation import OBLIGATIONS
 from tape.model.reaction import BOOK, CURSORS, REACTIONS, TALLIES
 from tape.model.run import RUNS
 from tape.model.session import SESSION_EVENTS, SESSIONS
 from tape.model.task import ENDED, QUEUE, SOURCES
+from tape.model.timer import TIMERS
 from tape.model.value import VALUES
 
 # The order in which tables are read and written. A row comes before the rows that refer to it. The
@@ -16,6 +22,13 @@ from tape.model.value import VALUES
 TABLES: tuple[Table[Any, Any], ...] = (
     KNOWN,
     RUNS,
+    DECISIONS,
+    EFFECTS,
+    BUSINESS_KEYS,
+    OBLIGATIONS,
+    GATES,
+    TIMERS,
+    BUDGETS,
     VALUES,
     SESSIONS,
     SESSION_EVENTS,
@@ -28,6 +41,7 @@ TABLES: tuple[Table[Any, Any], ...] = (
     TALLIES,
 )
 
+_PLACES = {table: place for place, table in enumerate(TABLES)}
 PLACED_COLUMNS = ("global_seq", "ts_ms", *Draft._fields)
 _OCCURRED = Draft._fields.index("occurred_at_ms")
 
@@ -35,22 +49,22 @@ _OCCURRED = Draft._fields.index("occurred_at_ms")
 def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, ...]]]:
     """The distinct keys wanted of each table, each key as a tuple."""
     keys: dict[Table[Any, Any], dict[tuple[Any, ...], None]] = {}
-    for table, key in needs:
+    for table, key, _is_new in needs:
         keys.setdefault(table, {})[as_tuple(key)] = None
     return {table: list(keys[table]) for table in sorted(keys, key=_place)}
 
 
 def _place(table: Table[Any, Any]) -> int:
-    return TABLES.index(table) if table in TABLES else len(TABLES)
+    return _PLACES.get(table, len(TABLES))
 
 
 def changed_rows(state: State) -> Iterator[tuple[str, Table[Any, Any], list[tuple[Any, ...]]]]:
     """Deletions and then saves, per table: the verb, the table and its keys or rows."""
-    for table in TABLES:
-        if gone := state.deletions.get(table):
+    for table in sorted(state.deletions, key=_place):
+        if gone := state.deletions[table]:
             yield "delete", table, [as_tuple(key) for key in gone]
-    for table in TABLES:
-        if rows := state.saves.get(table):
+    for table in sorted(state.saves, key=_place):
+        if rows := state.saves[table]:
             yield "save", table, list(rows.values())
 
 

@@ -4,6 +4,8 @@ Whoever has something to tell imports this module and says so: `metrics.MATCHES.
 The only label with an open set of values is the reaction's id, so there are as many series as
 reactions; `forget_reaction` ends those of one that is gone.
 
+What becomes of runs is counted where it is committed: see `run_entries`.
+
 The gauges of what the store holds (the head, lag, tasks, dead letters) are true when they are
 scraped: whoever serves them sets them first.
 """
@@ -28,7 +30,7 @@ class Outcome(StrEnum):
     RELEASED = "released"  # given back unharmed, because the dispatcher ends
 
 
-def _by_reaction(
+def _family(
     kind: type[S], name: str, text: str, label_names: tuple[str, ...] = REACTION
 ) -> Family[S]:
     family = Family(kind, name, text, label_names)
@@ -37,7 +39,7 @@ def _by_reaction(
 
 
 def _single(kind: type[S], name: str, text: str) -> S:
-    return _by_reaction(kind, name, text, ()).labels()
+    return _family(kind, name, text, ()).labels()
 
 
 ENTRIES_APPENDED = _single(
@@ -59,46 +61,74 @@ MATCHER_LEADING = _single(
 MATCHER_POSITION = _single(
     Gauge, "tape_matcher_position", "The global_seq up to which this process has matched."
 )
-LAG = _by_reaction(
+LAG = _family(
     Gauge, "tape_reaction_lag_entries", "Entries between the reaction's cursor and the head."
 )
-MATCHES = _by_reaction(Counter, "tape_reaction_matches", "Entries that matched the reaction.")
-COALESCED = _by_reaction(
+MATCHES = _family(Counter, "tape_reaction_matches", "Entries that matched the reaction.")
+COALESCED = _family(
     Counter,
     "tape_reaction_coalesced",
     "Matches that debouncing laid into a task that waited already.",
 )
-PREDICATE_ERRORS = _by_reaction(
+PREDICATE_ERRORS = _family(
     Counter,
     "tape_reaction_predicate_errors",
     "Entries that were skipped because the predicate had no result.",
 )
 
-TASKS_PENDING = _by_reaction(Gauge, "tape_tasks_pending", "Tasks that wait for a dispatcher.")
-TASKS_CLAIMED = _by_reaction(Gauge, "tape_tasks_claimed", "Tasks that a dispatcher holds.")
-DEAD_LETTERS = _by_reaction(Gauge, "tape_dead_letters", "Tasks that were given up.")
+TASKS_PENDING = _family(Gauge, "tape_tasks_pending", "Tasks that wait for a dispatcher.")
+TASKS_CLAIMED = _family(Gauge, "tape_tasks_claimed", "Tasks that a dispatcher holds.")
+DEAD_LETTERS = _family(Gauge, "tape_dead_letters", "Tasks that were given up.")
 
-TASK_ATTEMPTS = _by_reaction(
+TASK_ATTEMPTS = _family(
     Counter, "tape_task_attempts", "Attempts at tasks that ended, by how.", (*REACTION, "outcome")
 )
-TASK_WAIT = _by_reaction(
+TASK_WAIT = _family(
     Histogram,
     "tape_task_wait_seconds",
     "From the recording of the entry to the start of the handler.",
 )
-TASK_HANDLING = _by_reaction(Histogram, "tape_task_handling_seconds", "How long handlers ran.")
-DISPATCHER_RUNNING = _by_reaction(
-    Gauge, "tape_dispatcher_running", "Handlers running in this process."
-)
-DISPATCHER_LONGEST_RUNNING = _by_reaction(
+TASK_HANDLING = _family(Histogram, "tape_task_handling_seconds", "How long handlers ran.")
+DISPATCHER_RUNNING = _family(Gauge, "tape_dispatcher_running", "Handlers running in this process.")
+DISPATCHER_LONGEST_RUNNING = _family(
     Gauge,
     "tape_dispatcher_longest_running_seconds",
     "How long the oldest handler running in this process has been at it.",
+)
+
+RUNS_ENDED = _family(
+    Counter,
+    "tape_runs_ended",
+    "Runs whose end this process has committed, by how they ended.",
+    ("status",),
+)
+EFFECT_OUTCOMES = _family(
+    Counter,
+    "tape_effect_outcomes",
+    "Outcomes of effects that this process has committed.",
+    ("outcome",),
+)
+OBLIGATIONS_ENDED = _family(
+    Counter,
+    "tape_obligations_ended",
+    "Obligations that this process has committed as compensated or stuck.",
+    ("status",),
+)
+EFFECTS_UNCHECKED = _single(
+    Gauge,
+    "tape_effects_unchecked",
+    "Unknown effects for which this process has no check, so that they stay unknown.",
+)
+REACTOR_WORK = _family(
+    Counter, "tape_reactor_work", "Pieces of work that the reactor has taken.", ("reactor",)
+)
+REACTOR_IN_HAND = _family(
+    Gauge, "tape_reactor_in_hand", "Pieces of work that the reactor is at.", ("reactor",)
 )
 
 
 def forget_reaction(reaction_id: str) -> None:
     """End the series of a reaction that is gone."""
     for family in FAMILIES:
-        if family.label_names:
+        if family.label_names[:1] == REACTION:
             family.forget(reaction_id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from operator import attrgetter
+from typing import Protocol
 
 from tape.model.entry import Trace
 from tape.model.value import Author, Deleted, Value, ValueChange
@@ -81,13 +82,18 @@ def author_from_wire(request: pb.WriteValueRequest | pb.DeleteValueRequest) -> A
     return Author(request.writer, request.run_id, request.fencing_token, trace_from_wire(request))
 
 
-def trace_from_wire(
-    request: pb.WriteValueRequest
-    | pb.DeleteValueRequest
-    | pb.AppendEventRequest
-    | pb.CreateSessionRequest
-    | pb.DeleteSessionRequest,
-) -> Trace:
+class Traced(Protocol):
+    """A request that names the trace it belongs to."""
+
+    @property
+    def trace_id(self) -> str: ...
+    @property
+    def span_id(self) -> str: ...
+    @property
+    def parent_span_id(self) -> str: ...
+
+
+def trace_from_wire(request: Traced) -> Trace:
     return Trace(request.trace_id, request.span_id, request.parent_span_id)
 
 

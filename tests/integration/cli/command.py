@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.integration.cli.forked import run_forked
+
 TAPE = [sys.executable, "-m", "tape.cli"]
 
 
@@ -28,11 +30,8 @@ def clean_environment(**extra: str) -> dict[str, str]:
 
 
 def tape(*arguments: str, folder: Path, stdin: str = "", **env: str) -> Done:
-    done = subprocess.run(
-        [*TAPE, *arguments], cwd=folder, env=clean_environment(**env), input=stdin, text=True,
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    return Done(done.returncode, done.stdout, done.stderr)
+    environment = clean_environment(**env)
+    return Done(*run_forked(arguments, folder=folder, env=environment, stdin=stdin, timeout_s=60))
 
 
 def start(*arguments: str, folder: Path, **env: str) -> "subprocess.Popen[str]":

@@ -99,13 +99,14 @@ def test_one_shard_leaves_the_others_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "name a module that declares reactions with -m, or a --bridge"),
+        ((), "name a module that declares reactions or apps with -m"),
         (("-m", "nowhere"), "there is no module 'nowhere'"),
         (("-m", "json"), "there is nothing to do"),
         (("-m", "handlers", "--reaction", "other"), "'other' is not registered"),
         (("-m", "handlers", "--http", "0.0.0.0:0"), "token"),
         (("-m", "handlers", "--lease", "0"), "--lease"),
         (("-m", "handlers", "--shard", "-1"), "--shard"),
+        (("-m", "handlers", "--pool", ""), "--pool is empty"),
         (("--bridge", "amqp://h/q"), "'amqp' is not a kind of target"),
     ],
 )

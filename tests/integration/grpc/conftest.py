@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from tape.app import Addresses, ServeOptions, serve
 from tape.config import Settings, SqliteSettings
@@ -64,23 +65,21 @@ Serving = Callable[..., Any]
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """All that is logged from DEBUG up, as text.
+    """All that we and the event loop log from DEBUG up, as text.
 
-    Only the text: gRPC logs exceptions, and a record that kept one until its event loop and server
-    were gone has crashed the interpreter when it was freed. So none of them reaches pytest.
+    Not what gRPC's own debugging logs, from inside of its compiled parts: the interpreter has
+    crashed when pytest freed the records of that.
     """
     text = io.StringIO()
     handler = logging.StreamHandler(text)
-    loggers = [logging.getLogger(name) for name in ("tape", "grpc", "asyncio")]
-    before = [(logger.level, logger.propagate) for logger in loggers]
+    loggers = [logging.getLogger(name) for name in ("tape", "asyncio")]
+    before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.DEBUG)
-        logger.propagate = False
         logger.addHandler(handler)
     yield text
-    for logger, (level, propagate) in zip(loggers, before, strict=True):
+    for logger, level in zip(loggers, before, strict=True):
         logger.removeHandler(handler)
-        logger.propagate = propagate
         logger.setLevel(level)
 
 
@@ -114,6 +113,36 @@ async def dial() -> AsyncIterator[Callable[[str], Any]]:
             return await stack.enter_async_context(dialled(address, **options))
 
         yield open_stub
+
+
+@pytest.fixture
+def postgres_url(migrated_postgres_url: str) -> str:
+    return migrated_postgres_url
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgres"])
+async def shared_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Running]:
+    """One on each kind of store for a whole module, whose tests do not mind what others leave.
+
+    They share its event loop: `pytestmark = pytest.mark.asyncio(loop_scope="module")`.
+    """
+    name = request.node.path.stem
+    if request.param == "sqlite":
+        store = f"sqlite:{tmp_path_factory.mktemp(name) / 'tape.db'}"
+    else:
+        store = request.getfixturevalue("postgres_server").create_database(name)
+    server = Running(ServeOptions(store, grpc_address="127.0.0.1:0", settings=QUICK))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_rpc(shared_server: Running) -> AsyncIterator[Any]:
+    async with dialled(shared_server.address) as stub:
+        yield stub
 
 
 @pytest.fixture

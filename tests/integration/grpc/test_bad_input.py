@@ -11,8 +11,14 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tape.wire.v1 import tape_pb2 as pb
+from tests.integration.grpc.conftest import Running
+from tests.integration.grpc.fenced import FENCED, LIVING, run_in_second_hands
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+ON_SQLITE = pytest.mark.parametrize("shared_server", ["sqlite"], indirect=True)
 
 METHODS = list(pb.DESCRIPTOR.services_by_name["Tape"].methods)
+METHODS_BY_NAME = {method.name: method for method in METHODS}
 OUR_FAULT = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
 TEXTS = [
     "", "\0", "a\0b", "x" * 600, "x" * 5_000, "é" * 300, "\U0010ffff", "_", "%", "/", "..",
@@ -96,10 +102,8 @@ async def status(rpc: Any, method: MethodDescriptor, request: Any) -> Any:
     return await made.code()
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-async def test_nonsense(rpc: Any, method: MethodDescriptor, caplog: Any) -> None:
-    requests = [GetMessageClass(method.input_type)()]
-    requests += spoiled(sensible(GetMessageClass(method.input_type)))
+async def faults_of(rpc: Any, method: MethodDescriptor, requests: list[Message]) -> list[Message]:
+    """Those that are answered as if they were our fault."""
     at_once = asyncio.Semaphore(64)
 
     async def judged(request: Message) -> Any:
@@ -107,8 +111,33 @@ async def test_nonsense(rpc: Any, method: MethodDescriptor, caplog: Any) -> None
             return await status(rpc, method, request)
 
     codes = await asyncio.gather(*map(judged, requests))
-    faults = [r for r, code in zip(requests, codes, strict=True) if code in OUR_FAULT]
-    assert faults == []
+    return [r for r, code in zip(requests, codes, strict=True) if code in OUR_FAULT]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+async def test_nonsense(shared_rpc: Any, method: MethodDescriptor, caplog: Any) -> None:
+    requests = [GetMessageClass(method.input_type)()]
+    requests += spoiled(sensible(GetMessageClass(method.input_type)))
+    assert await faults_of(shared_rpc, method, requests) == []
+    assert [record for record in caplog.records if record.name == "tape.grpc"] == []
+
+
+FOR_A_RUN = (
+    *FENCED, "ResumeRun", "CancelRun", "SendSignal", "ClaimEffectDispatch", "ClaimObligation",
+    "GetRun", "ReadRunEntries", "GetDecision", "GetEffect", "ListObligations", "AdmitBudget",
+    "ListTimers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOR_A_RUN)
+async def test_nonsense_from_who_holds_the_lease(shared_rpc: Any, name: str, caplog: Any) -> None:
+    method, run_id = METHODS_BY_NAME[name], await run_in_second_hands(shared_rpc)
+    request = sensible(GetMessageClass(method.input_type))
+    if name in FENCED:
+        request.MergeFrom(FENCED[name](run_id, LIVING))
+    else:
+        request.run_id = run_id
+    assert await faults_of(shared_rpc, method, list(spoiled(request))) == []
     assert [record for record in caplog.records if record.name == "tape.grpc"] == []
 
 
@@ -121,10 +150,10 @@ def parses(method: MethodDescriptor, data: bytes) -> bool:
     return True
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-async def test_no_message_at_all(sqlite_url: str, serving: Any, method: MethodDescriptor) -> None:
-    server = await serving(sqlite_url)
-    async with grpc.aio.insecure_channel(server.address) as channel:
+async def test_no_message_at_all(shared_server: Running, method: MethodDescriptor) -> None:
+    async with grpc.aio.insecure_channel(shared_server.address) as channel:
         shapes: dict[tuple[bool, bool], Any] = {
             (False, False): channel.unary_unary,
             (False, True): channel.unary_stream,
@@ -146,18 +175,16 @@ async def test_no_message_at_all(sqlite_url: str, serving: Any, method: MethodDe
             assert await made.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
+@ON_SQLITE
 async def test_a_fault_of_ours_is_logged_and_says_nothing(
-    sqlite_url: str, serving: Any, dial: Any, monkeypatch: Any, caplog: Any
+    shared_rpc: Any, monkeypatch: Any, caplog: Any
 ) -> None:
-    server = await serving(sqlite_url)
-    rpc = await dial(server.address)
-
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("the password is hunter2")
 
     monkeypatch.setattr("tape.bus.Bus.info", broken)
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await rpc.GetJournalInfo(pb.GetJournalInfoRequest())
+        await shared_rpc.GetJournalInfo(pb.GetJournalInfoRequest())
     assert failed.value.code() == grpc.StatusCode.INTERNAL
     assert "hunter2" not in str(failed.value)
     (record,) = [record for record in caplog.records if record.name == "tape.grpc"]
@@ -165,10 +192,9 @@ async def test_a_fault_of_ours_is_logged_and_says_nothing(
     assert "hunter2" in str(record.exc_info[1])
 
 
-async def test_a_message_over_the_limit(sqlite_url: str, serving: Any, dial: Any) -> None:
-    server = await serving(sqlite_url)
-    rpc = await dial(server.address)
+@ON_SQLITE
+async def test_a_message_over_the_limit(shared_rpc: Any) -> None:
     huge = pb.NewEvent(event_type="a", payload_json='"' + "x" * 40 * 1024 * 1024 + '"')
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await rpc.RecordEvents(pb.RecordEventsRequest(events=[huge]))
+        await shared_rpc.RecordEvents(pb.RecordEventsRequest(events=[huge]))
     assert failed.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 import tape
+from tape.client.server import Server
 from tape.config import Settings, WriterSettings
+from tape.model.budget import ChargeBudget, SetBudget
+from tape.model.decision import RecordDecision
+from tape.model.lease import NewRun, Taker
+from tape.model.run import RunName, RunStatus
+from tape.model.run_end import EndRun
+from tape.model.run_write import Extended, RunWrite
 from tape.stores.by_url import open_store
 from tape.testing.conformance.playing import a_run, save_run
 
@@ -164,6 +171,88 @@ async def test_an_unkeyed_write_that_was_cut_off_is_unknown(
 ) -> None:
     with pytest.raises(tape.OutcomeUnknown, match="may have been done"):
         await recorded_but_unanswered(between, sqlite_url)
+
+
+async def extended_but_unanswered(
+    between: Between, sqlite_url: str, *writes: RunWrite
+) -> tuple[Extended, list[tape.Entry]]:
+    """The answer to writes for a run over a wire that is cut as above, and the run's journal."""
+    async with (
+        tape.connect_async(await between.open()) as client,
+        tape.connect_async(sqlite_url) as beside,
+        beside.follow() as entries,
+    ):
+        runs = client._operations.runs
+        begun = await runs.begin_run(NewRun(RunName("app", "", "", "i")), Taker("me"))
+        await anext(entries)
+        between.swallowing = True
+        extending = asyncio.create_task(runs.extend_run(begun.run.run_id, 1, writes))
+        await take(entries, len(writes))
+        between.cut()
+        return await extending, await beside.read_run(begun.run.run_id)
+
+
+async def test_writes_of_a_run_that_were_cut_off_are_done_once(
+    between: Between, sqlite_url: str
+) -> None:
+    extended, journal = await extended_but_unanswered(
+        between,
+        sqlite_url,
+        RecordDecision(0, "m"),
+        SetBudget(1.0),
+        ChargeBudget(0.25, charge_id="c"),
+    )
+    decided, _, charged = extended.replies
+    assert (decided.seq, charged.usd_spent, extended.run.seq_cursor) == (2, 0.25, 4)
+    assert [entry.seq for entry in journal] == [1, 2, 3, 4]
+
+
+async def test_the_end_of_a_run_that_was_cut_off_is_done_once(
+    between: Between, sqlite_url: str
+) -> None:
+    end = EndRun(RunStatus.TERMINAL, "7")
+    extended, journal = await extended_but_unanswered(between, sqlite_url, end)
+    assert extended.replies == [extended.run]
+    assert (extended.run.outcome_json, len(journal)) == ("7", 2)
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        [ChargeBudget(1.0)],
+        [ChargeBudget(1.0, charge_id="a"), ChargeBudget(1.0, charge_id="b")],
+        [SetBudget(1.0), SetBudget(2.0)],
+    ],
+)
+async def test_what_would_be_charged_twice_is_not_sent_twice(
+    between: Between, sqlite_url: str, writes: list[RunWrite]
+) -> None:
+    with pytest.raises(tape.OutcomeUnknown, match="may have been done"):
+        await extended_but_unanswered(between, sqlite_url, *writes)
+
+
+async def test_a_heartbeat_is_sent_once_more(
+    sqlite_url: str, serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await serving(sqlite_url)
+    async with tape.connect_async(server.url) as client:
+        runs = client._operations.runs
+        run_id = (await runs.begin_run(NewRun(RunName("app", "", "", "i")), Taker("me"))).run.run_id
+        await server.stop()
+        calls: list[object] = []
+        call_of_server = Server.call
+
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            calls.append(arguments)
+            return await call_of_server(*arguments, **options)
+
+        monkeypatch.setattr(Server, "call", counted)
+        with pytest.raises(tape.StoreUnavailable):
+            await runs.heartbeat_run(run_id, 1, 60_000)
+        assert len(calls) == 2
+        releasing = asyncio.create_task(runs.release_run(run_id, 1))
+        await server.start()
+        assert (await releasing).lease_owner == ""
 
 
 async def test_a_write_that_never_left_is_known_not_done(sqlite_url: str, serving: Any) -> None:

@@ -1,4 +1,4 @@
-"""A line to a server that can be cut at one exact message, before or after it arrives."""
+"""A line to a server that can be cut at one exact message, before or after it arrives, or held."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,9 @@ class Proxy:
 
     `before` loses the message, `after` loses the answer to it, and both then close the line;
     `silent` loses the answer and keeps the line open.
+
+    Between `hold` and `let_go` nothing comes through in either direction, not even the end of a
+    connection; what was sent meanwhile arrives after that.
     """
 
     def __init__(self, port: int) -> None:
@@ -22,6 +25,8 @@ class Proxy:
         self._how: Cut = "before"
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self.happened = asyncio.Event()
         self.port = 0
 
@@ -29,6 +34,12 @@ class Proxy:
         """Do it once, at the next message that holds these bytes."""
         self._message, self._how = message, how
         self.happened.clear()
+
+    def hold(self) -> None:
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        self._flowing.set()
 
     async def listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
@@ -61,7 +72,7 @@ class Proxy:
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
                 ends.append(far_writer)
                 self._open.add(far_writer)
-                back = asyncio.create_task(_pump(far_reader, writer))
+                back = asyncio.create_task(self._pump(far_reader, writer))
                 try:
                     await self._forward(reader, far_reader, far_writer, back)
                 finally:
@@ -79,7 +90,7 @@ class Proxy:
         far_writer: asyncio.StreamWriter,
         back: asyncio.Task[None],
     ) -> None:
-        while chunk := await reader.read(1 << 16):
+        while chunk := await self._read(reader):
             if not self._message or self._message not in chunk:
                 far_writer.write(chunk)
                 continue
@@ -96,13 +107,17 @@ class Proxy:
                 return
             await reader.read()  # until the client gives up
 
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await self._read(reader):
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := await reader.read(1 << 16):
-            writer.write(chunk)
-            await writer.drain()
-    writer.close()
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        chunk = await reader.read(1 << 16)
+        await self._flowing.wait()
+        return chunk
 
 
 @contextlib.asynccontextmanager

@@ -95,7 +95,8 @@ CANONICAL = [
     (subjects.drainer_halted("d"), "/tape/drainer/halted/d"),
     (subjects.drainer_resumed("d"), "/tape/drainer/resumed/d"),
     (subjects.subscription("circuit_opened", "n"), "/tape/subscription/circuit_opened/n"),
-    (subjects.timer_fired("redrive", "r"), "/tape/timer/fired/redrive/r"),
+    (subjects.timer("fired", "redrive", "r"), "/tape/timer/fired/redrive/r"),
+    (subjects.budget("charged", "r"), "/tape/budget/charged/r"),
 ]
 
 

@@ -55,7 +55,7 @@ class FaultyTasks(Tasks):
 
 
 def agents_of(bus: Bus, tasks: Tasks | None = None) -> Agents:
-    return Agents(bus._store, bus._writer, bus._ids, tasks or bus._tasks)
+    return Agents(bus._store, bus._writer, bus._ids, tasks or bus._tasks, bus.limits)
 
 
 async def runs_in_journal(bus: Bus) -> list[Entry]:

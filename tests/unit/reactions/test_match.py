@@ -11,6 +11,7 @@ import pytest
 from tape.config import MatcherSettings, SqliteSettings
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent
+from tape.ports.clock import Clock
 from tape.ports.matching import MatcherLease, Step, StepResult
 from tape.reactions.match import LeaseLost, Matcher
 from tape.stores.sqlite.store import SqliteStore
@@ -44,8 +45,8 @@ class HookedStore(SqliteStore):
         self.results.append(await super().make_step(step))
         return self.results[-1]
 
-    def __init__(self, path: Path, settings: SqliteSettings) -> None:
-        super().__init__(path, settings)
+    def __init__(self, path: Path, settings: SqliteSettings, clock: Clock) -> None:
+        super().__init__(path, settings, clock)
         self.results: list[StepResult] = []
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tape.config import Settings
 from tape.errors import StoreMismatch
+from tape.model.run import Run
 from tape.stores.by_url import open_store
 from tape.stores.migrations import Applied, Migration, load_migrations, pending, refuse_strays
 from tape.stores.sqlite.connection import APPLICATION_ID
@@ -125,6 +126,34 @@ async def test_opening_without_migrating_changes_nothing(store_url: str, execute
     store = await open_store(store_url, Settings(), migrating=False)
     assert (await store.info()).migration >= 1
     await store.close()
+
+
+# As the code before migration 3 wrote runs.
+OLD_RUN = """
+INSERT INTO tape_runs (
+  run_id, app_name, user_id, session_id, invocation_id, pool, status, seq_cursor, lease_owner,
+  reactor_name, lease_expires_at_ms, fencing_token, started_at_ms, ended_at_ms)
+VALUES ('{}', 'app', 'u', 's', '{}', '', 1, 1, '', '', 0, 0, 5, 0)
+ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, seq_cursor = excluded.seq_cursor
+"""
+
+
+async def test_runs_of_before_are_in_the_shared_pool_and_old_code_still_writes_them(
+    store_url: str, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = "tape.stores." + store_url.partition(":")[0]
+    before = load_migrations(package)[:2]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{package}.migrate.load_migrations", lambda _package: before)
+        await open_and_close(store_url)
+    execute(OLD_RUN.format("old", "1"))
+    store = await open_store(store_url, Settings())
+    execute(OLD_RUN.format("old", "1"))
+    execute(OLD_RUN.format("new", "2"))
+    old, new = [await store.get_run(run_id) for run_id in ("old", "new")]
+    await store.close()
+    assert old == Run("old", "app", "u", "s", "1", "shared", 1, 1, "", "", 0, 0, 5, 0)
+    assert new == Run("new", "app", "u", "s", "2", "", 1, 1, "", "", 0, 0, 5, 0)
 
 
 @pytest.mark.parametrize("package", ["tape.stores.sqlite", "tape.stores.postgres"])

@@ -1,24 +1,20 @@
 """The plans that matter: what a cursor costs must not depend on the journal's length."""
 
-import contextlib
 import itertools
-import json
-import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
 
-from tape.config import PostgresSettings, Settings
-from tape.stores.by_url import open_store
-from tape.stores.postgres.connection import connect_reader
-from tape.stores.statements import load_statements
-
-SQLITE = load_statements("tape.stores.sqlite")
-POSTGRES = load_statements("tape.stores.postgres")
-ROWS = 20_000
+from tests.unit.stores.planning import (
+    ROWS,
+    filled_session,
+    indexes,
+    kinds,
+    plans,
+    sqlite_plans,
+)
 
 FILL_SQLITE = f"""
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
@@ -53,16 +49,8 @@ FILTERS = [("", ""), ("/tape/value", "/tape/valuf")]
 
 
 @pytest.fixture
-async def sqlite_plan(sqlite_url: str, tmp_path: Path) -> Any:
-    await (await open_store(sqlite_url, Settings())).close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "tape.db")) as db:
-        db.execute(FILL_SQLITE)
-        db.commit()
-
-        def plan(name: str, *params: object) -> str:
-            rows = db.execute("EXPLAIN QUERY PLAN " + SQLITE[name], params)
-            return "\n".join(row[3] for row in rows)
-
+async def sqlite_plan(tmp_path: Path) -> AsyncIterator[Callable[..., str]]:
+    async with sqlite_plans(tmp_path / "tape.db", FILL_SQLITE) as plan:
         yield plan
 
 
@@ -211,48 +199,12 @@ def test_sqlite_finds_tasks_by_all_of_their_key(sqlite_plan: Callable[..., str],
     assert "TEMP B-TREE" not in plan
 
 
-@pytest.fixture(params=["not analysed", "analysed"])
+@pytest.fixture(params=[False, True], ids=["not analysed", "analysed"])
 async def postgres_session(
     postgres_url: str, request: pytest.FixtureRequest
 ) -> AsyncIterator[asyncpg.Connection]:
-    """A session like the store's own, on a journal that is new or old to the planner."""
-    await (await open_store(postgres_url, Settings())).close()
-    session = await connect_reader(postgres_url, PostgresSettings())
-    for statement in FILL_POSTGRES:
-        await session.execute(statement)
-    if request.param == "analysed":
-        await session.execute("VACUUM ANALYZE tape_journal, tape_values, tape_runs")
-    yield session
-    await session.close()
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for below in plan.get("Plans", []):
-        yield from nodes(below)
-
-
-async def plans(
-    session: asyncpg.Connection, name: str, arguments: str
-) -> list[list[dict[str, Any]]]:
-    """The nodes of the plan made for these arguments, and of the one made for any."""
-    found = []
-    for mode in ("force_custom_plan", "force_generic_plan"):
-        await session.execute(f"SET plan_cache_mode = {mode}")
-        await session.execute(f"PREPARE plan AS {POSTGRES[name]}")
-        call = f"({arguments})" if arguments else ""
-        plan = json.loads(await session.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE plan{call}"))
-        found.append(list(nodes(plan[0]["Plan"])))
-        await session.execute("DEALLOCATE plan")
-    return found
-
-
-def kinds(plan: list[dict[str, Any]]) -> set[str]:
-    return {node["Node Type"] for node in plan}
-
-
-def indexes(plan: list[dict[str, Any]]) -> set[str]:
-    return {node["Index Name"] for node in plan if "Index Name" in node}
+    async with filled_session(postgres_url, FILL_POSTGRES, analysed=request.param) as session:
+        yield session
 
 
 async def test_postgres_reads_a_range_by_its_number(postgres_session: asyncpg.Connection) -> None:

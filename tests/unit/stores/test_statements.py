@@ -14,6 +14,7 @@ SQLITE = load_statements("tape.stores.sqlite")
 POSTGRES = load_statements("tape.stores.postgres")
 
 ONLY_POSTGRES = {
+    "extend_runs": "one round trip less matters only where there are round trips",
     "make_incoming": "SQLite has no COPY, and nobody to wait for while one goes on",
     "append_incoming": "the same",
     "find_committed": "a commit to a local file has an outcome; one over a network may not",
@@ -21,6 +22,7 @@ ONLY_POSTGRES = {
     "make_step": "the same",
 }
 ONLY_SQLITE = {
+    "advance_runs": "Postgres sees for itself that a column in an index is as it was",
     "find_claimable": "a part of claim_tasks",
     "read_room": "a part of claim_tasks",
     "read_due_tasks": "a part of claim_tasks",

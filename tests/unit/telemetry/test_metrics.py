@@ -27,7 +27,18 @@ tape_matcher_leading tape_matcher_position tape_reaction_lag_entries tape_reacti
 tape_reaction_coalesced_total tape_reaction_predicate_errors_total tape_tasks_pending
 tape_tasks_claimed tape_dead_letters tape_task_attempts_total tape_task_wait_seconds
 tape_task_handling_seconds tape_dispatcher_running tape_dispatcher_longest_running_seconds
+tape_runs_ended_total tape_effect_outcomes_total tape_obligations_ended_total tape_effects_unchecked
+tape_reactor_work_total tape_reactor_in_hand
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_those_of_other_tests() -> None:
+    """They leave thousands of series in this process, and a parser takes its time."""
+    families = list(exposition.REGISTRY.collect())
+    samples = [sample for family in families for sample in family.samples]
+    for reaction_id in {sample.labels.get("reaction", "") for sample in samples}:
+        metrics.forget_reaction(reaction_id)
 
 
 def value(name: str, **labels: str) -> float | None:

@@ -58,6 +58,14 @@ def test_attributes_come_back(error: errors.TapeError) -> None:
         (errors.NotFound, "NOT_FOUND"),
         (errors.VersionMismatch, "ABORTED"),
         (errors.StaleLease, "FAILED_PRECONDITION"),
+        (errors.LeaseHeld, "FAILED_PRECONDITION"),
+        (errors.RunEnded, "FAILED_PRECONDITION"),
+        (errors.RunCancelled, "FAILED_PRECONDITION"),
+        (errors.Diverged, "FAILED_PRECONDITION"),
+        (errors.EffectFailed, "FAILED_PRECONDITION"),
+        (errors.BusinessKeyTaken, "ALREADY_EXISTS"),
+        (errors.BudgetExceeded, "RESOURCE_EXHAUSTED"),
+        (errors.AckLost, "ABORTED"),
         (errors.Overloaded, "RESOURCE_EXHAUSTED"),
         (errors.Unauthenticated, "UNAUTHENTICATED"),
         (errors.PermissionDenied, "PERMISSION_DENIED"),
@@ -71,6 +79,17 @@ def test_attributes_come_back(error: errors.TapeError) -> None:
 )
 def test_codes(kind: type[errors.TapeError], code: str) -> None:
     assert to_status(kind()).code.name == code
+
+
+def test_only_an_overload_is_worth_another_try() -> None:
+    """A budget that is spent stays spent: no retry info."""
+    told = {
+        kind
+        for kind in classes()
+        for _, details in to_status(kind()).trailing_metadata or ()
+        if b"google.rpc.RetryInfo" in details
+    }
+    assert told == {errors.Overloaded}
 
 
 def test_every_reason_is_one_class() -> None:

@@ -1,13 +1,23 @@
 """Field numbers are for ever: what was published before is pinned here, number by number."""
 
 import re
+from enum import IntEnum
 
 import pytest
 
+from tape.model.effect import DispatchMode, EffectStatus, Semantics
+from tape.model.effect_claim import Resolution
+from tape.model.obligation import ObligationStatus
 from tape.model.reaction import HandlerKind
+from tape.model.run import RunStatus
 from tape.model.task import TaskStatus
 from tape.wire.v1 import tape_pb2 as pb
 
+BY_DRIVER = "fencing_token#41 trace_id#42 span_id#43 parent_span_id#44"
+RUN_WRITES = (
+    "record_decision#1 begin_effect#2 complete_effect#3 register_compensation#4 await_signal#5 "
+    "set_timer#6 cancel_timer#7 set_budget#8 charge_budget#9 end_run#10"
+)
 PUBLISHED = {
     "EventEntry": "run_id#1 seq#2 kind#3 payload_json#4 ts_ms#5 global_seq#6 subject#7 "
     "schema_version#8 trace_id#9 span_id#10 parent_span_id#11",
@@ -55,6 +65,74 @@ PUBLISHED = {
     "NackTaskResponse": "task#1",
     "ListTasksRequest": "reaction_id#1 status#2 limit#3",
     "ListTasksResponse": "tasks#1",
+    "RunState": "run_id#1 app_name#2 user_id#3 session_id#4 invocation_id#5 status#6 seq_cursor#7 "
+    "lease_owner#8 lease_expires_at_ms#9 started_at_ms#10 ended_at_ms#11 waiting_on_gate#12",
+    "BeginRunRequest": "app_name#1 user_id#2 session_id#3 invocation_id#4 lease_owner#5 "
+    "lease_ttl_ms#6",
+    "BeginRunResponse": "run_id#1 resumed#2 next_seq#3 status#4",
+    "ResumeRunRequest": "run_id#1 lease_owner#2 lease_ttl_ms#3",
+    "ResumeRunResponse": "run#1",
+    "EndRunRequest": "run_id#1 status#2 detail_json#3",
+    "EndRunResponse": "run#1",
+    "GetRunRequest": "run_id#1",
+    "ListRunsToRecoverRequest": "limit#1 now_ms#2",
+    "ListRunsToRecoverResponse": "runs#1",
+    "RecordDecisionRequest": "run_id#1 decision_index#2 model#3 request_json#4 response_json#5 "
+    "rationale#6 policy_version#7",
+    "GetDecisionRequest": "run_id#1 decision_index#2",
+    "GetDecisionResponse": "found#1 decision#2",
+    "DecisionRecord": "run_id#1 seq#2 decision_index#3 model#4 request_json#5 response_json#6 "
+    "rationale#7 policy_version#8 ts_ms#9",
+    "BeginEffectRequest": "run_id#1 decision_index#2 tool_name#3 call_index#4 request_json#5 "
+    "custom_key#6 semantics#7 dispatch_mode#8 business_key#9 connector#10 scope#11",
+    "BeginEffectResponse": "seq#1 idempotency_key#2 status#3 response_json#4 error_json#5",
+    "CompleteEffectRequest": "run_id#1 idempotency_key#2 status#3 response_json#4 error_json#5",
+    "GetEffectRequest": "run_id#1 idempotency_key#2",
+    "GetEffectResponse": "found#1 effect#2",
+    "ReconcileEffectRequest": "run_id#1 idempotency_key#2 resolved_status#3 response_json#4 "
+    "error_json#5",
+    "ListPendingEffectsRequest": "older_than_ms#1 limit#2 include_pending#3 include_unknown#4",
+    "ListPendingEffectsResponse": "effects#1",
+    "ListEffectsToDispatchRequest": "now_ms#1 limit#2 connector#3",
+    "ListEffectsToDispatchResponse": "effects#1",
+    "ClaimEffectDispatchRequest": "run_id#1 idempotency_key#2 claimer#3 lease_ttl_ms#4",
+    "ClaimEffectDispatchResponse": "acquired#1 effect#2",
+    "RecordDispatchAttemptRequest": "run_id#1 idempotency_key#2 error#3 next_dispatch_at_ms#4",
+    "RecordExternalObservationRequest": "run_id#1 idempotency_key#2 resolution#3 external_ref#4 "
+    "response_json#5 error_json#6 compensate_on_duplicate_kind#7",
+    "EffectRecord": "run_id#1 seq#2 decision_index#3 tool_name#4 idempotency_key#5 status#6 "
+    "request_json#7 response_json#8 error_json#9 ts_ms#10 semantics#11 dispatch_mode#12 "
+    "business_key#13 connector#14 dispatch_attempts#15 next_dispatch_at_ms#16 external_ref#17 "
+    "dispatch_claimed_by#18 dispatch_claim_expires_at_ms#19 last_dispatch_error#20 scope#21",
+    "RegisterCompensationRequest": "run_id#1 effect_key#2 kind#3 payload_json#4 compensator_ref#5 "
+    "max_attempts#6",
+    "ListObligationsRequest": "run_id#1 only_unresolved#2 status_filter#3",
+    "ListObligationsResponse": "obligations#1",
+    "ResolveObligationRequest": "run_id#1 obligation_seq#2 status#3 result_json#4",
+    "ListUnresolvedObligationsRequest": "limit#1 now_ms#2 include_pending#3 include_stuck#4 "
+    "include_committed_expired#5",
+    "ListUnresolvedObligationsResponse": "obligations#1",
+    "ClaimObligationRequest": "run_id#1 obligation_seq#2 claimer#3 lease_ttl_ms#4",
+    "ClaimObligationResponse": "acquired#1 obligation#2",
+    "RecordObligationAttemptRequest": "run_id#1 obligation_seq#2 error#3 next_attempt_at_ms#4",
+    "ObligationRecord": "run_id#1 seq#2 effect_key#3 kind#4 payload_json#5 status#6 ts_ms#7 "
+    "compensator_ref#8 attempts#9 max_attempts#10 next_attempt_at_ms#11 last_error#12 "
+    "claimed_by#13 claim_expires_at_ms#14 result_json#15",
+    "SetBudgetRequest": "run_id#1 usd_cap#2 token_cap#3",
+    "AdmitBudgetRequest": "run_id#1 usd_estimate#2 token_estimate#3",
+    "AdmitBudgetResponse": "admitted#1 reason#2 budget#3",
+    "ChargeBudgetRequest": "run_id#1 usd#2 tokens#3",
+    "BudgetState": "run_id#1 usd_cap#2 token_cap#3 usd_spent#4 tokens_spent#5",
+    "AwaitSignalRequest": "run_id#1 gate_name#2 payload_json#3",
+    "AwaitSignalResponse": "delivered#1 resolution_json#2",
+    "SendSignalRequest": "run_id#1 app_name#2 user_id#3 session_id#4 gate_name#5 resolution_json#6",
+    "SendSignalResponse": "accepted#1 run_id#2 run_status#3",
+    "SetTimerRequest": "run_id#1 timer_id#2 fire_at_ms#3 kind#4 payload_json#5",
+    "CancelTimerRequest": "run_id#1 timer_id#2",
+    "CancelTimerResponse": "cancelled#1",
+    "ListDueTimersRequest": "now_ms#1 limit#2 claim#3",
+    "ListDueTimersResponse": "timers#1",
+    "TimerRecord": "run_id#1 timer_id#2 fire_at_ms#3 kind#4 payload_json#5 fired#6 created_at_ms#7",
 }
 OURS = {
     "NewEvent": "event_type#1 entity_type#2 entity_id#3 payload_json#4 schema_version#5 "
@@ -65,7 +143,7 @@ OURS = {
     "RecordEventsResponse": "results#1",
     "FollowEntriesRequest": "subject_pattern#1 predicate_cel#2 from_global_seq#3 max_batch#4 "
     "to_global_seq#5 kind#6 run_id#7 from_ts_ms#8",
-    "EntryBatch": "entries#1 cursor#2 skipped#3 last_error#4",
+    "EntryBatch": "entries#1 cursor#2 skipped#3 last_error#4 more#5",
     "ListValuesRequest": "namespace#1 after_key#2 limit#3",
     "ListValuesResponse": "values#1",
     "GetJournalInfoRequest": "",
@@ -83,6 +161,28 @@ OURS = {
     "ReplayDeadLettersResponse": "count#1",
     "DropDeadLettersRequest": "reaction_id#1 task_ids#2",
     "DropDeadLettersResponse": "count#1",
+    "HeartbeatRunRequest": "run_id#1 fencing_token#2 lease_ttl_ms#3",
+    "HeartbeatRunResponse": "run#1",
+    "ReleaseRunRequest": "run_id#1 fencing_token#2 waiting_on#3 seen_seq#4",
+    "ReleaseRunResponse": "run#1",
+    "CancelRunRequest": "run_id#1 reason#2",
+    "CancelRunResponse": "run#1",
+    "ListRunsRequest": "status#1 app_name#2 pool#3 limit#4 after#5 parent_run_id#6 user_id#7 "
+    "session_id#8",
+    "ListRunsResponse": "runs#1 more#2",
+    "ReadRunEntriesRequest": "run_id#1 after_seq#2 limit#3",
+    "RunWrite": RUN_WRITES,
+    "RunWriteResult": RUN_WRITES,
+    "ExtendRunRequest": "run_id#1 fencing_token#2 writes#3 trace_id#4 span_id#5 parent_span_id#6",
+    "ExtendRunResponse": "run#1 first_seq#2 results#3",
+    "Compensation": "kind#1 payload_json#2 compensator_ref#3 max_attempts#4 effect_key#5 alone#6",
+    "RenewEffectClaimRequest": "run_id#1 idempotency_key#2 fencing_token#3 lease_ttl_ms#4",
+    "RenewObligationClaimRequest": "run_id#1 obligation_seq#2 fencing_token#3 lease_ttl_ms#4 "
+    "effect_key#5 kind#6",
+    "ListTimersRequest": "run_id#1 after_timer_id#2",
+    "ListTimersResponse": "timers#1 more#2",
+    "NextTimerRequest": "",
+    "NextTimerResponse": "in_ms#1",
 }
 ADDED = {
     "CreateSessionRequest": "trace_id#42 span_id#43 parent_span_id#44",
@@ -104,11 +204,58 @@ ADDED = {
     "ClaimTasksRequest": "task_ids#40 wants#41 wait_ms#42",
     "ClaimTasksResponse": "extended#40",
     "ListTasksRequest": "after_task_id#40 task_id#41",
+    "RunState": "fencing_token#40 pool#41 reactor_name#42 app_version#43 parent_run_id#44 "
+    "cancel_reason#45 outcome_json#46 top_obligation#47 ending#48",
+    "BeginRunRequest": "pool#40 reactor_name#41 trace_id#42 span_id#43 parent_span_id#44 "
+    "input_json#45 app_version#46 parent_run_id#47 parent_fencing_token#48 "
+    "writes#49",
+    "BeginRunResponse": "fencing_token#40 run#41 first_seq#42 results#43",
+    "ResumeRunRequest": "reactor_name#40 expected_token#41",
+    "ResumeRunResponse": "fencing_token#40",
+    "EndRunRequest": f"{BY_DRIVER} parent_run_id#45",
+    "ListRunsToRecoverRequest": "pool#40 app_names#41",
+    "RecordDecisionRequest": BY_DRIVER,
+    "GetDecisionRequest": "as_entry#40",
+    "GetDecisionResponse": "entry#40",
+    "BeginEffectRequest": BY_DRIVER,
+    "BeginEffectResponse": "effect#40",
+    "CompleteEffectRequest": f"{BY_DRIVER} compensation#45",
+    "ReconcileEffectRequest": "fencing_token#41",
+    "ListPendingEffectsRequest": "connectors#40",
+    "ListEffectsToDispatchRequest": "connectors#40",
+    "ClaimEffectDispatchResponse": "fencing_token#40",
+    "RecordDispatchAttemptRequest": "fencing_token#41",
+    "RecordExternalObservationRequest": "fencing_token#41 compensation#45 on_duplicate#46",
+    "EffectRecord": "fencing_token#40 call_index#41",
+    "RegisterCompensationRequest": f"{BY_DRIVER} alone#45",
+    "ListObligationsRequest": "before_seq#40",
+    "ListObligationsResponse": "more#40",
+    "ResolveObligationRequest": "fencing_token#41 effect_key#45 kind#46",
+    "ClaimObligationRequest": "effect_key#45 kind#46",
+    "ClaimObligationResponse": "fencing_token#40",
+    "RecordObligationAttemptRequest": "fencing_token#41 effect_key#45 kind#46",
+    "ObligationRecord": "fencing_token#40 below#41",
+    "SetBudgetRequest": BY_DRIVER,
+    "ChargeBudgetRequest": f"{BY_DRIVER} charge_id#45",
+    "BudgetState": "last_charge#40",
+    "AwaitSignalRequest": BY_DRIVER,
+    "AwaitSignalResponse": "payload_json#40",
+    "SendSignalResponse": "run#40",
+    "SetTimerRequest": f"{BY_DRIVER} after_ms#45",
+    "CancelTimerRequest": BY_DRIVER,
+    "TimerRecord": "cancelled#40",
 }
 ENUMS = {
     "HandlerKind": "UNSPECIFIED#0 AGENT#1 TASK#2 PUBLISH#3",
     "TaskStatus": "UNSPECIFIED#0 PENDING#1 CLAIMED#2 DONE#3 FAILED#4 DLQ#5",
     "Verdict": "UNSPECIFIED#0 DONE#1 FAILED#2 REFUSED#3 GIVEN_BACK#4",
+    "RunStatus": "UNSPECIFIED#0 RUNNABLE#1 RUNNING#2 WAITING#3 TERMINAL#4 FAILED#5 COMPENSATING#6 "
+    "STUCK#7 CANCELLED#8",
+    "EffectStatus": "UNSPECIFIED#0 PENDING#1 CONFIRMED#2 FAILED#3 UNKNOWN#4",
+    "EffectSemantics": "UNSPECIFIED#0 IDEMPOTENT#1 NON_IDEMPOTENT#2 OBSERVE_ONLY#3",
+    "EffectDispatchMode": "UNSPECIFIED#0 INLINE#1 OUTBOX#2",
+    "EffectResolution": "UNSPECIFIED#0 CONFIRMED#1 FAILED#2 ABSENT#3 DUPLICATE#4 STUCK#5",
+    "ObligationStatus": "UNSPECIFIED#0 PENDING#1 COMMITTED#2 COMPENSATED#3 STUCK#4",
 }
 
 
@@ -131,8 +278,24 @@ def test_enumerations() -> None:
         for name, enum in pb.DESCRIPTOR.enum_types_by_name.items()
     }
     assert found == ENUMS
-    assert [kind.value for kind in HandlerKind] == [1, 2, 3]
-    assert [status.value for status in TaskStatus] == [1, 2, 3, 4, 5]
+
+
+MODELS = {
+    "HandlerKind": HandlerKind,
+    "TaskStatus": TaskStatus,
+    "RunStatus": RunStatus,
+    "EffectStatus": EffectStatus,
+    "EffectSemantics": Semantics,
+    "EffectDispatchMode": DispatchMode,
+    "EffectResolution": Resolution,
+    "ObligationStatus": ObligationStatus,
+}
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS.items())
+def test_the_model_counts_alike(name: str, model: type[IntEnum]) -> None:
+    named = " ".join(f"{member.name}#{member.value}" for member in model)
+    assert ENUMS[name] == f"UNSPECIFIED#0 {named}"
 
 
 def _prefix(name: str) -> str:

@@ -68,6 +68,7 @@ def _next(out: Console, kept: str) -> None:
         pattern = "/tape/event/recorded/risk.breached/**"
         out.print(f"  tape tail --store {kept} --no-follow '{pattern}'", markup=False)
         out.print(f"  tape values history desk exposure_limit --store {kept}", markup=False)
+        out.print(f"  tape runs --store {kept}", markup=False)
     else:
         out.print("  tape demo --keep day        keep the journal of the day and look around in it")
     out.print("  tape serve                  a server on port 7878, then in two other terminals:")

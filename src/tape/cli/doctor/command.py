@@ -12,7 +12,6 @@ from tape.cli.doctor.installation import check_installation
 from tape.cli.doctor.store import check_store
 from tape.cli.output import console, print_json
 from tape.cli.target import Target, target_options
-from tape.config import Settings
 from tape.errors import TapeError
 from tape.stores.by_url import display
 
@@ -44,7 +43,7 @@ async def _checks(target: Target) -> list[Finding]:
     """A server's store is the server's business; ours is looked at unless a server is named."""
     found = []
     if target.store or not target.server_url:
-        found += await check_store(target.store_url, Settings())
+        found += await check_store(target.store_url, target.settings)
     if target.server_url:
         found.append(await _server(target.server_url))
     return found

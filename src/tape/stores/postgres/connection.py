@@ -60,6 +60,7 @@ _INDEX_ORDER = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_sort": "off",
+    "enable_incremental_sort": "off",
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }

@@ -17,13 +17,19 @@ import asyncpg
 
 from tape.config import PostgresSettings
 from tape.errors import StoreUnavailable, TapeError
+from tape.model.budget import Budget
+from tape.model.effect import Effect
 from tape.model.entry import Entry
 from tape.model.move import Need, Place
+from tape.model.obligation import Obligation
 from tape.model.reaction import ReactionState
+from tape.model.run import Run
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
 from tape.model.task import Task, TaskKey, TaskStatus
+from tape.model.timer import Timer
 from tape.model.value import Value
 from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
@@ -32,10 +38,11 @@ from tape.stores.postgres.connection import connect_reader, connect_worker, tran
 from tape.stores.postgres.matching import PostgresMatching
 from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
 from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.runs import PostgresRuns
 from tape.stores.postgres.tasks import PostgresTasks
 from tape.stores.postgres.turn import SQL, Turns
 from tape.stores.recent import Recent
-from tape.stores.rows import group_needs, prefix_range
+from tape.stores.rows import prefix_range
 from tape.stores.statements import PREDICATE
 
 T = TypeVar("T")
@@ -62,6 +69,7 @@ class PostgresStore:
         self._pools = (self._reads, quick, durable)
         self._steps = quick
         self._tasks = PostgresTasks(claims=quick, reads=self._reads, writes=durable)
+        self._runs = PostgresRuns(self._reads)
         self._matching = PostgresMatching(steps=quick, reads=self._reads)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -84,7 +92,7 @@ class PostgresStore:
 
     async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
         self._head.check_open()
-        place, entries = await self._turns.commit(group_needs(needs), decide, self._head.global_seq)
+        place, entries = await self._turns.commit(list(needs), decide, self._head.global_seq)
         self._recent.note(place, entries)
         self._head.advance(place.global_seq + len(entries) - 1)
         return place
@@ -143,6 +151,47 @@ class PostgresStore:
     async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
         found = await self._rows(Session, "list_sessions", app_name, user_id, LIST_LIMIT)
         return [SessionWithEvents(session, []) for session in found]
+
+    async def get_run(self, run_id: str) -> Run | None:
+        return await self._runs.get_run(run_id)
+
+    async def list_runs(self, query: RunQuery) -> list[Run]:
+        return await self._runs.list_runs(query)
+
+    async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
+        return await self._runs.list_runs_to_recover(query)
+
+    async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
+        return await self._runs.get_decision(run_id, decision_index)
+
+    async def get_effect(self, run_id: str, idempotency_key: str) -> Effect | None:
+        return await self._runs.get_effect(run_id, idempotency_key)
+
+    async def list_pending_effects(self, query: PendingQuery) -> list[Effect]:
+        return await self._runs.list_pending_effects(query)
+
+    async def list_effects_to_dispatch(self, connectors: Sequence[str], limit: int) -> list[Effect]:
+        return await self._runs.list_effects_to_dispatch(connectors, limit)
+
+    async def list_obligations(self, run_id: str) -> list[Obligation]:
+        return await self._runs.list_obligations(run_id)
+
+    async def list_unresolved_obligations(
+        self, limit: int, *, include_stuck: bool = False
+    ) -> list[Obligation]:
+        return await self._runs.list_unresolved_obligations(limit, include_stuck=include_stuck)
+
+    async def get_budget(self, run_id: str) -> Budget | None:
+        return await self._runs.get_budget(run_id)
+
+    async def list_timers(self, run_id: str) -> list[Timer]:
+        return await self._runs.list_timers(run_id)
+
+    async def list_due_timers(self, limit: int) -> list[Timer]:
+        return await self._runs.list_due_timers(limit)
+
+    async def next_timer_in_ms(self) -> int | None:
+        return await self._runs.next_timer_in_ms()
 
     async def claim_tasks(self, claim: Claim) -> list[Task]:
         return await self._tasks.claim(claim)

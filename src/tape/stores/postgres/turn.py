@@ -2,8 +2,9 @@
 
 A small batch that needs no rows is one statement in one round trip (tape_append takes the lock,
 draws, writes, notifies and commits). A large one is copied into a temporary table before its turn,
-and appended from there. Any other is BEGIN, take the turn, one load per table, decide, one write
-per table, COMMIT.
+and appended from there. Writes for runs that this process remembers are one statement, too
+(`extend`). Any other is BEGIN, take the turn, one load per table, decide, one write per table,
+COMMIT.
 
 If the connection breaks after a commit may have been sent, nobody knows yet whether it happened.
 Then a new session first ends the old one, so that nothing of it can happen later; takes the turn,
@@ -11,7 +12,7 @@ so that nothing of anyone is under way; and looks for the batch's first entry by
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import asyncpg
@@ -19,10 +20,12 @@ import asyncpg
 from tape.config import PostgresSettings
 from tape.errors import OutcomeUnknown, StoreUnavailable, TapeError
 from tape.model.entry import Draft
-from tape.model.move import Place, State, Table
+from tape.model.move import Need, Place, State, Table
 from tape.ports.store import Decide
+from tape.stores.guesses import Guess, Guesses
 from tape.stores.postgres.connection import Backend, connect_writer, end_backend, translated
-from tape.stores.rows import changed_rows
+from tape.stores.postgres.extend import StoreTime, WrongGuess, decide_on, send
+from tape.stores.rows import changed_rows, group_needs
 from tape.stores.statements import load_statements
 
 SQL = load_statements("tape.stores.postgres")
@@ -39,18 +42,32 @@ class Turns:
         self._backend = Backend(0, "")
         self._copying = False
         self._one_at_a_time = asyncio.Lock()
+        self._guesses = Guesses()
+        self._time = StoreTime()
 
     @property
     def pid(self) -> int:
         """The server process of the writer's session."""
         return self._backend.pid
 
-    async def commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, list[Draft]]:
+    async def commit(
+        self, needs: Sequence[Need], decide: Decide, head: int
+    ) -> tuple[Place, list[Draft]]:
         """Write one batch; its place and entries. `head` is the highest known before."""
+        keys = group_needs(needs)
         async with self._one_at_a_time:
-            return await self._commit(keys, decide, head)
+            now_ms = self._time.now_ms()
+            guess = self._guesses.guess(keys, needs) if keys and now_ms is not None else None
+            if guess is not None:
+                try:
+                    return await self._commit(keys, decide, head, guess)
+                except WrongGuess:
+                    self._guesses.forget(run.run_id for run in guess.runs)
+            return await self._commit(keys, decide, head, None)
 
-    async def _commit(self, keys: Keys, decide: Decide, head: int) -> tuple[Place, list[Draft]]:
+    async def _commit(
+        self, keys: Keys, decide: Decide, head: int, guess: Guess | None
+    ) -> tuple[Place, list[Draft]]:
         connection = await self._connected()
         state = State()
         sent = False
@@ -61,10 +78,15 @@ class Turns:
 
         try:
             with translated(self._url):
-                if keys:
+                if guess is not None:
+                    place = await self._guessed(connection, guess, decide, state, sending)
+                elif keys:
                     place = await _considered(connection, keys, decide, state, sending)
+                    self._time.told(place.ts_ms)
                 else:
                     place = await self._blind(connection, decide, state, sending)
+        except WrongGuess:
+            raise
         except StoreUnavailable as error:
             self._drop()
             if not sent:
@@ -76,7 +98,23 @@ class Turns:
         except BaseException:
             self._drop()
             raise
+        self._guesses.note(state)
         return place, state.entries
+
+    async def _guessed(
+        self,
+        connection: asyncpg.Connection,
+        guess: Guess,
+        decide: Decide,
+        state: State,
+        sending: Callable[[], None],
+    ) -> Place:
+        now_ms = self._time.now_ms() or 0
+        arguments = decide_on(guess, now_ms, decide, state)
+        sending()
+        first, turn_ms = await send(connection, SQL["extend_runs"], arguments)
+        self._time.told(turn_ms)
+        return Place(first, now_ms)
 
     async def _blind(
         self,
@@ -107,6 +145,7 @@ class Turns:
         return self._connection
 
     def _drop(self) -> None:
+        self._guesses.forget()
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from tape.model.reaction import Reaction, ReactionCursor, ReactionState
 from tape.model.task import QueuedTask, TaskKey, TaskStatus
+from tape.ports.clock import Clock
 from tape.ports.matching import MatcherLease, NewTask, Reactions, Step, StepResult
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
-from tape.stores.sqlite.turn import SQL, as_json, now_ms
+from tape.stores.sqlite.turn import SQL, as_json, maker
 
 _REACTION_COLUMNS = len(Reaction._fields)
 
@@ -19,9 +20,11 @@ class StepMade(NamedTuple):
     tasks: int
 
 
-def acquire_matcher(db: sqlite3.Connection, owner: str, ttl_ms: int) -> MatcherLease | None:
+def acquire_matcher(
+    db: sqlite3.Connection, owner: str, ttl_ms: int, clock: Clock
+) -> MatcherLease | None:
     with transaction(db):
-        row = db.execute(SQL["acquire_matcher"], (owner, now_ms(), ttl_ms)).fetchone()
+        row = db.execute(SQL["acquire_matcher"], (owner, clock(), ttl_ms)).fetchone()
     return MatcherLease(*row) if row else None
 
 
@@ -44,11 +47,10 @@ def list_reactions(db: sqlite3.Connection) -> list[ReactionState]:
 
 def _state_of(*row: object) -> ReactionState:
     reaction = Reaction(*row[:_REACTION_COLUMNS])  # type: ignore[arg-type]  # columns in their order
-    state = ReactionState(reaction, *row[_REACTION_COLUMNS:])  # type: ignore[arg-type]  # the same
-    return state._replace(following=bool(state.following))
+    return maker(ReactionState)(reaction, *row[_REACTION_COLUMNS:])
 
 
-def make_step(db: sqlite3.Connection, step: Step) -> StepMade:
+def make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> StepMade:
     lease = step.lease
     with quick_transaction(db):
         if not db.execute(SQL["check_matcher"], (lease.fencing_token, lease.position)).fetchone():
@@ -56,7 +58,7 @@ def make_step(db: sqlite3.Connection, step: Step) -> StepMade:
         (version,) = db.execute(SQL["read_book"]).fetchone()
         if version != step.version:
             return StepMade("outdated", 0)
-        now = now_ms()
+        now = clock()
         db.execute(SQL["advance_matcher"], (step.position, now + step.ttl_ms))
         if step.cursors:
             db.execute(SQL["advance_cursors"], (as_json(step.cursors), now))

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tape.model.task import EndedTask, Task, TaskKey, TaskStatus
+from tape.ports.clock import Clock
 from tape.ports.tasks import Claim, Settlement, Want
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
-from tape.stores.sqlite.turn import SQL, as_json, now_ms
+from tape.stores.sqlite.turn import SQL, as_json
 from tape.stores.task_rows import listings, merged, start_after, task_of
 
 CATCH_UP_US = 100_000
@@ -20,10 +21,10 @@ JUST_NOW_MS = 20
 _ANY = (0, 2**31 - 1)
 
 
-def claim_tasks(db: sqlite3.Connection, claim: Claim) -> list[Task]:
+def claim_tasks(db: sqlite3.Connection, claim: Claim, clock: Clock) -> list[Task]:
     asked = as_json([(want.reaction_id, *_shards(want)) for want in claim.wants])
     # Without the lock first: those who ask in vain hold nobody up.
-    claimable = [place for (place,) in db.execute(SQL["find_claimable"], (asked, now_ms()))]
+    claimable = [place for (place,) in db.execute(SQL["find_claimable"], (asked, clock()))]
     if not claimable:
         return []
     due: list[Task] = []
@@ -31,20 +32,21 @@ def claim_tasks(db: sqlite3.Connection, claim: Claim) -> list[Task]:
     with quick_transaction(db):
         for place in _another_first(claimable):
             want, room = claim.wants[place], claim.most - len(due) - len(fresh)
-            waited, never_waited = _claim(db, claim, want, room)
+            waited, never_waited = _claim(db, claim, want, room, clock)
             due += waited
             fresh += never_waited
     return [*due, *sorted(fresh, key=_by_source)]
 
 
 def _claim(
-    db: sqlite3.Connection, claim: Claim, want: Want, most: int
+    db: sqlite3.Connection, claim: Claim, want: Want, most: int, clock: Clock
 ) -> tuple[list[Task], list[Task]]:
     """Those that waited and those that never did."""
     limits = db.execute(SQL["read_room"], (want.reaction_id,)).fetchone()
     if limits is None:
         return [], []
-    now_us = time.time_ns() // 1000
+    now = clock()
+    now_us = now * 1000
     free, rate, next_free_us = limits
     room = min(want.most, most, free)
     # Starts are this far apart.
@@ -54,8 +56,8 @@ def _claim(
         room = min(room, int((now_us - base_us) // pause_us) + 1)
     if room <= 0:
         return [], []
-    due = _take_due(db, claim, want, now_us // 1000, room)
-    fresh = _take_fresh(db, claim, want, now_us // 1000, room - len(due))
+    due = _take_due(db, claim, want, now, room)
+    fresh = _take_fresh(db, claim, want, now, room - len(due))
     if taken := len(due) + len(fresh):
         free_us = round(base_us + taken * pause_us) if rate else next_free_us
         db.execute(SQL["count_claimed"], (want.reaction_id, taken, free_us))
@@ -119,17 +121,19 @@ def _shards(want: Want) -> tuple[int, int]:
 
 
 def extend_tasks(
-    db: sqlite3.Connection, owner: str, lease_ms: int, keys: Sequence[TaskKey]
+    db: sqlite3.Connection, owner: str, lease_ms: int, keys: Sequence[TaskKey], clock: Clock
 ) -> list[TaskKey]:
     with transaction(db):
-        rows = db.execute(SQL["extend_tasks"], (as_json(keys), owner, now_ms() + lease_ms))
+        rows = db.execute(SQL["extend_tasks"], (as_json(keys), owner, clock() + lease_ms))
         return [TaskKey(*row) for row in rows]
 
 
-def complete_tasks(db: sqlite3.Connection, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+def complete_tasks(
+    db: sqlite3.Connection, owner: str, keys: Sequence[TaskKey], clock: Clock
+) -> Settlement:
     with transaction(db):
         rows = db.execute(SQL["complete_tasks"], (as_json(keys), owner)).fetchall()
-        now, done = now_ms(), TaskStatus.DONE.value
+        now, done = clock(), TaskStatus.DONE.value
         ended = [EndedTask._make((*row[:3], done, *row[4:], now)) for row in rows]
         insert_many(db, SQL["save_task_ended"], ended)
         queued = Counter(row[0] for row in rows)
@@ -142,13 +146,15 @@ def complete_tasks(db: sqlite3.Connection, owner: str, keys: Sequence[TaskKey]) 
     return Settlement([k for k in asked if k in taken], [k for k in asked if k not in taken])
 
 
-def read_expired(db: sqlite3.Connection, limit: int) -> list[TaskKey]:
-    return [TaskKey(*row) for row in db.execute(SQL["read_expired"], (now_ms(), limit))]
+def read_expired(db: sqlite3.Connection, limit: int, clock: Clock) -> list[TaskKey]:
+    return [TaskKey(*row) for row in db.execute(SQL["read_expired"], (clock(), limit))]
 
 
-def read_next_due_ms(db: sqlite3.Connection, reaction_ids: Sequence[str]) -> int | None:
-    now_us = time.time_ns() // 1000
-    since_ms = now_us // 1000 - JUST_NOW_MS
+def read_next_due_ms(
+    db: sqlite3.Connection, reaction_ids: Sequence[str], clock: Clock
+) -> int | None:
+    now = clock()
+    since_ms = now - JUST_NOW_MS
     moments: list[int] = []
     for due_ms, free_us in db.execute(SQL["read_next_due"], (as_json(reaction_ids), since_ms)):
         free_ms = -(-free_us // 1000)
@@ -156,7 +162,7 @@ def read_next_due_ms(db: sqlite3.Connection, reaction_ids: Sequence[str]) -> int
             moments.append(max(due_ms, free_ms))
         if free_ms > since_ms:
             moments.append(free_ms)
-    return max(0, min(moments) - now_us // 1000) if moments else None
+    return max(0, min(moments) - now) if moments else None
 
 
 def get_task(db: sqlite3.Connection, key: TaskKey) -> Task | None:

@@ -8,34 +8,48 @@ another store object on the test's own, initially empty database each time it is
 Two stores opened on one database stand for two processes.
 """
 
+from tape.testing.conformance.budgets import BudgetsContract
 from tape.testing.conformance.commit import CommitContract
 from tape.testing.conformance.dead_letters import DeadLettersContract
+from tape.testing.conformance.effects import EffectsContract
+from tape.testing.conformance.gates import GatesContract
 from tape.testing.conformance.journal import JournalContract
 from tape.testing.conformance.keys import KeysContract
+from tape.testing.conformance.leases import LeasesContract
 from tape.testing.conformance.matching import MatchingContract
+from tape.testing.conformance.obligations import ObligationsContract
 from tape.testing.conformance.order import OrderContract
 from tape.testing.conformance.playing import OpenStore
 from tape.testing.conformance.reactions import ReactionsContract
+from tape.testing.conformance.run_sequences import RunSequencesContract
 from tape.testing.conformance.runs import RunsContract
 from tape.testing.conformance.sequences import SequencesContract
 from tape.testing.conformance.sessions import SessionsContract
 from tape.testing.conformance.task_sequences import TaskSequencesContract
 from tape.testing.conformance.tasks import TasksContract
+from tape.testing.conformance.timers import TimersContract
 from tape.testing.conformance.values import ValuesContract
 
 __all__ = [
+    "BudgetsContract",
     "CommitContract",
     "DeadLettersContract",
+    "EffectsContract",
+    "GatesContract",
     "JournalContract",
     "KeysContract",
+    "LeasesContract",
     "MatchingContract",
+    "ObligationsContract",
     "OpenStore",
     "OrderContract",
     "ReactionsContract",
+    "RunSequencesContract",
     "RunsContract",
     "SequencesContract",
     "SessionsContract",
     "TaskSequencesContract",
     "TasksContract",
+    "TimersContract",
     "ValuesContract",
 ]

@@ -25,7 +25,7 @@ async def attempt(store: Store, *moves: Move[Any]) -> list[Any]:
     verdicts: list[Verdict] = []
 
     def decide(state: State) -> None:
-        verdicts.extend(decide_all(moves, state))
+        verdicts[:] = decide_all(moves, state)
 
     place = await store.commit(needs_of(moves), decide)
     return [v if isinstance(v, Exception) else settle(v, place) for v in verdicts]
@@ -94,7 +94,7 @@ class Look:
         return self._needs
 
     def decide(self, state: State) -> Decision[list[Any]]:
-        rows = [state.get(table, key) for table, key in self._needs]
+        rows = [state.get(table, key) for table, key, _ in self._needs]
         return Decision(lambda _place: rows)
 
 

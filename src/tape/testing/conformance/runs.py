@@ -1,9 +1,18 @@
-"""Runs: their own numbering, read in their own order, fenced by their token."""
+"""Runs: their own numbering, read in their own order, fenced by their token; and listed."""
+
+from itertools import product
 
 import pytest
 
 from tape.errors import NotFound, StaleLease
+from tape.model.decision import RecordDecision
 from tape.model.event import NewEvent
+from tape.model.obligation import RegisterCompensation
+from tape.model.run import Run, RunStatus
+from tape.model.run_end import CancelRun
+from tape.ports.runs import RecoverQuery, RunQuery
+from tape.ports.store import Store
+from tape.testing.conformance.in_memory import runs_listed
 from tape.testing.conformance.playing import (
     MANY,
     OpenStore,
@@ -13,6 +22,49 @@ from tape.testing.conformance.playing import (
     record,
     save_run,
 )
+from tape.testing.conformance.running import SHORT_MS, Driver, begin, drive, pass_beyond, take_over
+
+EVERY = RunQuery(limit=MANY)
+
+
+async def a_small_world(store: Store) -> list[Run]:
+    """Runs of two apps in two pools and two sessions, at least one of each status."""
+    parent = await drive(store, "parent")
+    for number, (app, pool, session) in enumerate(
+        product(["app", "other"], ["shared", "big"], [("u", "s"), ("u", "t")])
+    ):
+        driver = await drive(
+            store,
+            str(number),
+            app_name=app,
+            pool=pool,
+            session=session,
+            parent_run_id=parent.run_id if number % 2 else "",
+            parent_fencing_token=parent.token,
+        )
+        await put_in(driver, list(RunStatus)[number], parent.run_id if number % 2 else "")
+    await begin(store, "waits for a worker", owner="")
+    ids = {entry.run_id for entry in await read_all(store)}
+    return [run for run in [await store.get_run(run_id) for run_id in ids] if run]
+
+
+async def put_in(driver: Driver, status: RunStatus, parent_run_id: str) -> None:
+    match status:
+        case RunStatus.RUNNABLE:
+            await driver.release()
+        case RunStatus.WAITING:
+            await driver.release(waiting_on="a gate")
+        case RunStatus.COMPENSATING:
+            await driver.write(RegisterCompensation("effect", "undo"))
+            await driver.end(RunStatus.FAILED, parent_run_id)
+        case RunStatus.CANCELLED:
+            await driver.release()
+            await driver.tell(CancelRun("enough", parent_run_id))
+        case RunStatus.TERMINAL | RunStatus.FAILED | RunStatus.STUCK:
+            await driver.end(status, parent_run_id)
+        case RunStatus.RUNNING:
+            pass
+    assert (await driver.run()).status == status
 
 
 class RunsContract:
@@ -21,14 +73,22 @@ class RunsContract:
         run = a_run(
             "r/ä", app_name="app", user_id="u", session_id="s", invocation_id="i", pool="p",
             status=7, seq_cursor=5, lease_owner="w", reactor_name="x", lease_expires_at_ms=6,
-            fencing_token=7, started_at_ms=8, ended_at_ms=9,
+            fencing_token=7, started_at_ms=8, ended_at_ms=9, app_version="v", parent_run_id="q",
+            waiting_on="g", cancel_reason="c", top_obligation=10, ending=5, outcome_json="[1]",
         )  # fmt: skip
+        assert all(run)
         await save_run(store, run)
         assert await load_run(await open_store(), "r/ä") == run
-        changed = run._replace(status=4, lease_owner="", ended_at_ms=10)
+        changed = run._replace(
+            status=4, seq_cursor=11, lease_owner="", reactor_name="", lease_expires_at_ms=0,
+            fencing_token=12, ended_at_ms=10, app_version="w", waiting_on="", cancel_reason="",
+            top_obligation=0, ending=0, outcome_json='"ä"',
+        )  # fmt: skip
         await save_run(store, changed)
         assert await load_run(store, "r/ä") == changed
+        assert await store.get_run("r/ä") == changed
         assert await load_run(store, "R/ä") is None
+        assert await store.get_run("R/ä") is None
 
     async def test_entries_are_numbered_per_run(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -75,3 +135,89 @@ class RunsContract:
         with pytest.raises(NotFound):
             await record(store, NewEvent("a", run_id="r", fencing_token=1))
         assert await read_all(store) == []
+
+    async def test_a_list_lets_through_what_its_filters_say(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        runs = await a_small_world(store)
+        statuses = (0, *RunStatus)
+        sessions = (None, ("u", "s"), ("u", "t"), ("s", "u"))
+        parents = ("", *{run.parent_run_id for run in runs} - {""}, "nobody")
+        for status, app, pool, parent, session in product(
+            statuses, ("", "app", "App"), ("", "big", "none"), parents, sessions
+        ):
+            query = RunQuery(int(status), app, pool, MANY, "", parent, session)
+            assert await store.list_runs(query) == runs_listed(runs, query), query
+
+    async def test_a_list_goes_on_after_the_last_run_of_a_page(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        runs = await a_small_world(store)
+        for query in (EVERY, EVERY._replace(app_name="app"), EVERY._replace(pool="shared")):
+            every = runs_listed(runs, query)
+            for size in (1, 2, len(every)):
+                found, last = list[Run](), ""
+                while page := await store.list_runs(query._replace(limit=size, after=last)):
+                    assert len(page) <= size
+                    found += page
+                    last = page[-1].run_id
+                assert found == every
+
+    async def test_runs_that_began_at_once_are_listed_once(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        for name in "bdac":
+            await save_run(store, a_run(name, started_at_ms=5))
+        first = await store.list_runs(EVERY._replace(limit=2))
+        assert [run.run_id for run in first] == ["d", "c"]
+        second = await store.list_runs(EVERY._replace(after="c"))
+        assert [run.run_id for run in second] == ["b", "a"]
+
+    async def test_a_list_cannot_go_on_after_an_unknown_run(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        with pytest.raises(NotFound, match="no run has the id 'gone'"):
+            await store.list_runs(EVERY._replace(after="gone"))
+
+    async def test_runs_to_recover_are_those_nobody_drives(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        lost = await drive(store, "lost", ttl_ms=SHORT_MS)
+        held = await drive(store, "held")
+        ready = await drive(store, "ready", app_name="other", pool="big")
+        await ready.release()
+        waiting = await drive(store, "waiting")
+        await waiting.release(waiting_on="a gate")
+        await (await drive(store, "done")).end()
+        new = (await begin(store, "new", owner="", pool="big")).run
+        await pass_beyond(store, (await lost.run()).lease_expires_at_ms)
+
+        async def ids(pool: str = "", *apps: str, limit: int = MANY) -> list[str]:
+            found = await store.list_runs_to_recover(RecoverQuery(pool, apps, limit))
+            return [run.run_id for run in found]
+
+        assert await ids() == [lost.run_id, ready.run_id, new.run_id]
+        assert await ids(limit=2) == [lost.run_id, ready.run_id]
+        assert await ids("shared") == [lost.run_id]
+        assert await ids("big") == [ready.run_id, new.run_id]
+        assert await ids("", "app", "none", "app") == [lost.run_id, new.run_id]
+        assert await ids("big", "app") == [new.run_id]
+        assert await ids("big", "app", "other") == [ready.run_id, new.run_id]
+        assert await ids("big", "app", "other", limit=1) == [ready.run_id]
+        assert await ids("none") == await ids("", "none") == await ids("none", "app") == []
+        await take_over(store, lost.run_id, "b")
+        assert await ids("shared") == []
+        assert (await held.run()).lease_owner == "a"
+
+    async def test_a_decision_is_the_entry_that_records_it(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        driver = await drive(store)
+        other = await drive(store, "2")
+        await driver.extend(
+            RecordDecision(0, "m", response_json="[0]"), RecordDecision(7, "m", response_json="[7]")
+        )
+        await other.write(RecordDecision(0, "m", response_json='"other"'))
+        again = await driver.write(RecordDecision(7, "m", response_json="[8]"))
+        entry = await store.get_decision(driver.run_id, 7)
+        assert entry is not None
+        assert entry.payload["response"] == [7]
+        assert (entry.seq, entry.ts_ms) == (again.seq, again.ts_ms)
+        assert [entry] == await store.read_run(driver.run_id, entry.seq - 1, 1)
+        assert await store.get_decision(driver.run_id, 1) is None
+        assert await store.get_decision("nobody", 0) is None
+        assert len(await store.read_run(driver.run_id, 0, MANY)) == 3

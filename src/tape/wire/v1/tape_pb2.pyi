@@ -88,6 +88,136 @@ VERDICT_GIVEN_BACK: Verdict.ValueType  # 4
 """the attempt does not count"""
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
+class _RunStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RunStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RUN_STATUS_UNSPECIFIED: _RunStatus.ValueType  # 0
+    RUN_STATUS_RUNNABLE: _RunStatus.ValueType  # 1
+    RUN_STATUS_RUNNING: _RunStatus.ValueType  # 2
+    RUN_STATUS_WAITING: _RunStatus.ValueType  # 3
+    RUN_STATUS_TERMINAL: _RunStatus.ValueType  # 4
+    RUN_STATUS_FAILED: _RunStatus.ValueType  # 5
+    RUN_STATUS_COMPENSATING: _RunStatus.ValueType  # 6
+    RUN_STATUS_STUCK: _RunStatus.ValueType  # 7
+    RUN_STATUS_CANCELLED: _RunStatus.ValueType  # 8
+
+class RunStatus(_RunStatus, metaclass=_RunStatusEnumTypeWrapper): ...
+
+RUN_STATUS_UNSPECIFIED: RunStatus.ValueType  # 0
+RUN_STATUS_RUNNABLE: RunStatus.ValueType  # 1
+RUN_STATUS_RUNNING: RunStatus.ValueType  # 2
+RUN_STATUS_WAITING: RunStatus.ValueType  # 3
+RUN_STATUS_TERMINAL: RunStatus.ValueType  # 4
+RUN_STATUS_FAILED: RunStatus.ValueType  # 5
+RUN_STATUS_COMPENSATING: RunStatus.ValueType  # 6
+RUN_STATUS_STUCK: RunStatus.ValueType  # 7
+RUN_STATUS_CANCELLED: RunStatus.ValueType  # 8
+Global___RunStatus: _TypeAlias = RunStatus  # noqa: Y015
+
+class _EffectStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EffectStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EFFECT_STATUS_UNSPECIFIED: _EffectStatus.ValueType  # 0
+    EFFECT_STATUS_PENDING: _EffectStatus.ValueType  # 1
+    EFFECT_STATUS_CONFIRMED: _EffectStatus.ValueType  # 2
+    EFFECT_STATUS_FAILED: _EffectStatus.ValueType  # 3
+    EFFECT_STATUS_UNKNOWN: _EffectStatus.ValueType  # 4
+
+class EffectStatus(_EffectStatus, metaclass=_EffectStatusEnumTypeWrapper): ...
+
+EFFECT_STATUS_UNSPECIFIED: EffectStatus.ValueType  # 0
+EFFECT_STATUS_PENDING: EffectStatus.ValueType  # 1
+EFFECT_STATUS_CONFIRMED: EffectStatus.ValueType  # 2
+EFFECT_STATUS_FAILED: EffectStatus.ValueType  # 3
+EFFECT_STATUS_UNKNOWN: EffectStatus.ValueType  # 4
+Global___EffectStatus: _TypeAlias = EffectStatus  # noqa: Y015
+
+class _EffectSemantics:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EffectSemanticsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectSemantics.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EFFECT_SEMANTICS_UNSPECIFIED: _EffectSemantics.ValueType  # 0
+    EFFECT_SEMANTICS_IDEMPOTENT: _EffectSemantics.ValueType  # 1
+    EFFECT_SEMANTICS_NON_IDEMPOTENT: _EffectSemantics.ValueType  # 2
+    EFFECT_SEMANTICS_OBSERVE_ONLY: _EffectSemantics.ValueType  # 3
+
+class EffectSemantics(_EffectSemantics, metaclass=_EffectSemanticsEnumTypeWrapper): ...
+
+EFFECT_SEMANTICS_UNSPECIFIED: EffectSemantics.ValueType  # 0
+EFFECT_SEMANTICS_IDEMPOTENT: EffectSemantics.ValueType  # 1
+EFFECT_SEMANTICS_NON_IDEMPOTENT: EffectSemantics.ValueType  # 2
+EFFECT_SEMANTICS_OBSERVE_ONLY: EffectSemantics.ValueType  # 3
+Global___EffectSemantics: _TypeAlias = EffectSemantics  # noqa: Y015
+
+class _EffectDispatchMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EffectDispatchModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectDispatchMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EFFECT_DISPATCH_MODE_UNSPECIFIED: _EffectDispatchMode.ValueType  # 0
+    EFFECT_DISPATCH_MODE_INLINE: _EffectDispatchMode.ValueType  # 1
+    EFFECT_DISPATCH_MODE_OUTBOX: _EffectDispatchMode.ValueType  # 2
+
+class EffectDispatchMode(_EffectDispatchMode, metaclass=_EffectDispatchModeEnumTypeWrapper): ...
+
+EFFECT_DISPATCH_MODE_UNSPECIFIED: EffectDispatchMode.ValueType  # 0
+EFFECT_DISPATCH_MODE_INLINE: EffectDispatchMode.ValueType  # 1
+EFFECT_DISPATCH_MODE_OUTBOX: EffectDispatchMode.ValueType  # 2
+Global___EffectDispatchMode: _TypeAlias = EffectDispatchMode  # noqa: Y015
+
+class _EffectResolution:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EffectResolutionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectResolution.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EFFECT_RESOLUTION_UNSPECIFIED: _EffectResolution.ValueType  # 0
+    EFFECT_RESOLUTION_CONFIRMED: _EffectResolution.ValueType  # 1
+    EFFECT_RESOLUTION_FAILED: _EffectResolution.ValueType  # 2
+    EFFECT_RESOLUTION_ABSENT: _EffectResolution.ValueType  # 3
+    EFFECT_RESOLUTION_DUPLICATE: _EffectResolution.ValueType  # 4
+    EFFECT_RESOLUTION_STUCK: _EffectResolution.ValueType  # 5
+
+class EffectResolution(_EffectResolution, metaclass=_EffectResolutionEnumTypeWrapper): ...
+
+EFFECT_RESOLUTION_UNSPECIFIED: EffectResolution.ValueType  # 0
+EFFECT_RESOLUTION_CONFIRMED: EffectResolution.ValueType  # 1
+EFFECT_RESOLUTION_FAILED: EffectResolution.ValueType  # 2
+EFFECT_RESOLUTION_ABSENT: EffectResolution.ValueType  # 3
+EFFECT_RESOLUTION_DUPLICATE: EffectResolution.ValueType  # 4
+EFFECT_RESOLUTION_STUCK: EffectResolution.ValueType  # 5
+Global___EffectResolution: _TypeAlias = EffectResolution  # noqa: Y015
+
+class _ObligationStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ObligationStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ObligationStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OBLIGATION_STATUS_UNSPECIFIED: _ObligationStatus.ValueType  # 0
+    OBLIGATION_STATUS_PENDING: _ObligationStatus.ValueType  # 1
+    OBLIGATION_STATUS_COMMITTED: _ObligationStatus.ValueType  # 2
+    OBLIGATION_STATUS_COMPENSATED: _ObligationStatus.ValueType  # 3
+    OBLIGATION_STATUS_STUCK: _ObligationStatus.ValueType  # 4
+
+class ObligationStatus(_ObligationStatus, metaclass=_ObligationStatusEnumTypeWrapper): ...
+
+OBLIGATION_STATUS_UNSPECIFIED: ObligationStatus.ValueType  # 0
+OBLIGATION_STATUS_PENDING: ObligationStatus.ValueType  # 1
+OBLIGATION_STATUS_COMMITTED: ObligationStatus.ValueType  # 2
+OBLIGATION_STATUS_COMPENSATED: ObligationStatus.ValueType  # 3
+OBLIGATION_STATUS_STUCK: ObligationStatus.ValueType  # 4
+Global___ObligationStatus: _TypeAlias = ObligationStatus  # noqa: Y015
+
 @_typing.final
 class NewEvent(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -413,12 +543,15 @@ class EntryBatch(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     cursor: _builtins.int
-    """how far the journal was looked through: go on from here"""
+    """How far the journal was looked through: go on from here. Of ReadRunEntries, the last seq."""
     skipped: _builtins.int
     """entries for which the predicate has no result"""
     last_error: _builtins.str
     """why the last of them has none"""
+    more: _builtins.bool
+    """of ReadRunEntries: there are more than this message holds"""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventEntry]: ...
     def __init__(
@@ -428,10 +561,11 @@ class EntryBatch(_message.Message):
         cursor: _builtins.int = ...,
         skipped: _builtins.int = ...,
         last_error: _builtins.str = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "entries", b"entries", "last_error", b"last_error", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "entries", b"entries", "last_error", b"last_error", "more", b"more", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2034,3 +2168,2613 @@ class DropDeadLettersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DropDeadLettersResponse: _TypeAlias = DropDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class RunState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    APP_NAME_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    SEQ_CURSOR_FIELD_NUMBER: _builtins.int
+    LEASE_OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    STARTED_AT_MS_FIELD_NUMBER: _builtins.int
+    ENDED_AT_MS_FIELD_NUMBER: _builtins.int
+    WAITING_ON_GATE_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    REACTOR_NAME_FIELD_NUMBER: _builtins.int
+    APP_VERSION_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
+    CANCEL_REASON_FIELD_NUMBER: _builtins.int
+    OUTCOME_JSON_FIELD_NUMBER: _builtins.int
+    TOP_OBLIGATION_FIELD_NUMBER: _builtins.int
+    ENDING_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    app_name: _builtins.str
+    user_id: _builtins.str
+    session_id: _builtins.str
+    invocation_id: _builtins.str
+    status: Global___RunStatus.ValueType
+    seq_cursor: _builtins.int
+    """the seq of its newest entry"""
+    lease_owner: _builtins.str
+    lease_expires_at_ms: _builtins.int
+    started_at_ms: _builtins.int
+    ended_at_ms: _builtins.int
+    waiting_on_gate: _builtins.str
+    """or whatever else it waits for"""
+    fencing_token: _builtins.int
+    """of the newest lease"""
+    pool: _builtins.str
+    reactor_name: _builtins.str
+    app_version: _builtins.str
+    parent_run_id: _builtins.str
+    cancel_reason: _builtins.str
+    """set: its driver is to end it"""
+    outcome_json: _builtins.str
+    """its result, or its error"""
+    top_obligation: _builtins.int
+    """the seq of its newest unresolved one"""
+    ending: Global___RunStatus.ValueType
+    """what it becomes once all are unwound"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        app_name: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        invocation_id: _builtins.str = ...,
+        status: Global___RunStatus.ValueType = ...,
+        seq_cursor: _builtins.int = ...,
+        lease_owner: _builtins.str = ...,
+        lease_expires_at_ms: _builtins.int = ...,
+        started_at_ms: _builtins.int = ...,
+        ended_at_ms: _builtins.int = ...,
+        waiting_on_gate: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        pool: _builtins.str = ...,
+        reactor_name: _builtins.str = ...,
+        app_version: _builtins.str = ...,
+        parent_run_id: _builtins.str = ...,
+        cancel_reason: _builtins.str = ...,
+        outcome_json: _builtins.str = ...,
+        top_obligation: _builtins.int = ...,
+        ending: Global___RunStatus.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "app_version", b"app_version", "cancel_reason", b"cancel_reason", "ended_at_ms", b"ended_at_ms", "ending", b"ending", "fencing_token", b"fencing_token", "invocation_id", b"invocation_id", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "outcome_json", b"outcome_json", "parent_run_id", b"parent_run_id", "pool", b"pool", "reactor_name", b"reactor_name", "run_id", b"run_id", "seq_cursor", b"seq_cursor", "session_id", b"session_id", "started_at_ms", b"started_at_ms", "status", b"status", "top_obligation", b"top_obligation", "user_id", b"user_id", "waiting_on_gate", b"waiting_on_gate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunState: _TypeAlias = RunState  # noqa: Y015
+
+@_typing.final
+class BeginRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_NAME_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    LEASE_OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    REACTOR_NAME_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    INPUT_JSON_FIELD_NUMBER: _builtins.int
+    APP_VERSION_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    app_name: _builtins.str
+    user_id: _builtins.str
+    session_id: _builtins.str
+    invocation_id: _builtins.str
+    lease_owner: _builtins.str
+    """empty => queued for a worker"""
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    pool: _builtins.str
+    """empty => "shared" """
+    reactor_name: _builtins.str
+    """empty => "recovery" """
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    input_json: _builtins.str
+    app_version: _builtins.str
+    parent_run_id: _builtins.str
+    parent_fencing_token: _builtins.int
+    """of the parent's driver, which begins it"""
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWrite]:
+        """made with it, if it is new, in the same transaction"""
+
+    def __init__(
+        self,
+        *,
+        app_name: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        invocation_id: _builtins.str = ...,
+        lease_owner: _builtins.str = ...,
+        lease_ttl_ms: _builtins.int = ...,
+        pool: _builtins.str = ...,
+        reactor_name: _builtins.str = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        input_json: _builtins.str = ...,
+        app_version: _builtins.str = ...,
+        parent_run_id: _builtins.str = ...,
+        parent_fencing_token: _builtins.int = ...,
+        writes: _abc.Iterable[Global___RunWrite] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "app_version", b"app_version", "input_json", b"input_json", "invocation_id", b"invocation_id", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "parent_fencing_token", b"parent_fencing_token", "parent_run_id", b"parent_run_id", "parent_span_id", b"parent_span_id", "pool", b"pool", "reactor_name", b"reactor_name", "session_id", b"session_id", "span_id", b"span_id", "trace_id", b"trace_id", "user_id", b"user_id", "writes", b"writes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginRunRequest: _TypeAlias = BeginRunRequest  # noqa: Y015
+
+@_typing.final
+class BeginRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
+    NEXT_SEQ_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    resumed: _builtins.bool
+    """it was there before"""
+    next_seq: _builtins.int
+    status: Global___RunStatus.ValueType
+    fencing_token: _builtins.int
+    """0 => the lease was not granted"""
+    first_seq: _builtins.int
+    """as in ExtendRunResponse"""
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWriteResult]:
+        """none => its writes were not made"""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        resumed: _builtins.bool = ...,
+        next_seq: _builtins.int = ...,
+        status: Global___RunStatus.ValueType = ...,
+        fencing_token: _builtins.int = ...,
+        run: Global___RunState | None = ...,
+        first_seq: _builtins.int = ...,
+        results: _abc.Iterable[Global___RunWriteResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "first_seq", b"first_seq", "next_seq", b"next_seq", "results", b"results", "resumed", b"resumed", "run", b"run", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginRunResponse: _TypeAlias = BeginRunResponse  # noqa: Y015
+
+@_typing.final
+class ResumeRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    LEASE_OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    REACTOR_NAME_FIELD_NUMBER: _builtins.int
+    EXPECTED_TOKEN_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    lease_owner: _builtins.str
+    """empty => put back for whoever comes"""
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    reactor_name: _builtins.str
+    """empty => "recovery" """
+    expected_token: _builtins.int
+    """refused with LEASE_HELD if the run has another by now"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        lease_owner: _builtins.str = ...,
+        lease_ttl_ms: _builtins.int = ...,
+        reactor_name: _builtins.str = ...,
+        expected_token: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_token", b"_expected_token", "expected_token", b"expected_token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_token", b"_expected_token", "expected_token", b"expected_token", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "reactor_name", b"reactor_name", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_token: _TypeAlias = _typing.Literal["expected_token"]  # noqa: Y015
+    _WhichOneofArgType__expected_token: _TypeAlias = _typing.Literal["_expected_token", b"_expected_token"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_token) -> _WhichOneofReturnType__expected_token | None: ...
+
+Global___ResumeRunRequest: _TypeAlias = ResumeRunRequest  # noqa: Y015
+
+@_typing.final
+class ResumeRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    fencing_token: _builtins.int
+    """0 => it was put back"""
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    def __init__(
+        self,
+        *,
+        run: Global___RunState | None = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRunResponse: _TypeAlias = ResumeRunResponse  # noqa: Y015
+
+@_typing.final
+class HeartbeatRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    fencing_token: _builtins.int
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        lease_ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "lease_ttl_ms", b"lease_ttl_ms", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeartbeatRunRequest: _TypeAlias = HeartbeatRunRequest  # noqa: Y015
+
+@_typing.final
+class HeartbeatRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    def __init__(
+        self,
+        *,
+        run: Global___RunState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeartbeatRunResponse: _TypeAlias = HeartbeatRunResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    WAITING_ON_FIELD_NUMBER: _builtins.int
+    SEEN_SEQ_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    fencing_token: _builtins.int
+    waiting_on: _builtins.str
+    """empty => runnable at once"""
+    seen_seq: _builtins.int
+    """it waits only if nothing was written for it since"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        waiting_on: _builtins.str = ...,
+        seen_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "run_id", b"run_id", "seen_seq", b"seen_seq", "waiting_on", b"waiting_on"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseRunRequest: _TypeAlias = ReleaseRunRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    def __init__(
+        self,
+        *,
+        run: Global___RunState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseRunResponse: _TypeAlias = ReleaseRunResponse  # noqa: Y015
+
+@_typing.final
+class EndRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    DETAIL_JSON_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    status: Global___RunStatus.ValueType
+    """TERMINAL, FAILED, CANCELLED or STUCK"""
+    detail_json: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    parent_run_id: _builtins.str
+    """the run's own; absent => looked up"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        status: Global___RunStatus.ValueType = ...,
+        detail_json: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        parent_run_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent_run_id", b"_parent_run_id", "parent_run_id", b"parent_run_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent_run_id", b"_parent_run_id", "detail_json", b"detail_json", "fencing_token", b"fencing_token", "parent_run_id", b"parent_run_id", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "status", b"status", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__parent_run_id: _TypeAlias = _typing.Literal["parent_run_id"]  # noqa: Y015
+    _WhichOneofArgType__parent_run_id: _TypeAlias = _typing.Literal["_parent_run_id", b"_parent_run_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent_run_id) -> _WhichOneofReturnType__parent_run_id | None: ...
+
+Global___EndRunRequest: _TypeAlias = EndRunRequest  # noqa: Y015
+
+@_typing.final
+class EndRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    def __init__(
+        self,
+        *,
+        run: Global___RunState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRunResponse: _TypeAlias = EndRunResponse  # noqa: Y015
+
+@_typing.final
+class CancelRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelRunRequest: _TypeAlias = CancelRunRequest  # noqa: Y015
+
+@_typing.final
+class CancelRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    def __init__(
+        self,
+        *,
+        run: Global___RunState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelRunResponse: _TypeAlias = CancelRunResponse  # noqa: Y015
+
+@_typing.final
+class GetRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRunRequest: _TypeAlias = GetRunRequest  # noqa: Y015
+
+@_typing.final
+class ListRunsRequest(_message.Message):
+    """Newest first. Empty filters let everything through."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    APP_NAME_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    status: Global___RunStatus.ValueType
+    app_name: _builtins.str
+    pool: _builtins.str
+    limit: _builtins.int
+    after: _builtins.str
+    """the id of the last one seen"""
+    parent_run_id: _builtins.str
+    user_id: _builtins.str
+    """one of these two present => only this user's and session's"""
+    session_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        status: Global___RunStatus.ValueType = ...,
+        app_name: _builtins.str = ...,
+        pool: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+        parent_run_id: _builtins.str = ...,
+        user_id: _builtins.str | None = ...,
+        session_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "_user_id", b"_user_id", "session_id", b"session_id", "user_id", b"user_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "_user_id", b"_user_id", "after", b"after", "app_name", b"app_name", "limit", b"limit", "parent_run_id", b"parent_run_id", "pool", b"pool", "session_id", b"session_id", "status", b"status", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
+    _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
+    _WhichOneofReturnType__user_id: _TypeAlias = _typing.Literal["user_id"]  # noqa: Y015
+    _WhichOneofArgType__user_id: _TypeAlias = _typing.Literal["_user_id", b"_user_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user_id) -> _WhichOneofReturnType__user_id | None: ...
+
+Global___ListRunsRequest: _TypeAlias = ListRunsRequest  # noqa: Y015
+
+@_typing.final
+class ListRunsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunState]: ...
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___RunState] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunsResponse: _TypeAlias = ListRunsResponse  # noqa: Y015
+
+@_typing.final
+class ListRunsToRecoverRequest(_message.Message):
+    """Runs that somebody should drive: runnable, or with a lease that ran out. Oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    APP_NAMES_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    now_ms: _builtins.int
+    """not used: the store's clock decides"""
+    pool: _builtins.str
+    """empty => any"""
+    @_builtins.property
+    def app_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """none => any"""
+
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
+        pool: _builtins.str = ...,
+        app_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_names", b"app_names", "limit", b"limit", "now_ms", b"now_ms", "pool", b"pool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunsToRecoverRequest: _TypeAlias = ListRunsToRecoverRequest  # noqa: Y015
+
+@_typing.final
+class ListRunsToRecoverResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunState]: ...
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___RunState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunsToRecoverResponse: _TypeAlias = ListRunsToRecoverResponse  # noqa: Y015
+
+@_typing.final
+class ReadRunEntriesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    after_seq: _builtins.int
+    """exclusive"""
+    limit: _builtins.int
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        after_seq: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "limit", b"limit", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadRunEntriesRequest: _TypeAlias = ReadRunEntriesRequest  # noqa: Y015
+
+@_typing.final
+class RunWrite(_message.Message):
+    """One write of a run's driver. The run, the token and the trace are those of the ExtendRun around
+    it: where a write names a run or a token of its own, it must be the same.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORD_DECISION_FIELD_NUMBER: _builtins.int
+    BEGIN_EFFECT_FIELD_NUMBER: _builtins.int
+    COMPLETE_EFFECT_FIELD_NUMBER: _builtins.int
+    REGISTER_COMPENSATION_FIELD_NUMBER: _builtins.int
+    AWAIT_SIGNAL_FIELD_NUMBER: _builtins.int
+    SET_TIMER_FIELD_NUMBER: _builtins.int
+    CANCEL_TIMER_FIELD_NUMBER: _builtins.int
+    SET_BUDGET_FIELD_NUMBER: _builtins.int
+    CHARGE_BUDGET_FIELD_NUMBER: _builtins.int
+    END_RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def record_decision(self) -> Global___RecordDecisionRequest: ...
+    @_builtins.property
+    def begin_effect(self) -> Global___BeginEffectRequest: ...
+    @_builtins.property
+    def complete_effect(self) -> Global___CompleteEffectRequest: ...
+    @_builtins.property
+    def register_compensation(self) -> Global___RegisterCompensationRequest: ...
+    @_builtins.property
+    def await_signal(self) -> Global___AwaitSignalRequest: ...
+    @_builtins.property
+    def set_timer(self) -> Global___SetTimerRequest: ...
+    @_builtins.property
+    def cancel_timer(self) -> Global___CancelTimerRequest: ...
+    @_builtins.property
+    def set_budget(self) -> Global___SetBudgetRequest: ...
+    @_builtins.property
+    def charge_budget(self) -> Global___ChargeBudgetRequest: ...
+    @_builtins.property
+    def end_run(self) -> Global___EndRunRequest: ...
+    def __init__(
+        self,
+        *,
+        record_decision: Global___RecordDecisionRequest | None = ...,
+        begin_effect: Global___BeginEffectRequest | None = ...,
+        complete_effect: Global___CompleteEffectRequest | None = ...,
+        register_compensation: Global___RegisterCompensationRequest | None = ...,
+        await_signal: Global___AwaitSignalRequest | None = ...,
+        set_timer: Global___SetTimerRequest | None = ...,
+        cancel_timer: Global___CancelTimerRequest | None = ...,
+        set_budget: Global___SetBudgetRequest | None = ...,
+        charge_budget: Global___ChargeBudgetRequest | None = ...,
+        end_run: Global___EndRunRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["await_signal", b"await_signal", "begin_effect", b"begin_effect", "cancel_timer", b"cancel_timer", "charge_budget", b"charge_budget", "complete_effect", b"complete_effect", "end_run", b"end_run", "record_decision", b"record_decision", "register_compensation", b"register_compensation", "set_budget", b"set_budget", "set_timer", b"set_timer", "write", b"write"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["await_signal", b"await_signal", "begin_effect", b"begin_effect", "cancel_timer", b"cancel_timer", "charge_budget", b"charge_budget", "complete_effect", b"complete_effect", "end_run", b"end_run", "record_decision", b"record_decision", "register_compensation", b"register_compensation", "set_budget", b"set_budget", "set_timer", b"set_timer", "write", b"write"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_write: _TypeAlias = _typing.Literal["record_decision", "begin_effect", "complete_effect", "register_compensation", "await_signal", "set_timer", "cancel_timer", "set_budget", "charge_budget", "end_run"]  # noqa: Y015
+    _WhichOneofArgType_write: _TypeAlias = _typing.Literal["write", b"write"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_write) -> _WhichOneofReturnType_write | None: ...
+
+Global___RunWrite: _TypeAlias = RunWrite  # noqa: Y015
+
+@_typing.final
+class RunWriteResult(_message.Message):
+    """The answer to the write of the same name. Of a decision it has only the place: run_id, seq,
+    decision_index and ts_ms; of an end nothing, as the run is in the answer around it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORD_DECISION_FIELD_NUMBER: _builtins.int
+    BEGIN_EFFECT_FIELD_NUMBER: _builtins.int
+    COMPLETE_EFFECT_FIELD_NUMBER: _builtins.int
+    REGISTER_COMPENSATION_FIELD_NUMBER: _builtins.int
+    AWAIT_SIGNAL_FIELD_NUMBER: _builtins.int
+    SET_TIMER_FIELD_NUMBER: _builtins.int
+    CANCEL_TIMER_FIELD_NUMBER: _builtins.int
+    SET_BUDGET_FIELD_NUMBER: _builtins.int
+    CHARGE_BUDGET_FIELD_NUMBER: _builtins.int
+    END_RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def record_decision(self) -> Global___DecisionRecord: ...
+    @_builtins.property
+    def begin_effect(self) -> Global___BeginEffectResponse: ...
+    @_builtins.property
+    def complete_effect(self) -> Global___EffectRecord: ...
+    @_builtins.property
+    def register_compensation(self) -> Global___ObligationRecord: ...
+    @_builtins.property
+    def await_signal(self) -> Global___AwaitSignalResponse: ...
+    @_builtins.property
+    def set_timer(self) -> Global___TimerRecord: ...
+    @_builtins.property
+    def cancel_timer(self) -> Global___CancelTimerResponse: ...
+    @_builtins.property
+    def set_budget(self) -> Global___BudgetState: ...
+    @_builtins.property
+    def charge_budget(self) -> Global___BudgetState: ...
+    @_builtins.property
+    def end_run(self) -> Global___EndRunResponse: ...
+    def __init__(
+        self,
+        *,
+        record_decision: Global___DecisionRecord | None = ...,
+        begin_effect: Global___BeginEffectResponse | None = ...,
+        complete_effect: Global___EffectRecord | None = ...,
+        register_compensation: Global___ObligationRecord | None = ...,
+        await_signal: Global___AwaitSignalResponse | None = ...,
+        set_timer: Global___TimerRecord | None = ...,
+        cancel_timer: Global___CancelTimerResponse | None = ...,
+        set_budget: Global___BudgetState | None = ...,
+        charge_budget: Global___BudgetState | None = ...,
+        end_run: Global___EndRunResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["await_signal", b"await_signal", "begin_effect", b"begin_effect", "cancel_timer", b"cancel_timer", "charge_budget", b"charge_budget", "complete_effect", b"complete_effect", "end_run", b"end_run", "record_decision", b"record_decision", "register_compensation", b"register_compensation", "result", b"result", "set_budget", b"set_budget", "set_timer", b"set_timer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["await_signal", b"await_signal", "begin_effect", b"begin_effect", "cancel_timer", b"cancel_timer", "charge_budget", b"charge_budget", "complete_effect", b"complete_effect", "end_run", b"end_run", "record_decision", b"record_decision", "register_compensation", b"register_compensation", "result", b"result", "set_budget", b"set_budget", "set_timer", b"set_timer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["record_decision", "begin_effect", "complete_effect", "register_compensation", "await_signal", "set_timer", "cancel_timer", "set_budget", "charge_budget", "end_run"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___RunWriteResult: _TypeAlias = RunWriteResult  # noqa: Y015
+
+@_typing.final
+class ExtendRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWrite]: ...
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        writes: _abc.Iterable[Global___RunWrite] | None = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id", "writes", b"writes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtendRunRequest: _TypeAlias = ExtendRunRequest  # noqa: Y015
+
+@_typing.final
+class ExtendRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    first_seq: _builtins.int
+    """of the first entry they made; 0 where the end of a run is repeated"""
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWriteResult]:
+        """One for each write, in order. Where the end of a run is repeated, those before it are empty."""
+
+    def __init__(
+        self,
+        *,
+        run: Global___RunState | None = ...,
+        first_seq: _builtins.int = ...,
+        results: _abc.Iterable[Global___RunWriteResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_seq", b"first_seq", "results", b"results", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtendRunResponse: _TypeAlias = ExtendRunResponse  # noqa: Y015
+
+@_typing.final
+class DecisionRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    DECISION_INDEX_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    REQUEST_JSON_FIELD_NUMBER: _builtins.int
+    RESPONSE_JSON_FIELD_NUMBER: _builtins.int
+    RATIONALE_FIELD_NUMBER: _builtins.int
+    POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    seq: _builtins.int
+    decision_index: _builtins.int
+    model: _builtins.str
+    request_json: _builtins.str
+    response_json: _builtins.str
+    rationale: _builtins.str
+    policy_version: _builtins.str
+    ts_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+        decision_index: _builtins.int = ...,
+        model: _builtins.str = ...,
+        request_json: _builtins.str = ...,
+        response_json: _builtins.str = ...,
+        rationale: _builtins.str = ...,
+        policy_version: _builtins.str = ...,
+        ts_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_index", b"decision_index", "model", b"model", "policy_version", b"policy_version", "rationale", b"rationale", "request_json", b"request_json", "response_json", b"response_json", "run_id", b"run_id", "seq", b"seq", "ts_ms", b"ts_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecisionRecord: _TypeAlias = DecisionRecord  # noqa: Y015
+
+@_typing.final
+class RecordDecisionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    DECISION_INDEX_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    REQUEST_JSON_FIELD_NUMBER: _builtins.int
+    RESPONSE_JSON_FIELD_NUMBER: _builtins.int
+    RATIONALE_FIELD_NUMBER: _builtins.int
+    POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    decision_index: _builtins.int
+    model: _builtins.str
+    request_json: _builtins.str
+    response_json: _builtins.str
+    rationale: _builtins.str
+    policy_version: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        decision_index: _builtins.int = ...,
+        model: _builtins.str = ...,
+        request_json: _builtins.str = ...,
+        response_json: _builtins.str = ...,
+        rationale: _builtins.str = ...,
+        policy_version: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_index", b"decision_index", "fencing_token", b"fencing_token", "model", b"model", "parent_span_id", b"parent_span_id", "policy_version", b"policy_version", "rationale", b"rationale", "request_json", b"request_json", "response_json", b"response_json", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordDecisionRequest: _TypeAlias = RecordDecisionRequest  # noqa: Y015
+
+@_typing.final
+class GetDecisionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    DECISION_INDEX_FIELD_NUMBER: _builtins.int
+    AS_ENTRY_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    decision_index: _builtins.int
+    as_entry: _builtins.bool
+    """instead of the decision, the entry that records it"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        decision_index: _builtins.int = ...,
+        as_entry: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_entry", b"as_entry", "decision_index", b"decision_index", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDecisionRequest: _TypeAlias = GetDecisionRequest  # noqa: Y015
+
+@_typing.final
+class GetDecisionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    found: _builtins.bool
+    @_builtins.property
+    def decision(self) -> Global___DecisionRecord: ...
+    @_builtins.property
+    def entry(self) -> Global___EventEntry: ...
+    def __init__(
+        self,
+        *,
+        found: _builtins.bool = ...,
+        decision: Global___DecisionRecord | None = ...,
+        entry: Global___EventEntry | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "entry", b"entry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "entry", b"entry", "found", b"found"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDecisionResponse: _TypeAlias = GetDecisionResponse  # noqa: Y015
+
+@_typing.final
+class EffectRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    DECISION_INDEX_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    REQUEST_JSON_FIELD_NUMBER: _builtins.int
+    RESPONSE_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_JSON_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    SEMANTICS_FIELD_NUMBER: _builtins.int
+    DISPATCH_MODE_FIELD_NUMBER: _builtins.int
+    BUSINESS_KEY_FIELD_NUMBER: _builtins.int
+    CONNECTOR_FIELD_NUMBER: _builtins.int
+    DISPATCH_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NEXT_DISPATCH_AT_MS_FIELD_NUMBER: _builtins.int
+    EXTERNAL_REF_FIELD_NUMBER: _builtins.int
+    DISPATCH_CLAIMED_BY_FIELD_NUMBER: _builtins.int
+    DISPATCH_CLAIM_EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    LAST_DISPATCH_ERROR_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    CALL_INDEX_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    seq: _builtins.int
+    decision_index: _builtins.int
+    tool_name: _builtins.str
+    idempotency_key: _builtins.str
+    status: Global___EffectStatus.ValueType
+    request_json: _builtins.str
+    response_json: _builtins.str
+    error_json: _builtins.str
+    ts_ms: _builtins.int
+    semantics: Global___EffectSemantics.ValueType
+    dispatch_mode: Global___EffectDispatchMode.ValueType
+    business_key: _builtins.str
+    connector: _builtins.str
+    dispatch_attempts: _builtins.int
+    next_dispatch_at_ms: _builtins.int
+    external_ref: _builtins.str
+    dispatch_claimed_by: _builtins.str
+    dispatch_claim_expires_at_ms: _builtins.int
+    last_dispatch_error: _builtins.str
+    scope: _builtins.str
+    fencing_token: _builtins.int
+    """of the newest claim"""
+    call_index: _builtins.int
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+        decision_index: _builtins.int = ...,
+        tool_name: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        status: Global___EffectStatus.ValueType = ...,
+        request_json: _builtins.str = ...,
+        response_json: _builtins.str = ...,
+        error_json: _builtins.str = ...,
+        ts_ms: _builtins.int = ...,
+        semantics: Global___EffectSemantics.ValueType = ...,
+        dispatch_mode: Global___EffectDispatchMode.ValueType = ...,
+        business_key: _builtins.str = ...,
+        connector: _builtins.str = ...,
+        dispatch_attempts: _builtins.int = ...,
+        next_dispatch_at_ms: _builtins.int = ...,
+        external_ref: _builtins.str = ...,
+        dispatch_claimed_by: _builtins.str = ...,
+        dispatch_claim_expires_at_ms: _builtins.int = ...,
+        last_dispatch_error: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        call_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["business_key", b"business_key", "call_index", b"call_index", "connector", b"connector", "decision_index", b"decision_index", "dispatch_attempts", b"dispatch_attempts", "dispatch_claim_expires_at_ms", b"dispatch_claim_expires_at_ms", "dispatch_claimed_by", b"dispatch_claimed_by", "dispatch_mode", b"dispatch_mode", "error_json", b"error_json", "external_ref", b"external_ref", "fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "last_dispatch_error", b"last_dispatch_error", "next_dispatch_at_ms", b"next_dispatch_at_ms", "request_json", b"request_json", "response_json", b"response_json", "run_id", b"run_id", "scope", b"scope", "semantics", b"semantics", "seq", b"seq", "status", b"status", "tool_name", b"tool_name", "ts_ms", b"ts_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EffectRecord: _TypeAlias = EffectRecord  # noqa: Y015
+
+@_typing.final
+class BeginEffectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    DECISION_INDEX_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    CALL_INDEX_FIELD_NUMBER: _builtins.int
+    REQUEST_JSON_FIELD_NUMBER: _builtins.int
+    CUSTOM_KEY_FIELD_NUMBER: _builtins.int
+    SEMANTICS_FIELD_NUMBER: _builtins.int
+    DISPATCH_MODE_FIELD_NUMBER: _builtins.int
+    BUSINESS_KEY_FIELD_NUMBER: _builtins.int
+    CONNECTOR_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    decision_index: _builtins.int
+    tool_name: _builtins.str
+    call_index: _builtins.int
+    request_json: _builtins.str
+    custom_key: _builtins.str
+    """empty => <run_id>/decision-<i>/<tool>/<call_index>"""
+    semantics: Global___EffectSemantics.ValueType
+    """unspecified => IDEMPOTENT; NON_IDEMPOTENT needs OUTBOX"""
+    dispatch_mode: Global___EffectDispatchMode.ValueType
+    """unspecified => INLINE"""
+    business_key: _builtins.str
+    """unique for each connector"""
+    connector: _builtins.str
+    """empty => tool_name"""
+    scope: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        decision_index: _builtins.int = ...,
+        tool_name: _builtins.str = ...,
+        call_index: _builtins.int = ...,
+        request_json: _builtins.str = ...,
+        custom_key: _builtins.str = ...,
+        semantics: Global___EffectSemantics.ValueType = ...,
+        dispatch_mode: Global___EffectDispatchMode.ValueType = ...,
+        business_key: _builtins.str = ...,
+        connector: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["business_key", b"business_key", "call_index", b"call_index", "connector", b"connector", "custom_key", b"custom_key", "decision_index", b"decision_index", "dispatch_mode", b"dispatch_mode", "fencing_token", b"fencing_token", "parent_span_id", b"parent_span_id", "request_json", b"request_json", "run_id", b"run_id", "scope", b"scope", "semantics", b"semantics", "span_id", b"span_id", "tool_name", b"tool_name", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginEffectRequest: _TypeAlias = BeginEffectRequest  # noqa: Y015
+
+@_typing.final
+class BeginEffectResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    RESPONSE_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_JSON_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    idempotency_key: _builtins.str
+    status: Global___EffectStatus.ValueType
+    response_json: _builtins.str
+    error_json: _builtins.str
+    @_builtins.property
+    def effect(self) -> Global___EffectRecord: ...
+    def __init__(
+        self,
+        *,
+        seq: _builtins.int = ...,
+        idempotency_key: _builtins.str = ...,
+        status: Global___EffectStatus.ValueType = ...,
+        response_json: _builtins.str = ...,
+        error_json: _builtins.str = ...,
+        effect: Global___EffectRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "error_json", b"error_json", "idempotency_key", b"idempotency_key", "response_json", b"response_json", "seq", b"seq", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginEffectResponse: _TypeAlias = BeginEffectResponse  # noqa: Y015
+
+@_typing.final
+class Compensation(_message.Message):
+    """What is to be done if the run does not succeed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    COMPENSATOR_REF_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    payload_json: _builtins.str
+    compensator_ref: _builtins.str
+    """empty => kind"""
+    max_attempts: _builtins.int
+    """0 => 5"""
+    effect_key: _builtins.str
+    """empty => that of the effect it comes with"""
+    alone: _builtins.bool
+    """due at once, however the run goes"""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+        compensator_ref: _builtins.str = ...,
+        max_attempts: _builtins.int = ...,
+        effect_key: _builtins.str = ...,
+        alone: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "compensator_ref", b"compensator_ref", "effect_key", b"effect_key", "kind", b"kind", "max_attempts", b"max_attempts", "payload_json", b"payload_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Compensation: _TypeAlias = Compensation  # noqa: Y015
+
+@_typing.final
+class CompleteEffectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    RESPONSE_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_JSON_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    COMPENSATION_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    status: Global___EffectStatus.ValueType
+    """CONFIRMED, FAILED or UNKNOWN"""
+    response_json: _builtins.str
+    error_json: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    @_builtins.property
+    def compensation(self) -> Global___Compensation:
+        """registered with a confirmed effect"""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        status: Global___EffectStatus.ValueType = ...,
+        response_json: _builtins.str = ...,
+        error_json: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        compensation: Global___Compensation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compensation", b"compensation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compensation", b"compensation", "error_json", b"error_json", "fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "parent_span_id", b"parent_span_id", "response_json", b"response_json", "run_id", b"run_id", "span_id", b"span_id", "status", b"status", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteEffectRequest: _TypeAlias = CompleteEffectRequest  # noqa: Y015
+
+@_typing.final
+class GetEffectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetEffectRequest: _TypeAlias = GetEffectRequest  # noqa: Y015
+
+@_typing.final
+class GetEffectResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    found: _builtins.bool
+    @_builtins.property
+    def effect(self) -> Global___EffectRecord: ...
+    def __init__(
+        self,
+        *,
+        found: _builtins.bool = ...,
+        effect: Global___EffectRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "found", b"found"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetEffectResponse: _TypeAlias = GetEffectResponse  # noqa: Y015
+
+@_typing.final
+class ClaimEffectDispatchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    CLAIMER_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    claimer: _builtins.str
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        claimer: _builtins.str = ...,
+        lease_ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimer", b"claimer", "idempotency_key", b"idempotency_key", "lease_ttl_ms", b"lease_ttl_ms", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimEffectDispatchRequest: _TypeAlias = ClaimEffectDispatchRequest  # noqa: Y015
+
+@_typing.final
+class ClaimEffectDispatchResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACQUIRED_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    acquired: _builtins.bool
+    fencing_token: _builtins.int
+    """for the writes under this claim"""
+    @_builtins.property
+    def effect(self) -> Global___EffectRecord:
+        """where it was acquired"""
+
+    def __init__(
+        self,
+        *,
+        acquired: _builtins.bool = ...,
+        effect: Global___EffectRecord | None = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired", b"acquired", "effect", b"effect", "fencing_token", b"fencing_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimEffectDispatchResponse: _TypeAlias = ClaimEffectDispatchResponse  # noqa: Y015
+
+@_typing.final
+class RenewEffectClaimRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    fencing_token: _builtins.int
+    """of the claim"""
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        lease_ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "lease_ttl_ms", b"lease_ttl_ms", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewEffectClaimRequest: _TypeAlias = RenewEffectClaimRequest  # noqa: Y015
+
+@_typing.final
+class RecordDispatchAttemptRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    NEXT_DISPATCH_AT_MS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    error: _builtins.str
+    next_dispatch_at_ms: _builtins.int
+    """0 => it is unknown what happened"""
+    fencing_token: _builtins.int
+    """of the claim"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        error: _builtins.str = ...,
+        next_dispatch_at_ms: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "next_dispatch_at_ms", b"next_dispatch_at_ms", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordDispatchAttemptRequest: _TypeAlias = RecordDispatchAttemptRequest  # noqa: Y015
+
+@_typing.final
+class RecordExternalObservationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
+    EXTERNAL_REF_FIELD_NUMBER: _builtins.int
+    RESPONSE_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_JSON_FIELD_NUMBER: _builtins.int
+    COMPENSATE_ON_DUPLICATE_KIND_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    COMPENSATION_FIELD_NUMBER: _builtins.int
+    ON_DUPLICATE_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    resolution: Global___EffectResolution.ValueType
+    external_ref: _builtins.str
+    response_json: _builtins.str
+    error_json: _builtins.str
+    compensate_on_duplicate_kind: _builtins.str
+    """an obligation of that kind, with response_json"""
+    fencing_token: _builtins.int
+    """of the claim"""
+    @_builtins.property
+    def compensation(self) -> Global___Compensation:
+        """registered with a confirmed effect"""
+
+    @_builtins.property
+    def on_duplicate(self) -> Global___Compensation:
+        """instead of compensate_on_duplicate_kind"""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        resolution: Global___EffectResolution.ValueType = ...,
+        external_ref: _builtins.str = ...,
+        response_json: _builtins.str = ...,
+        error_json: _builtins.str = ...,
+        compensate_on_duplicate_kind: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        compensation: Global___Compensation | None = ...,
+        on_duplicate: Global___Compensation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compensation", b"compensation", "on_duplicate", b"on_duplicate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compensate_on_duplicate_kind", b"compensate_on_duplicate_kind", "compensation", b"compensation", "error_json", b"error_json", "external_ref", b"external_ref", "fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "on_duplicate", b"on_duplicate", "resolution", b"resolution", "response_json", b"response_json", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordExternalObservationRequest: _TypeAlias = RecordExternalObservationRequest  # noqa: Y015
+
+@_typing.final
+class ReconcileEffectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    RESOLVED_STATUS_FIELD_NUMBER: _builtins.int
+    RESPONSE_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_JSON_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    idempotency_key: _builtins.str
+    resolved_status: Global___EffectStatus.ValueType
+    """CONFIRMED or FAILED"""
+    response_json: _builtins.str
+    error_json: _builtins.str
+    fencing_token: _builtins.int
+    """of the claim"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        resolved_status: Global___EffectStatus.ValueType = ...,
+        response_json: _builtins.str = ...,
+        error_json: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_json", b"error_json", "fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "resolved_status", b"resolved_status", "response_json", b"response_json", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconcileEffectRequest: _TypeAlias = ReconcileEffectRequest  # noqa: Y015
+
+@_typing.final
+class ListPendingEffectsRequest(_message.Message):
+    """Effects that wait for an outcome and that nobody has claimed, oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OLDER_THAN_MS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    INCLUDE_PENDING_FIELD_NUMBER: _builtins.int
+    INCLUDE_UNKNOWN_FIELD_NUMBER: _builtins.int
+    CONNECTORS_FIELD_NUMBER: _builtins.int
+    older_than_ms: _builtins.int
+    """for so long already"""
+    limit: _builtins.int
+    include_pending: _builtins.bool
+    """neither of the two => include_unknown"""
+    include_unknown: _builtins.bool
+    @_builtins.property
+    def connectors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """none => any"""
+
+    def __init__(
+        self,
+        *,
+        older_than_ms: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        include_pending: _builtins.bool = ...,
+        include_unknown: _builtins.bool = ...,
+        connectors: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connectors", b"connectors", "include_pending", b"include_pending", "include_unknown", b"include_unknown", "limit", b"limit", "older_than_ms", b"older_than_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPendingEffectsRequest: _TypeAlias = ListPendingEffectsRequest  # noqa: Y015
+
+@_typing.final
+class ListPendingEffectsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EFFECTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def effects(self) -> _containers.RepeatedCompositeFieldContainer[Global___EffectRecord]: ...
+    def __init__(
+        self,
+        *,
+        effects: _abc.Iterable[Global___EffectRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effects", b"effects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPendingEffectsResponse: _TypeAlias = ListPendingEffectsResponse  # noqa: Y015
+
+@_typing.final
+class ListEffectsToDispatchRequest(_message.Message):
+    """Effects of the outbox that are due and not under a living claim, oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CONNECTOR_FIELD_NUMBER: _builtins.int
+    CONNECTORS_FIELD_NUMBER: _builtins.int
+    now_ms: _builtins.int
+    """not used: the store's clock decides"""
+    limit: _builtins.int
+    connector: _builtins.str
+    @_builtins.property
+    def connectors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """besides that one; none at all => any"""
+
+    def __init__(
+        self,
+        *,
+        now_ms: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        connector: _builtins.str = ...,
+        connectors: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connector", b"connector", "connectors", b"connectors", "limit", b"limit", "now_ms", b"now_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEffectsToDispatchRequest: _TypeAlias = ListEffectsToDispatchRequest  # noqa: Y015
+
+@_typing.final
+class ListEffectsToDispatchResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EFFECTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def effects(self) -> _containers.RepeatedCompositeFieldContainer[Global___EffectRecord]: ...
+    def __init__(
+        self,
+        *,
+        effects: _abc.Iterable[Global___EffectRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effects", b"effects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEffectsToDispatchResponse: _TypeAlias = ListEffectsToDispatchResponse  # noqa: Y015
+
+@_typing.final
+class ObligationRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    COMPENSATOR_REF_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NEXT_ATTEMPT_AT_MS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    CLAIMED_BY_FIELD_NUMBER: _builtins.int
+    CLAIM_EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    RESULT_JSON_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    BELOW_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    seq: _builtins.int
+    effect_key: _builtins.str
+    kind: _builtins.str
+    payload_json: _builtins.str
+    status: Global___ObligationStatus.ValueType
+    ts_ms: _builtins.int
+    compensator_ref: _builtins.str
+    attempts: _builtins.int
+    max_attempts: _builtins.int
+    next_attempt_at_ms: _builtins.int
+    last_error: _builtins.str
+    claimed_by: _builtins.str
+    claim_expires_at_ms: _builtins.int
+    result_json: _builtins.str
+    fencing_token: _builtins.int
+    """of the newest claim"""
+    below: _builtins.int
+    """the seq of the one to unwind after it; -1 => it stands alone"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+        effect_key: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+        status: Global___ObligationStatus.ValueType = ...,
+        ts_ms: _builtins.int = ...,
+        compensator_ref: _builtins.str = ...,
+        attempts: _builtins.int = ...,
+        max_attempts: _builtins.int = ...,
+        next_attempt_at_ms: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        claimed_by: _builtins.str = ...,
+        claim_expires_at_ms: _builtins.int = ...,
+        result_json: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        below: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "below", b"below", "claim_expires_at_ms", b"claim_expires_at_ms", "claimed_by", b"claimed_by", "compensator_ref", b"compensator_ref", "effect_key", b"effect_key", "fencing_token", b"fencing_token", "kind", b"kind", "last_error", b"last_error", "max_attempts", b"max_attempts", "next_attempt_at_ms", b"next_attempt_at_ms", "payload_json", b"payload_json", "result_json", b"result_json", "run_id", b"run_id", "seq", b"seq", "status", b"status", "ts_ms", b"ts_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObligationRecord: _TypeAlias = ObligationRecord  # noqa: Y015
+
+@_typing.final
+class RegisterCompensationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    COMPENSATOR_REF_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    effect_key: _builtins.str
+    kind: _builtins.str
+    payload_json: _builtins.str
+    compensator_ref: _builtins.str
+    """empty => kind"""
+    max_attempts: _builtins.int
+    """0 => 5"""
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    alone: _builtins.bool
+    """due at once, however the run goes"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        effect_key: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+        compensator_ref: _builtins.str = ...,
+        max_attempts: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        alone: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "compensator_ref", b"compensator_ref", "effect_key", b"effect_key", "fencing_token", b"fencing_token", "kind", b"kind", "max_attempts", b"max_attempts", "parent_span_id", b"parent_span_id", "payload_json", b"payload_json", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegisterCompensationRequest: _TypeAlias = RegisterCompensationRequest  # noqa: Y015
+
+@_typing.final
+class ListObligationsRequest(_message.Message):
+    """Newest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    ONLY_UNRESOLVED_FIELD_NUMBER: _builtins.int
+    STATUS_FILTER_FIELD_NUMBER: _builtins.int
+    BEFORE_SEQ_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    only_unresolved: _builtins.bool
+    """not those that are compensated"""
+    status_filter: Global___ObligationStatus.ValueType
+    """unspecified => any"""
+    before_seq: _builtins.int
+    """the seq of the last one seen"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        only_unresolved: _builtins.bool = ...,
+        status_filter: Global___ObligationStatus.ValueType = ...,
+        before_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_seq", b"before_seq", "only_unresolved", b"only_unresolved", "run_id", b"run_id", "status_filter", b"status_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListObligationsRequest: _TypeAlias = ListObligationsRequest  # noqa: Y015
+
+@_typing.final
+class ListObligationsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBLIGATIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def obligations(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObligationRecord]: ...
+    def __init__(
+        self,
+        *,
+        obligations: _abc.Iterable[Global___ObligationRecord] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "obligations", b"obligations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListObligationsResponse: _TypeAlias = ListObligationsResponse  # noqa: Y015
+
+@_typing.final
+class ListUnresolvedObligationsRequest(_message.Message):
+    """Obligations that can be claimed now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    INCLUDE_PENDING_FIELD_NUMBER: _builtins.int
+    INCLUDE_STUCK_FIELD_NUMBER: _builtins.int
+    INCLUDE_COMMITTED_EXPIRED_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    now_ms: _builtins.int
+    """not used: the store's clock decides"""
+    include_pending: _builtins.bool
+    """none of the three => include_pending and include_committed_expired"""
+    include_stuck: _builtins.bool
+    include_committed_expired: _builtins.bool
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
+        include_pending: _builtins.bool = ...,
+        include_stuck: _builtins.bool = ...,
+        include_committed_expired: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_committed_expired", b"include_committed_expired", "include_pending", b"include_pending", "include_stuck", b"include_stuck", "limit", b"limit", "now_ms", b"now_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListUnresolvedObligationsRequest: _TypeAlias = ListUnresolvedObligationsRequest  # noqa: Y015
+
+@_typing.final
+class ListUnresolvedObligationsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBLIGATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def obligations(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObligationRecord]: ...
+    def __init__(
+        self,
+        *,
+        obligations: _abc.Iterable[Global___ObligationRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["obligations", b"obligations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListUnresolvedObligationsResponse: _TypeAlias = ListUnresolvedObligationsResponse  # noqa: Y015
+
+@_typing.final
+class ClaimObligationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    OBLIGATION_SEQ_FIELD_NUMBER: _builtins.int
+    CLAIMER_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    obligation_seq: _builtins.int
+    claimer: _builtins.str
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    effect_key: _builtins.str
+    """with kind, instead of obligation_seq"""
+    kind: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        obligation_seq: _builtins.int = ...,
+        claimer: _builtins.str = ...,
+        lease_ttl_ms: _builtins.int = ...,
+        effect_key: _builtins.str = ...,
+        kind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimer", b"claimer", "effect_key", b"effect_key", "kind", b"kind", "lease_ttl_ms", b"lease_ttl_ms", "obligation_seq", b"obligation_seq", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimObligationRequest: _TypeAlias = ClaimObligationRequest  # noqa: Y015
+
+@_typing.final
+class ClaimObligationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACQUIRED_FIELD_NUMBER: _builtins.int
+    OBLIGATION_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    acquired: _builtins.bool
+    fencing_token: _builtins.int
+    """for the writes under this claim"""
+    @_builtins.property
+    def obligation(self) -> Global___ObligationRecord:
+        """where it was acquired"""
+
+    def __init__(
+        self,
+        *,
+        acquired: _builtins.bool = ...,
+        obligation: Global___ObligationRecord | None = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["obligation", b"obligation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired", b"acquired", "fencing_token", b"fencing_token", "obligation", b"obligation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimObligationResponse: _TypeAlias = ClaimObligationResponse  # noqa: Y015
+
+@_typing.final
+class RenewObligationClaimRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    OBLIGATION_SEQ_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    obligation_seq: _builtins.int
+    fencing_token: _builtins.int
+    """of the claim"""
+    lease_ttl_ms: _builtins.int
+    """<= 0 => 30000"""
+    effect_key: _builtins.str
+    """with kind, instead of obligation_seq"""
+    kind: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        obligation_seq: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        lease_ttl_ms: _builtins.int = ...,
+        effect_key: _builtins.str = ...,
+        kind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect_key", b"effect_key", "fencing_token", b"fencing_token", "kind", b"kind", "lease_ttl_ms", b"lease_ttl_ms", "obligation_seq", b"obligation_seq", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewObligationClaimRequest: _TypeAlias = RenewObligationClaimRequest  # noqa: Y015
+
+@_typing.final
+class RecordObligationAttemptRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    OBLIGATION_SEQ_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    NEXT_ATTEMPT_AT_MS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    obligation_seq: _builtins.int
+    error: _builtins.str
+    next_attempt_at_ms: _builtins.int
+    """0 => it is stuck"""
+    fencing_token: _builtins.int
+    """of the claim"""
+    effect_key: _builtins.str
+    """with kind, instead of obligation_seq"""
+    kind: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        obligation_seq: _builtins.int = ...,
+        error: _builtins.str = ...,
+        next_attempt_at_ms: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        effect_key: _builtins.str = ...,
+        kind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect_key", b"effect_key", "error", b"error", "fencing_token", b"fencing_token", "kind", b"kind", "next_attempt_at_ms", b"next_attempt_at_ms", "obligation_seq", b"obligation_seq", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordObligationAttemptRequest: _TypeAlias = RecordObligationAttemptRequest  # noqa: Y015
+
+@_typing.final
+class ResolveObligationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    OBLIGATION_SEQ_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    RESULT_JSON_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    EFFECT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    obligation_seq: _builtins.int
+    status: Global___ObligationStatus.ValueType
+    """COMPENSATED or STUCK"""
+    result_json: _builtins.str
+    fencing_token: _builtins.int
+    """of the claim"""
+    effect_key: _builtins.str
+    """with kind, instead of obligation_seq"""
+    kind: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        obligation_seq: _builtins.int = ...,
+        status: Global___ObligationStatus.ValueType = ...,
+        result_json: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        effect_key: _builtins.str = ...,
+        kind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect_key", b"effect_key", "fencing_token", b"fencing_token", "kind", b"kind", "obligation_seq", b"obligation_seq", "result_json", b"result_json", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveObligationRequest: _TypeAlias = ResolveObligationRequest  # noqa: Y015
+
+@_typing.final
+class BudgetState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    USD_CAP_FIELD_NUMBER: _builtins.int
+    TOKEN_CAP_FIELD_NUMBER: _builtins.int
+    USD_SPENT_FIELD_NUMBER: _builtins.int
+    TOKENS_SPENT_FIELD_NUMBER: _builtins.int
+    LAST_CHARGE_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    usd_cap: _builtins.float
+    """<= 0 => none"""
+    token_cap: _builtins.int
+    """<= 0 => none"""
+    usd_spent: _builtins.float
+    tokens_spent: _builtins.int
+    last_charge: _builtins.str
+    """the id of the newest charge"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        usd_cap: _builtins.float = ...,
+        token_cap: _builtins.int = ...,
+        usd_spent: _builtins.float = ...,
+        tokens_spent: _builtins.int = ...,
+        last_charge: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_charge", b"last_charge", "run_id", b"run_id", "token_cap", b"token_cap", "tokens_spent", b"tokens_spent", "usd_cap", b"usd_cap", "usd_spent", b"usd_spent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetState: _TypeAlias = BudgetState  # noqa: Y015
+
+@_typing.final
+class SetBudgetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    USD_CAP_FIELD_NUMBER: _builtins.int
+    TOKEN_CAP_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    usd_cap: _builtins.float
+    token_cap: _builtins.int
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        usd_cap: _builtins.float = ...,
+        token_cap: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "token_cap", b"token_cap", "trace_id", b"trace_id", "usd_cap", b"usd_cap"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetBudgetRequest: _TypeAlias = SetBudgetRequest  # noqa: Y015
+
+@_typing.final
+class AdmitBudgetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    USD_ESTIMATE_FIELD_NUMBER: _builtins.int
+    TOKEN_ESTIMATE_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    usd_estimate: _builtins.float
+    token_estimate: _builtins.int
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        usd_estimate: _builtins.float = ...,
+        token_estimate: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id", "token_estimate", b"token_estimate", "usd_estimate", b"usd_estimate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmitBudgetRequest: _TypeAlias = AdmitBudgetRequest  # noqa: Y015
+
+@_typing.final
+class AdmitBudgetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADMITTED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    admitted: _builtins.bool
+    reason: _builtins.str
+    """why not"""
+    @_builtins.property
+    def budget(self) -> Global___BudgetState: ...
+    def __init__(
+        self,
+        *,
+        admitted: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        budget: Global___BudgetState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "budget", b"budget", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmitBudgetResponse: _TypeAlias = AdmitBudgetResponse  # noqa: Y015
+
+@_typing.final
+class ChargeBudgetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    USD_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    CHARGE_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    usd: _builtins.float
+    tokens: _builtins.int
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    charge_id: _builtins.str
+    """the id of the charge before it => that one, repeated"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        usd: _builtins.float = ...,
+        tokens: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        charge_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["charge_id", b"charge_id", "fencing_token", b"fencing_token", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "tokens", b"tokens", "trace_id", b"trace_id", "usd", b"usd"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChargeBudgetRequest: _TypeAlias = ChargeBudgetRequest  # noqa: Y015
+
+@_typing.final
+class AwaitSignalRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    GATE_NAME_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    gate_name: _builtins.str
+    payload_json: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        gate_name: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "gate_name", b"gate_name", "parent_span_id", b"parent_span_id", "payload_json", b"payload_json", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitSignalRequest: _TypeAlias = AwaitSignalRequest  # noqa: Y015
+
+@_typing.final
+class AwaitSignalResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERED_FIELD_NUMBER: _builtins.int
+    RESOLUTION_JSON_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    delivered: _builtins.bool
+    resolution_json: _builtins.str
+    payload_json: _builtins.str
+    """with which the run first came to the gate"""
+    def __init__(
+        self,
+        *,
+        delivered: _builtins.bool = ...,
+        resolution_json: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered", b"delivered", "payload_json", b"payload_json", "resolution_json", b"resolution_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitSignalResponse: _TypeAlias = AwaitSignalResponse  # noqa: Y015
+
+@_typing.final
+class SendSignalRequest(_message.Message):
+    """To the run with that id, or to the newest open run of that app, user and session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    APP_NAME_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GATE_NAME_FIELD_NUMBER: _builtins.int
+    RESOLUTION_JSON_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    app_name: _builtins.str
+    user_id: _builtins.str
+    session_id: _builtins.str
+    gate_name: _builtins.str
+    resolution_json: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        app_name: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        gate_name: _builtins.str = ...,
+        resolution_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "gate_name", b"gate_name", "resolution_json", b"resolution_json", "run_id", b"run_id", "session_id", b"session_id", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SendSignalRequest: _TypeAlias = SendSignalRequest  # noqa: Y015
+
+@_typing.final
+class SendSignalResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    RUN_STATUS_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.bool
+    """false: the run has ended, or the gate was released before"""
+    run_id: _builtins.str
+    run_status: Global___RunStatus.ValueType
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.bool = ...,
+        run_id: _builtins.str = ...,
+        run_status: Global___RunStatus.ValueType = ...,
+        run: Global___RunState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "run", b"run", "run_id", b"run_id", "run_status", b"run_status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SendSignalResponse: _TypeAlias = SendSignalResponse  # noqa: Y015
+
+@_typing.final
+class TimerRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    TIMER_ID_FIELD_NUMBER: _builtins.int
+    FIRE_AT_MS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    FIRED_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    timer_id: _builtins.str
+    fire_at_ms: _builtins.int
+    kind: _builtins.str
+    """redrive, gate_timeout, reconcile, or the user's"""
+    payload_json: _builtins.str
+    fired: _builtins.bool
+    created_at_ms: _builtins.int
+    cancelled: _builtins.bool
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        timer_id: _builtins.str = ...,
+        fire_at_ms: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+        fired: _builtins.bool = ...,
+        created_at_ms: _builtins.int = ...,
+        cancelled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "created_at_ms", b"created_at_ms", "fire_at_ms", b"fire_at_ms", "fired", b"fired", "kind", b"kind", "payload_json", b"payload_json", "run_id", b"run_id", "timer_id", b"timer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimerRecord: _TypeAlias = TimerRecord  # noqa: Y015
+
+@_typing.final
+class SetTimerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    TIMER_ID_FIELD_NUMBER: _builtins.int
+    FIRE_AT_MS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    AFTER_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    timer_id: _builtins.str
+    fire_at_ms: _builtins.int
+    kind: _builtins.str
+    """empty => redrive"""
+    payload_json: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    after_ms: _builtins.int
+    """instead of fire_at_ms: so long from now, by the store's clock"""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        timer_id: _builtins.str = ...,
+        fire_at_ms: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        payload_json: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        after_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ms", b"after_ms", "fencing_token", b"fencing_token", "fire_at_ms", b"fire_at_ms", "kind", b"kind", "parent_span_id", b"parent_span_id", "payload_json", b"payload_json", "run_id", b"run_id", "span_id", b"span_id", "timer_id", b"timer_id", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetTimerRequest: _TypeAlias = SetTimerRequest  # noqa: Y015
+
+@_typing.final
+class CancelTimerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    TIMER_ID_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    timer_id: _builtins.str
+    fencing_token: _builtins.int
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        timer_id: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "timer_id", b"timer_id", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelTimerRequest: _TypeAlias = CancelTimerRequest  # noqa: Y015
+
+@_typing.final
+class CancelTimerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    cancelled: _builtins.bool
+    """false: there is none, or it has fired"""
+    def __init__(
+        self,
+        *,
+        cancelled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelTimerResponse: _TypeAlias = CancelTimerResponse  # noqa: Y015
+
+@_typing.final
+class ListTimersRequest(_message.Message):
+    """By timer id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AFTER_TIMER_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    after_timer_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        after_timer_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_timer_id", b"after_timer_id", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTimersRequest: _TypeAlias = ListTimersRequest  # noqa: Y015
+
+@_typing.final
+class ListTimersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMERS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def timers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimerRecord]: ...
+    def __init__(
+        self,
+        *,
+        timers: _abc.Iterable[Global___TimerRecord] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "timers", b"timers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTimersResponse: _TypeAlias = ListTimersResponse  # noqa: Y015
+
+@_typing.final
+class ListDueTimersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    now_ms: _builtins.int
+    """not used: the store's clock decides"""
+    limit: _builtins.int
+    claim: _builtins.bool
+    """fire them; the answer has those that this call has fired"""
+    def __init__(
+        self,
+        *,
+        now_ms: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        claim: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "limit", b"limit", "now_ms", b"now_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDueTimersRequest: _TypeAlias = ListDueTimersRequest  # noqa: Y015
+
+@_typing.final
+class ListDueTimersResponse(_message.Message):
+    """Of those that make it too large it has no payload_json."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def timers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimerRecord]: ...
+    def __init__(
+        self,
+        *,
+        timers: _abc.Iterable[Global___TimerRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timers", b"timers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDueTimersResponse: _TypeAlias = ListDueTimersResponse  # noqa: Y015
+
+@_typing.final
+class NextTimerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NextTimerRequest: _TypeAlias = NextTimerRequest  # noqa: Y015
+
+@_typing.final
+class NextTimerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IN_MS_FIELD_NUMBER: _builtins.int
+    in_ms: _builtins.int
+    """0 => one is due; absent => there is none"""
+    def __init__(
+        self,
+        *,
+        in_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_in_ms", b"_in_ms", "in_ms", b"in_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_in_ms", b"_in_ms", "in_ms", b"in_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__in_ms: _TypeAlias = _typing.Literal["in_ms"]  # noqa: Y015
+    _WhichOneofArgType__in_ms: _TypeAlias = _typing.Literal["_in_ms", b"_in_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__in_ms) -> _WhichOneofReturnType__in_ms | None: ...
+
+Global___NextTimerResponse: _TypeAlias = NextTimerResponse  # noqa: Y015

@@ -174,6 +174,206 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetJournalInfoRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetJournalInfoResponse.FromString,
                 _registered_method=True)
+        self.BeginRun = channel.unary_unary(
+                '/tape.v1.Tape/BeginRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunResponse.FromString,
+                _registered_method=True)
+        self.ResumeRun = channel.unary_unary(
+                '/tape.v1.Tape/ResumeRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResumeRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResumeRunResponse.FromString,
+                _registered_method=True)
+        self.HeartbeatRun = channel.unary_unary(
+                '/tape.v1.Tape/HeartbeatRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.HeartbeatRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.HeartbeatRunResponse.FromString,
+                _registered_method=True)
+        self.ReleaseRun = channel.unary_unary(
+                '/tape.v1.Tape/ReleaseRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReleaseRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReleaseRunResponse.FromString,
+                _registered_method=True)
+        self.EndRun = channel.unary_unary(
+                '/tape.v1.Tape/EndRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EndRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EndRunResponse.FromString,
+                _registered_method=True)
+        self.CancelRun = channel.unary_unary(
+                '/tape.v1.Tape/CancelRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelRunResponse.FromString,
+                _registered_method=True)
+        self.ExtendRun = channel.unary_unary(
+                '/tape.v1.Tape/ExtendRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ExtendRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ExtendRunResponse.FromString,
+                _registered_method=True)
+        self.GetRun = channel.unary_unary(
+                '/tape.v1.Tape/GetRun',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetRunRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RunState.FromString,
+                _registered_method=True)
+        self.ListRuns = channel.unary_unary(
+                '/tape.v1.Tape/ListRuns',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsResponse.FromString,
+                _registered_method=True)
+        self.ListRunsToRecover = channel.unary_unary(
+                '/tape.v1.Tape/ListRunsToRecover',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverResponse.FromString,
+                _registered_method=True)
+        self.ReadRunEntries = channel.unary_unary(
+                '/tape.v1.Tape/ReadRunEntries',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReadRunEntriesRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.FromString,
+                _registered_method=True)
+        self.RecordDecision = channel.unary_unary(
+                '/tape.v1.Tape/RecordDecision',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordDecisionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DecisionRecord.FromString,
+                _registered_method=True)
+        self.GetDecision = channel.unary_unary(
+                '/tape.v1.Tape/GetDecision',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetDecisionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetDecisionResponse.FromString,
+                _registered_method=True)
+        self.BeginEffect = channel.unary_unary(
+                '/tape.v1.Tape/BeginEffect',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginEffectRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginEffectResponse.FromString,
+                _registered_method=True)
+        self.CompleteEffect = channel.unary_unary(
+                '/tape.v1.Tape/CompleteEffect',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CompleteEffectRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+                _registered_method=True)
+        self.GetEffect = channel.unary_unary(
+                '/tape.v1.Tape/GetEffect',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetEffectRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetEffectResponse.FromString,
+                _registered_method=True)
+        self.ClaimEffectDispatch = channel.unary_unary(
+                '/tape.v1.Tape/ClaimEffectDispatch',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchResponse.FromString,
+                _registered_method=True)
+        self.RenewEffectClaim = channel.unary_unary(
+                '/tape.v1.Tape/RenewEffectClaim',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewEffectClaimRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+                _registered_method=True)
+        self.RecordDispatchAttempt = channel.unary_unary(
+                '/tape.v1.Tape/RecordDispatchAttempt',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordDispatchAttemptRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+                _registered_method=True)
+        self.RecordExternalObservation = channel.unary_unary(
+                '/tape.v1.Tape/RecordExternalObservation',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordExternalObservationRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+                _registered_method=True)
+        self.ReconcileEffect = channel.unary_unary(
+                '/tape.v1.Tape/ReconcileEffect',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReconcileEffectRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+                _registered_method=True)
+        self.ListPendingEffects = channel.unary_unary(
+                '/tape.v1.Tape/ListPendingEffects',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListPendingEffectsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListPendingEffectsResponse.FromString,
+                _registered_method=True)
+        self.ListEffectsToDispatch = channel.unary_unary(
+                '/tape.v1.Tape/ListEffectsToDispatch',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEffectsToDispatchRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEffectsToDispatchResponse.FromString,
+                _registered_method=True)
+        self.RegisterCompensation = channel.unary_unary(
+                '/tape.v1.Tape/RegisterCompensation',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RegisterCompensationRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+                _registered_method=True)
+        self.ListObligations = channel.unary_unary(
+                '/tape.v1.Tape/ListObligations',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListObligationsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListObligationsResponse.FromString,
+                _registered_method=True)
+        self.ListUnresolvedObligations = channel.unary_unary(
+                '/tape.v1.Tape/ListUnresolvedObligations',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListUnresolvedObligationsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListUnresolvedObligationsResponse.FromString,
+                _registered_method=True)
+        self.ClaimObligation = channel.unary_unary(
+                '/tape.v1.Tape/ClaimObligation',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationResponse.FromString,
+                _registered_method=True)
+        self.RenewObligationClaim = channel.unary_unary(
+                '/tape.v1.Tape/RenewObligationClaim',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewObligationClaimRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+                _registered_method=True)
+        self.RecordObligationAttempt = channel.unary_unary(
+                '/tape.v1.Tape/RecordObligationAttempt',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordObligationAttemptRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+                _registered_method=True)
+        self.ResolveObligation = channel.unary_unary(
+                '/tape.v1.Tape/ResolveObligation',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResolveObligationRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+                _registered_method=True)
+        self.SetBudget = channel.unary_unary(
+                '/tape.v1.Tape/SetBudget',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SetBudgetRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BudgetState.FromString,
+                _registered_method=True)
+        self.AdmitBudget = channel.unary_unary(
+                '/tape.v1.Tape/AdmitBudget',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AdmitBudgetRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AdmitBudgetResponse.FromString,
+                _registered_method=True)
+        self.ChargeBudget = channel.unary_unary(
+                '/tape.v1.Tape/ChargeBudget',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ChargeBudgetRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BudgetState.FromString,
+                _registered_method=True)
+        self.AwaitSignal = channel.unary_unary(
+                '/tape.v1.Tape/AwaitSignal',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AwaitSignalRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AwaitSignalResponse.FromString,
+                _registered_method=True)
+        self.SendSignal = channel.unary_unary(
+                '/tape.v1.Tape/SendSignal',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SendSignalRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SendSignalResponse.FromString,
+                _registered_method=True)
+        self.SetTimer = channel.unary_unary(
+                '/tape.v1.Tape/SetTimer',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SetTimerRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.TimerRecord.FromString,
+                _registered_method=True)
+        self.CancelTimer = channel.unary_unary(
+                '/tape.v1.Tape/CancelTimer',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelTimerRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelTimerResponse.FromString,
+                _registered_method=True)
+        self.ListTimers = channel.unary_unary(
+                '/tape.v1.Tape/ListTimers',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTimersRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTimersResponse.FromString,
+                _registered_method=True)
+        self.ListDueTimers = channel.unary_unary(
+                '/tape.v1.Tape/ListDueTimers',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDueTimersRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDueTimersResponse.FromString,
+                _registered_method=True)
+        self.NextTimer = channel.unary_unary(
+                '/tape.v1.Tape/NextTimer',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerResponse.FromString,
+                _registered_method=True)
 
 
 class TapeServicer:
@@ -354,6 +554,260 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginRun(self, request, context):
+        """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
+        than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+        with what was recorded.
+
+        One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
+        worker. A run whose lease is another's is answered without a token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeRun(self, request, context):
+        """Takes the lease of a run; without a lease_owner it puts the run back for whoever comes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HeartbeatRun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseRun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndRun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelRun(self, request, context):
+        """From outside: ended at once where nobody drives it, else its driver is told.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExtendRun(self, request, context):
+        """Several writes of a run's driver in one transaction: all of them, or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRuns(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRunsToRecover(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadRunEntries(self, request, context):
+        """The entries there are, by the page; SubscribeRun goes on into the present.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordDecision(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDecision(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BeginEffect(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompleteEffect(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEffect(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimEffectDispatch(self, request, context):
+        """Whoever dispatches or reconciles an effect claims it first and writes with the claim's token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewEffectClaim(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordDispatchAttempt(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordExternalObservation(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReconcileEffect(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPendingEffects(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEffectsToDispatch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterCompensation(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListObligations(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListUnresolvedObligations(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimObligation(self, request, context):
+        """Likewise for obligations: claimed first, then written for with the claim's token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewObligationClaim(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordObligationAttempt(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveObligation(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetBudget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdmitBudget(self, request, context):
+        """A question: it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChargeBudget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitSignal(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendSignal(self, request, context):
+        """From outside. The first word for a gate counts; one that comes early is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTimer(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelTimer(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTimers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDueTimers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NextTimer(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TapeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -496,6 +950,206 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.GetJournalInfo,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetJournalInfoRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetJournalInfoResponse.SerializeToString,
+            ),
+            'BeginRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunResponse.SerializeToString,
+            ),
+            'ResumeRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResumeRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResumeRunResponse.SerializeToString,
+            ),
+            'HeartbeatRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.HeartbeatRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.HeartbeatRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.HeartbeatRunResponse.SerializeToString,
+            ),
+            'ReleaseRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReleaseRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReleaseRunResponse.SerializeToString,
+            ),
+            'EndRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EndRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EndRunResponse.SerializeToString,
+            ),
+            'CancelRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelRunResponse.SerializeToString,
+            ),
+            'ExtendRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExtendRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ExtendRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ExtendRunResponse.SerializeToString,
+            ),
+            'GetRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRun,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetRunRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RunState.SerializeToString,
+            ),
+            'ListRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRuns,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'ListRunsToRecover': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRunsToRecover,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverResponse.SerializeToString,
+            ),
+            'ReadRunEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadRunEntries,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReadRunEntriesRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.SerializeToString,
+            ),
+            'RecordDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordDecision,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordDecisionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DecisionRecord.SerializeToString,
+            ),
+            'GetDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDecision,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetDecisionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetDecisionResponse.SerializeToString,
+            ),
+            'BeginEffect': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginEffect,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginEffectRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginEffectResponse.SerializeToString,
+            ),
+            'CompleteEffect': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteEffect,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CompleteEffectRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.SerializeToString,
+            ),
+            'GetEffect': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEffect,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetEffectRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetEffectResponse.SerializeToString,
+            ),
+            'ClaimEffectDispatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimEffectDispatch,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchResponse.SerializeToString,
+            ),
+            'RenewEffectClaim': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewEffectClaim,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewEffectClaimRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.SerializeToString,
+            ),
+            'RecordDispatchAttempt': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordDispatchAttempt,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordDispatchAttemptRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.SerializeToString,
+            ),
+            'RecordExternalObservation': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordExternalObservation,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordExternalObservationRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.SerializeToString,
+            ),
+            'ReconcileEffect': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReconcileEffect,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReconcileEffectRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.SerializeToString,
+            ),
+            'ListPendingEffects': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPendingEffects,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListPendingEffectsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListPendingEffectsResponse.SerializeToString,
+            ),
+            'ListEffectsToDispatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEffectsToDispatch,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEffectsToDispatchRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEffectsToDispatchResponse.SerializeToString,
+            ),
+            'RegisterCompensation': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterCompensation,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RegisterCompensationRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.SerializeToString,
+            ),
+            'ListObligations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListObligations,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListObligationsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListObligationsResponse.SerializeToString,
+            ),
+            'ListUnresolvedObligations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUnresolvedObligations,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListUnresolvedObligationsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListUnresolvedObligationsResponse.SerializeToString,
+            ),
+            'ClaimObligation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimObligation,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationResponse.SerializeToString,
+            ),
+            'RenewObligationClaim': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewObligationClaim,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RenewObligationClaimRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.SerializeToString,
+            ),
+            'RecordObligationAttempt': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordObligationAttempt,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RecordObligationAttemptRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.SerializeToString,
+            ),
+            'ResolveObligation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveObligation,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResolveObligationRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.SerializeToString,
+            ),
+            'SetBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetBudget,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SetBudgetRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BudgetState.SerializeToString,
+            ),
+            'AdmitBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdmitBudget,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AdmitBudgetRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AdmitBudgetResponse.SerializeToString,
+            ),
+            'ChargeBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChargeBudget,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ChargeBudgetRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BudgetState.SerializeToString,
+            ),
+            'AwaitSignal': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitSignal,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AwaitSignalRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AwaitSignalResponse.SerializeToString,
+            ),
+            'SendSignal': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendSignal,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SendSignalRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SendSignalResponse.SerializeToString,
+            ),
+            'SetTimer': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTimer,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SetTimerRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.TimerRecord.SerializeToString,
+            ),
+            'CancelTimer': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTimer,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelTimerRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CancelTimerResponse.SerializeToString,
+            ),
+            'ListTimers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTimers,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTimersRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListTimersResponse.SerializeToString,
+            ),
+            'ListDueTimers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDueTimers,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDueTimersRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDueTimersResponse.SerializeToString,
+            ),
+            'NextTimer': grpc.unary_unary_rpc_method_handler(
+                    servicer.NextTimer,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1254,6 +1908,1086 @@ class Tape:
             '/tape.v1.Tape/GetJournalInfo',
             tape_dot_wire_dot_v1_dot_tape__pb2.GetJournalInfoRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.GetJournalInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/BeginRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ResumeRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ResumeRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ResumeRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HeartbeatRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/HeartbeatRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.HeartbeatRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.HeartbeatRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ReleaseRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReleaseRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReleaseRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/EndRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.EndRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EndRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/CancelRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.CancelRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.CancelRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExtendRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ExtendRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ExtendRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ExtendRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/GetRun',
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetRunRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.RunState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListRuns',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRunsToRecover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListRunsToRecover',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRunEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ReadRunEntries',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReadRunEntriesRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RecordDecision',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RecordDecisionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DecisionRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/GetDecision',
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetDecisionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetDecisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginEffect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/BeginEffect',
+            tape_dot_wire_dot_v1_dot_tape__pb2.BeginEffectRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.BeginEffectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteEffect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/CompleteEffect',
+            tape_dot_wire_dot_v1_dot_tape__pb2.CompleteEffectRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEffect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/GetEffect',
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetEffectRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetEffectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimEffectDispatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ClaimEffectDispatch',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ClaimEffectDispatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewEffectClaim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RenewEffectClaim',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RenewEffectClaimRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordDispatchAttempt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RecordDispatchAttempt',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RecordDispatchAttemptRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordExternalObservation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RecordExternalObservation',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RecordExternalObservationRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReconcileEffect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ReconcileEffect',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReconcileEffectRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EffectRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPendingEffects(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListPendingEffects',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListPendingEffectsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListPendingEffectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEffectsToDispatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListEffectsToDispatch',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListEffectsToDispatchRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListEffectsToDispatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterCompensation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RegisterCompensation',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RegisterCompensationRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListObligations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListObligations',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListObligationsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListObligationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUnresolvedObligations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListUnresolvedObligations',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListUnresolvedObligationsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListUnresolvedObligationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimObligation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ClaimObligation',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ClaimObligationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewObligationClaim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RenewObligationClaim',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RenewObligationClaimRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordObligationAttempt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RecordObligationAttempt',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RecordObligationAttemptRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveObligation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ResolveObligation',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ResolveObligationRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ObligationRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/SetBudget',
+            tape_dot_wire_dot_v1_dot_tape__pb2.SetBudgetRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.BudgetState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdmitBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/AdmitBudget',
+            tape_dot_wire_dot_v1_dot_tape__pb2.AdmitBudgetRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.AdmitBudgetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChargeBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ChargeBudget',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ChargeBudgetRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.BudgetState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitSignal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/AwaitSignal',
+            tape_dot_wire_dot_v1_dot_tape__pb2.AwaitSignalRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.AwaitSignalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendSignal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/SendSignal',
+            tape_dot_wire_dot_v1_dot_tape__pb2.SendSignalRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.SendSignalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTimer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/SetTimer',
+            tape_dot_wire_dot_v1_dot_tape__pb2.SetTimerRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.TimerRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTimer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/CancelTimer',
+            tape_dot_wire_dot_v1_dot_tape__pb2.CancelTimerRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.CancelTimerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTimers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListTimers',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListTimersRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListTimersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDueTimers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListDueTimers',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListDueTimersRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListDueTimersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NextTimer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/NextTimer',
+            tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerResponse.FromString,
             options,
             channel_credentials,
             insecure,

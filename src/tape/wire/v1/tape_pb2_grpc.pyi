@@ -69,6 +69,61 @@ class TapeStub:
     ReplayDeadLetters: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReplayDeadLettersRequest, _tape_pb2.ReplayDeadLettersResponse]
     DropDeadLetters: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DropDeadLettersRequest, _tape_pb2.DropDeadLettersResponse]
     GetJournalInfo: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetJournalInfoRequest, _tape_pb2.GetJournalInfoResponse]
+    BeginRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.BeginRunRequest, _tape_pb2.BeginRunResponse]
+    """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
+    than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+    with what was recorded.
+
+    One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
+    worker. A run whose lease is another's is answered without a token.
+    """
+    ResumeRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ResumeRunRequest, _tape_pb2.ResumeRunResponse]
+    """Takes the lease of a run; without a lease_owner it puts the run back for whoever comes."""
+    HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.HeartbeatRunRequest, _tape_pb2.HeartbeatRunResponse]
+    ReleaseRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReleaseRunRequest, _tape_pb2.ReleaseRunResponse]
+    EndRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.EndRunRequest, _tape_pb2.EndRunResponse]
+    CancelRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.CancelRunRequest, _tape_pb2.CancelRunResponse]
+    """From outside: ended at once where nobody drives it, else its driver is told."""
+    ExtendRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ExtendRunRequest, _tape_pb2.ExtendRunResponse]
+    """Several writes of a run's driver in one transaction: all of them, or none."""
+    GetRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetRunRequest, _tape_pb2.RunState]
+    ListRuns: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListRunsRequest, _tape_pb2.ListRunsResponse]
+    ListRunsToRecover: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListRunsToRecoverRequest, _tape_pb2.ListRunsToRecoverResponse]
+    ReadRunEntries: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReadRunEntriesRequest, _tape_pb2.EntryBatch]
+    """The entries there are, by the page; SubscribeRun goes on into the present."""
+    RecordDecision: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordDecisionRequest, _tape_pb2.DecisionRecord]
+    GetDecision: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetDecisionRequest, _tape_pb2.GetDecisionResponse]
+    BeginEffect: _grpc.UnaryUnaryMultiCallable[_tape_pb2.BeginEffectRequest, _tape_pb2.BeginEffectResponse]
+    CompleteEffect: _grpc.UnaryUnaryMultiCallable[_tape_pb2.CompleteEffectRequest, _tape_pb2.EffectRecord]
+    GetEffect: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetEffectRequest, _tape_pb2.GetEffectResponse]
+    ClaimEffectDispatch: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ClaimEffectDispatchRequest, _tape_pb2.ClaimEffectDispatchResponse]
+    """Whoever dispatches or reconciles an effect claims it first and writes with the claim's token."""
+    RenewEffectClaim: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RenewEffectClaimRequest, _tape_pb2.EffectRecord]
+    RecordDispatchAttempt: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordDispatchAttemptRequest, _tape_pb2.EffectRecord]
+    RecordExternalObservation: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordExternalObservationRequest, _tape_pb2.EffectRecord]
+    ReconcileEffect: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReconcileEffectRequest, _tape_pb2.EffectRecord]
+    ListPendingEffects: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListPendingEffectsRequest, _tape_pb2.ListPendingEffectsResponse]
+    ListEffectsToDispatch: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListEffectsToDispatchRequest, _tape_pb2.ListEffectsToDispatchResponse]
+    RegisterCompensation: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RegisterCompensationRequest, _tape_pb2.ObligationRecord]
+    ListObligations: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListObligationsRequest, _tape_pb2.ListObligationsResponse]
+    ListUnresolvedObligations: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListUnresolvedObligationsRequest, _tape_pb2.ListUnresolvedObligationsResponse]
+    ClaimObligation: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ClaimObligationRequest, _tape_pb2.ClaimObligationResponse]
+    """Likewise for obligations: claimed first, then written for with the claim's token."""
+    RenewObligationClaim: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RenewObligationClaimRequest, _tape_pb2.ObligationRecord]
+    RecordObligationAttempt: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordObligationAttemptRequest, _tape_pb2.ObligationRecord]
+    ResolveObligation: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ResolveObligationRequest, _tape_pb2.ObligationRecord]
+    SetBudget: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SetBudgetRequest, _tape_pb2.BudgetState]
+    AdmitBudget: _grpc.UnaryUnaryMultiCallable[_tape_pb2.AdmitBudgetRequest, _tape_pb2.AdmitBudgetResponse]
+    """A question: it changes nothing."""
+    ChargeBudget: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ChargeBudgetRequest, _tape_pb2.BudgetState]
+    AwaitSignal: _grpc.UnaryUnaryMultiCallable[_tape_pb2.AwaitSignalRequest, _tape_pb2.AwaitSignalResponse]
+    SendSignal: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SendSignalRequest, _tape_pb2.SendSignalResponse]
+    """From outside. The first word for a gate counts; one that comes early is kept."""
+    SetTimer: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SetTimerRequest, _tape_pb2.TimerRecord]
+    CancelTimer: _grpc.UnaryUnaryMultiCallable[_tape_pb2.CancelTimerRequest, _tape_pb2.CancelTimerResponse]
+    ListTimers: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListTimersRequest, _tape_pb2.ListTimersResponse]
+    ListDueTimers: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListDueTimersRequest, _tape_pb2.ListDueTimersResponse]
+    NextTimer: _grpc.UnaryUnaryMultiCallable[_tape_pb2.NextTimerRequest, _tape_pb2.NextTimerResponse]
 
 @_typing.type_check_only
 class TapeAsyncStub(TapeStub):
@@ -109,6 +164,61 @@ class TapeAsyncStub(TapeStub):
     ReplayDeadLetters: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReplayDeadLettersRequest, _tape_pb2.ReplayDeadLettersResponse]  # type: ignore[assignment]
     DropDeadLetters: _aio.UnaryUnaryMultiCallable[_tape_pb2.DropDeadLettersRequest, _tape_pb2.DropDeadLettersResponse]  # type: ignore[assignment]
     GetJournalInfo: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetJournalInfoRequest, _tape_pb2.GetJournalInfoResponse]  # type: ignore[assignment]
+    BeginRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.BeginRunRequest, _tape_pb2.BeginRunResponse]  # type: ignore[assignment]
+    """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
+    than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+    with what was recorded.
+
+    One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
+    worker. A run whose lease is another's is answered without a token.
+    """
+    ResumeRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.ResumeRunRequest, _tape_pb2.ResumeRunResponse]  # type: ignore[assignment]
+    """Takes the lease of a run; without a lease_owner it puts the run back for whoever comes."""
+    HeartbeatRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.HeartbeatRunRequest, _tape_pb2.HeartbeatRunResponse]  # type: ignore[assignment]
+    ReleaseRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReleaseRunRequest, _tape_pb2.ReleaseRunResponse]  # type: ignore[assignment]
+    EndRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.EndRunRequest, _tape_pb2.EndRunResponse]  # type: ignore[assignment]
+    CancelRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.CancelRunRequest, _tape_pb2.CancelRunResponse]  # type: ignore[assignment]
+    """From outside: ended at once where nobody drives it, else its driver is told."""
+    ExtendRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.ExtendRunRequest, _tape_pb2.ExtendRunResponse]  # type: ignore[assignment]
+    """Several writes of a run's driver in one transaction: all of them, or none."""
+    GetRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetRunRequest, _tape_pb2.RunState]  # type: ignore[assignment]
+    ListRuns: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListRunsRequest, _tape_pb2.ListRunsResponse]  # type: ignore[assignment]
+    ListRunsToRecover: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListRunsToRecoverRequest, _tape_pb2.ListRunsToRecoverResponse]  # type: ignore[assignment]
+    ReadRunEntries: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReadRunEntriesRequest, _tape_pb2.EntryBatch]  # type: ignore[assignment]
+    """The entries there are, by the page; SubscribeRun goes on into the present."""
+    RecordDecision: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordDecisionRequest, _tape_pb2.DecisionRecord]  # type: ignore[assignment]
+    GetDecision: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetDecisionRequest, _tape_pb2.GetDecisionResponse]  # type: ignore[assignment]
+    BeginEffect: _aio.UnaryUnaryMultiCallable[_tape_pb2.BeginEffectRequest, _tape_pb2.BeginEffectResponse]  # type: ignore[assignment]
+    CompleteEffect: _aio.UnaryUnaryMultiCallable[_tape_pb2.CompleteEffectRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
+    GetEffect: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetEffectRequest, _tape_pb2.GetEffectResponse]  # type: ignore[assignment]
+    ClaimEffectDispatch: _aio.UnaryUnaryMultiCallable[_tape_pb2.ClaimEffectDispatchRequest, _tape_pb2.ClaimEffectDispatchResponse]  # type: ignore[assignment]
+    """Whoever dispatches or reconciles an effect claims it first and writes with the claim's token."""
+    RenewEffectClaim: _aio.UnaryUnaryMultiCallable[_tape_pb2.RenewEffectClaimRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
+    RecordDispatchAttempt: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordDispatchAttemptRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
+    RecordExternalObservation: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordExternalObservationRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
+    ReconcileEffect: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReconcileEffectRequest, _tape_pb2.EffectRecord]  # type: ignore[assignment]
+    ListPendingEffects: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListPendingEffectsRequest, _tape_pb2.ListPendingEffectsResponse]  # type: ignore[assignment]
+    ListEffectsToDispatch: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListEffectsToDispatchRequest, _tape_pb2.ListEffectsToDispatchResponse]  # type: ignore[assignment]
+    RegisterCompensation: _aio.UnaryUnaryMultiCallable[_tape_pb2.RegisterCompensationRequest, _tape_pb2.ObligationRecord]  # type: ignore[assignment]
+    ListObligations: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListObligationsRequest, _tape_pb2.ListObligationsResponse]  # type: ignore[assignment]
+    ListUnresolvedObligations: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListUnresolvedObligationsRequest, _tape_pb2.ListUnresolvedObligationsResponse]  # type: ignore[assignment]
+    ClaimObligation: _aio.UnaryUnaryMultiCallable[_tape_pb2.ClaimObligationRequest, _tape_pb2.ClaimObligationResponse]  # type: ignore[assignment]
+    """Likewise for obligations: claimed first, then written for with the claim's token."""
+    RenewObligationClaim: _aio.UnaryUnaryMultiCallable[_tape_pb2.RenewObligationClaimRequest, _tape_pb2.ObligationRecord]  # type: ignore[assignment]
+    RecordObligationAttempt: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordObligationAttemptRequest, _tape_pb2.ObligationRecord]  # type: ignore[assignment]
+    ResolveObligation: _aio.UnaryUnaryMultiCallable[_tape_pb2.ResolveObligationRequest, _tape_pb2.ObligationRecord]  # type: ignore[assignment]
+    SetBudget: _aio.UnaryUnaryMultiCallable[_tape_pb2.SetBudgetRequest, _tape_pb2.BudgetState]  # type: ignore[assignment]
+    AdmitBudget: _aio.UnaryUnaryMultiCallable[_tape_pb2.AdmitBudgetRequest, _tape_pb2.AdmitBudgetResponse]  # type: ignore[assignment]
+    """A question: it changes nothing."""
+    ChargeBudget: _aio.UnaryUnaryMultiCallable[_tape_pb2.ChargeBudgetRequest, _tape_pb2.BudgetState]  # type: ignore[assignment]
+    AwaitSignal: _aio.UnaryUnaryMultiCallable[_tape_pb2.AwaitSignalRequest, _tape_pb2.AwaitSignalResponse]  # type: ignore[assignment]
+    SendSignal: _aio.UnaryUnaryMultiCallable[_tape_pb2.SendSignalRequest, _tape_pb2.SendSignalResponse]  # type: ignore[assignment]
+    """From outside. The first word for a gate counts; one that comes early is kept."""
+    SetTimer: _aio.UnaryUnaryMultiCallable[_tape_pb2.SetTimerRequest, _tape_pb2.TimerRecord]  # type: ignore[assignment]
+    CancelTimer: _aio.UnaryUnaryMultiCallable[_tape_pb2.CancelTimerRequest, _tape_pb2.CancelTimerResponse]  # type: ignore[assignment]
+    ListTimers: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListTimersRequest, _tape_pb2.ListTimersResponse]  # type: ignore[assignment]
+    ListDueTimers: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListDueTimersRequest, _tape_pb2.ListDueTimersResponse]  # type: ignore[assignment]
+    NextTimer: _aio.UnaryUnaryMultiCallable[_tape_pb2.NextTimerRequest, _tape_pb2.NextTimerResponse]  # type: ignore[assignment]
 
 class TapeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -314,5 +424,300 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         request: _tape_pb2.GetJournalInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.GetJournalInfoResponse, _abc.Awaitable[_tape_pb2.GetJournalInfoResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def BeginRun(
+        self,
+        request: _tape_pb2.BeginRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.BeginRunResponse, _abc.Awaitable[_tape_pb2.BeginRunResponse]]:
+        """Runs. Every write by a run's driver carries the fencing token of its lease; absent (0) or older
+        than the newest it is refused with STALE_LEASE and nothing is written. A repeat is answered
+        with what was recorded.
+
+        One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
+        worker. A run whose lease is another's is answered without a token.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeRun(
+        self,
+        request: _tape_pb2.ResumeRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ResumeRunResponse, _abc.Awaitable[_tape_pb2.ResumeRunResponse]]:
+        """Takes the lease of a run; without a lease_owner it puts the run back for whoever comes."""
+
+    @_abc_1.abstractmethod
+    def HeartbeatRun(
+        self,
+        request: _tape_pb2.HeartbeatRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.HeartbeatRunResponse, _abc.Awaitable[_tape_pb2.HeartbeatRunResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReleaseRun(
+        self,
+        request: _tape_pb2.ReleaseRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ReleaseRunResponse, _abc.Awaitable[_tape_pb2.ReleaseRunResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def EndRun(
+        self,
+        request: _tape_pb2.EndRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EndRunResponse, _abc.Awaitable[_tape_pb2.EndRunResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CancelRun(
+        self,
+        request: _tape_pb2.CancelRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.CancelRunResponse, _abc.Awaitable[_tape_pb2.CancelRunResponse]]:
+        """From outside: ended at once where nobody drives it, else its driver is told."""
+
+    @_abc_1.abstractmethod
+    def ExtendRun(
+        self,
+        request: _tape_pb2.ExtendRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ExtendRunResponse, _abc.Awaitable[_tape_pb2.ExtendRunResponse]]:
+        """Several writes of a run's driver in one transaction: all of them, or none."""
+
+    @_abc_1.abstractmethod
+    def GetRun(
+        self,
+        request: _tape_pb2.GetRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.RunState, _abc.Awaitable[_tape_pb2.RunState]]: ...
+
+    @_abc_1.abstractmethod
+    def ListRuns(
+        self,
+        request: _tape_pb2.ListRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListRunsResponse, _abc.Awaitable[_tape_pb2.ListRunsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListRunsToRecover(
+        self,
+        request: _tape_pb2.ListRunsToRecoverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListRunsToRecoverResponse, _abc.Awaitable[_tape_pb2.ListRunsToRecoverResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReadRunEntries(
+        self,
+        request: _tape_pb2.ReadRunEntriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EntryBatch, _abc.Awaitable[_tape_pb2.EntryBatch]]:
+        """The entries there are, by the page; SubscribeRun goes on into the present."""
+
+    @_abc_1.abstractmethod
+    def RecordDecision(
+        self,
+        request: _tape_pb2.RecordDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DecisionRecord, _abc.Awaitable[_tape_pb2.DecisionRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def GetDecision(
+        self,
+        request: _tape_pb2.GetDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.GetDecisionResponse, _abc.Awaitable[_tape_pb2.GetDecisionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def BeginEffect(
+        self,
+        request: _tape_pb2.BeginEffectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.BeginEffectResponse, _abc.Awaitable[_tape_pb2.BeginEffectResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CompleteEffect(
+        self,
+        request: _tape_pb2.CompleteEffectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EffectRecord, _abc.Awaitable[_tape_pb2.EffectRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def GetEffect(
+        self,
+        request: _tape_pb2.GetEffectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.GetEffectResponse, _abc.Awaitable[_tape_pb2.GetEffectResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ClaimEffectDispatch(
+        self,
+        request: _tape_pb2.ClaimEffectDispatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ClaimEffectDispatchResponse, _abc.Awaitable[_tape_pb2.ClaimEffectDispatchResponse]]:
+        """Whoever dispatches or reconciles an effect claims it first and writes with the claim's token."""
+
+    @_abc_1.abstractmethod
+    def RenewEffectClaim(
+        self,
+        request: _tape_pb2.RenewEffectClaimRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EffectRecord, _abc.Awaitable[_tape_pb2.EffectRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def RecordDispatchAttempt(
+        self,
+        request: _tape_pb2.RecordDispatchAttemptRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EffectRecord, _abc.Awaitable[_tape_pb2.EffectRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def RecordExternalObservation(
+        self,
+        request: _tape_pb2.RecordExternalObservationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EffectRecord, _abc.Awaitable[_tape_pb2.EffectRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def ReconcileEffect(
+        self,
+        request: _tape_pb2.ReconcileEffectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EffectRecord, _abc.Awaitable[_tape_pb2.EffectRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def ListPendingEffects(
+        self,
+        request: _tape_pb2.ListPendingEffectsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListPendingEffectsResponse, _abc.Awaitable[_tape_pb2.ListPendingEffectsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListEffectsToDispatch(
+        self,
+        request: _tape_pb2.ListEffectsToDispatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListEffectsToDispatchResponse, _abc.Awaitable[_tape_pb2.ListEffectsToDispatchResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RegisterCompensation(
+        self,
+        request: _tape_pb2.RegisterCompensationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ObligationRecord, _abc.Awaitable[_tape_pb2.ObligationRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def ListObligations(
+        self,
+        request: _tape_pb2.ListObligationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListObligationsResponse, _abc.Awaitable[_tape_pb2.ListObligationsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListUnresolvedObligations(
+        self,
+        request: _tape_pb2.ListUnresolvedObligationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListUnresolvedObligationsResponse, _abc.Awaitable[_tape_pb2.ListUnresolvedObligationsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ClaimObligation(
+        self,
+        request: _tape_pb2.ClaimObligationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ClaimObligationResponse, _abc.Awaitable[_tape_pb2.ClaimObligationResponse]]:
+        """Likewise for obligations: claimed first, then written for with the claim's token."""
+
+    @_abc_1.abstractmethod
+    def RenewObligationClaim(
+        self,
+        request: _tape_pb2.RenewObligationClaimRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ObligationRecord, _abc.Awaitable[_tape_pb2.ObligationRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def RecordObligationAttempt(
+        self,
+        request: _tape_pb2.RecordObligationAttemptRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ObligationRecord, _abc.Awaitable[_tape_pb2.ObligationRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def ResolveObligation(
+        self,
+        request: _tape_pb2.ResolveObligationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ObligationRecord, _abc.Awaitable[_tape_pb2.ObligationRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def SetBudget(
+        self,
+        request: _tape_pb2.SetBudgetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.BudgetState, _abc.Awaitable[_tape_pb2.BudgetState]]: ...
+
+    @_abc_1.abstractmethod
+    def AdmitBudget(
+        self,
+        request: _tape_pb2.AdmitBudgetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.AdmitBudgetResponse, _abc.Awaitable[_tape_pb2.AdmitBudgetResponse]]:
+        """A question: it changes nothing."""
+
+    @_abc_1.abstractmethod
+    def ChargeBudget(
+        self,
+        request: _tape_pb2.ChargeBudgetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.BudgetState, _abc.Awaitable[_tape_pb2.BudgetState]]: ...
+
+    @_abc_1.abstractmethod
+    def AwaitSignal(
+        self,
+        request: _tape_pb2.AwaitSignalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.AwaitSignalResponse, _abc.Awaitable[_tape_pb2.AwaitSignalResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SendSignal(
+        self,
+        request: _tape_pb2.SendSignalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.SendSignalResponse, _abc.Awaitable[_tape_pb2.SendSignalResponse]]:
+        """From outside. The first word for a gate counts; one that comes early is kept."""
+
+    @_abc_1.abstractmethod
+    def SetTimer(
+        self,
+        request: _tape_pb2.SetTimerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.TimerRecord, _abc.Awaitable[_tape_pb2.TimerRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def CancelTimer(
+        self,
+        request: _tape_pb2.CancelTimerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.CancelTimerResponse, _abc.Awaitable[_tape_pb2.CancelTimerResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTimers(
+        self,
+        request: _tape_pb2.ListTimersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListTimersResponse, _abc.Awaitable[_tape_pb2.ListTimersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListDueTimers(
+        self,
+        request: _tape_pb2.ListDueTimersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListDueTimersResponse, _abc.Awaitable[_tape_pb2.ListDueTimersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def NextTimer(
+        self,
+        request: _tape_pb2.NextTimerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.NextTimerResponse, _abc.Awaitable[_tape_pb2.NextTimerResponse]]: ...
 
 def add_TapeServicer_to_server(servicer: TapeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

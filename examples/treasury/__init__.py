@@ -1,0 +1,1 @@
+"""A treasury and the counterparties it deals with: a bank, a broker and a ledger, all pretended."""

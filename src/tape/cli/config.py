@@ -1,0 +1,58 @@
+"""`tape config`: the settings that count here, and whether a settings file is in order."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tape.cli.output import print_json, say
+from tape.cli.target import Target, config_option
+from tape.config import Settings
+from tape.settings_file import read_settings, settings_path
+
+
+@click.group()
+def config() -> None:
+    """Settings: those that count here, and whether a file of them is in order."""
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@config_option
+@click.pass_obj
+def show(target: Target, as_json: bool) -> None:
+    """Print the settings that count here, as a settings file."""
+    settings = target.settings
+    if as_json:
+        print_json({"tape": asdict(settings)})
+        return
+    file = settings_path(target.config_path)
+    say(f"# {file} on top of the defaults" if file else "# the defaults")
+    say("tape:")
+    for line in _lines(asdict(settings), asdict(Settings()), "  "):
+        say(line)
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Read a settings file; exit code 2 if it is refused."""
+    read_settings(file)
+    say(f"{file}: in order")
+
+
+def _lines(section: dict[str, Any], defaults: dict[str, Any], indent: str) -> Iterator[str]:
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield f"{indent}{name}:"
+            yield from _lines(value, defaults[name], indent + "  ")
+        else:
+            changed = value != defaults[name]
+            remark = f"  # default {_number(defaults[name])}" if changed else ""
+            yield f"{indent}{name}: {_number(value)}{remark}"
+
+
+def _number(value: float) -> str:
+    return str(value).removesuffix(".0")

@@ -1,0 +1,312 @@
+"""`tape runs`: durable runs, how they stand and what happened in them; start, tell and end them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.json_input import read_json
+from tape.cli.output import abridged, console, date_time, notes, print_json, print_table, say
+from tape.cli.records import run_record, status_name
+from tape.cli.run_view import (
+    STATUS_STYLES,
+    RunSeen,
+    app_words,
+    children_of,
+    lease_words,
+    lifetime,
+    line_record,
+    outcome_words,
+    print_head,
+    print_line,
+    seen_record,
+)
+from tape.cli.target import Target, connect, target_options
+from tape.client import AsyncTapeClient
+from tape.errors import EffectFailed, NotFound, RunCancelled, RunEnded
+from tape.model.run import DEFAULT_POOL, Run, RunStatus
+from tape.runs.timeline import Timeline, timeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_FULL = click.option("--full", is_flag=True, help="Do not cut long payloads.")
+_ENDS = tuple(f"run {status}" for status in ("terminal", "failed", "cancelled", "stuck"))
+
+
+def _list_options(command: F) -> F:
+    statuses = [status.name.lower() for status in RunStatus]
+    for option in (
+        _JSON,
+        click.option("--after", default="", metavar="RUN", help="Those begun before this one."),
+        click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True),
+        click.option("--pool", default="", metavar="NAME", help="Only runs of this pool."),
+        click.option("--app", default="", metavar="NAME", help="Only runs of this app."),
+        click.option("--status", type=click.Choice(statuses), help="Only those with this status."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(invoke_without_command=True)
+@_list_options
+@target_options
+@click.pass_context
+def runs(ctx: click.Context, /, **options: Any) -> None:
+    """Runs of apps: list them, look into one, start, tell and end them.
+
+    Without a command it lists them.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_runs, **options)
+        return
+    for name in options:
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = "--json" if name == "as_json" else f"--{name}"
+            raise click.UsageError(f"{option} comes after {ctx.invoked_subcommand}", ctx)
+
+
+@runs.command("list")
+@_list_options
+@target_options
+@click.pass_obj
+def list_runs(
+    target: Target, *, status: str | None, app: str, pool: str, limit: int, after: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List runs, newest first."""
+
+    async def read() -> list[Run]:
+        async with connect(target) as client:
+            return await client.list_runs(
+                status=status or "", app_name=app, pool=pool, limit=limit, after=after
+            )
+
+    found = asyncio.run(read())
+    with quiet_on_broken_pipe():
+        if as_json:
+            for run in found:
+                print_json(run_record(run))
+            return
+        rows = [
+            (run.run_id, _app(run), status_name(run.status), date_time(run.started_at_ms),
+             lifetime(run), abridged(_about(run), 60))
+            for run in found
+        ]  # fmt: skip
+        styles = [STATUS_STYLES.get(RunStatus(run.status), "") for run in found]
+        columns = "RUN", "APP", "STATUS", "STARTED", "TOOK", "ABOUT"
+        print_table(columns, rows, styles=styles, whole=("RUN", "STATUS"))
+    if len(found) == limit:
+        notes().print(f"note: there may be more, with --after {found[-1].run_id}", style="dim")
+
+
+def _app(run: Run) -> str:
+    return run.app_name if run.pool == DEFAULT_POOL else f"{run.app_name} in {run.pool}"
+
+
+def _about(run: Run) -> str:
+    if run.lease_owner:
+        return lease_words(run)
+    return run.waiting_on or outcome_words(run)
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@_FULL
+@_JSON
+@target_options
+@click.pass_obj
+def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
+    """Show how a run stands and what happened in it; exit code 1 if there is none."""
+
+    async def read() -> RunSeen:
+        async with connect(target) as client:
+            run = await _found(client, run_id)
+            entries = await client.read_run(run_id)
+            children = [await client.get_run(child) for child in children_of(entries)]
+            return RunSeen(run, entries, [child for child in children if child is not None])
+
+    seen = asyncio.run(read())
+    if as_json:
+        print_json(seen_record(seen))
+        return
+    out = console()
+    with quiet_on_broken_pipe():
+        print_head(out, seen, full=full)
+        say("")
+        for line in timeline(seen.entries):
+            print_line(out, line, full=full)
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SEQ",
+    help="Lines with a greater number; by default all.",
+)
+@_FULL
+@_JSON
+@target_options
+@click.pass_obj
+def tail(target: Target, *, run_id: str, after: int, full: bool, as_json: bool) -> None:
+    """Show what happened in a run, then what happens, until it ends. Or end with Ctrl-C."""
+    out = console()
+
+    async def follow() -> None:
+        told = Timeline()
+        async with connect(target) as client:
+            run = await _found(client, run_id)
+            async with client.follow_run(run_id) as entries:
+                async for entry in entries:
+                    line = told.add(entry)
+                    if entry.seq > after and as_json:
+                        print_json(line_record(line))
+                    elif entry.seq > after:
+                        print_line(out, line, full=full)
+                    if line.what in _ENDS:
+                        run = await _found(client, run_id)
+                    if run.ended_at_ms and entry.seq >= run.seq_cursor:
+                        return
+
+    with quiet_on_broken_pipe():
+        try:
+            asyncio.run(follow())
+        except KeyboardInterrupt:
+            return
+
+
+@runs.command()
+@click.argument("app", metavar="APP")
+@click.option("--input", "json_text", metavar="JSON|@FILE|-", help="What the app is given.")
+@click.option("--pool", default="", metavar="NAME", help="Whose workers drive it.")
+@click.option("--user", default="", metavar="ID", help="On whose behalf.")
+@click.option("--session", default="", metavar="ID", help="In which session.")
+@click.option("--invocation", default="", metavar="ID", help="The same one finds the same run.")
+@click.option("--wait", is_flag=True, help="Wait for its end and print what it returned.")
+@_JSON
+@target_options
+@click.pass_obj
+def start(
+    target: Target, *, app: str, json_text: str | None, pool: str, user: str, session: str,
+    invocation: str, wait: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Start a run of APP, for a worker of its pool to drive.
+
+    With --wait the exit code is 1 unless it succeeds.
+    """
+    payload = None if json_text is None else read_json(target, json_text, field="input")
+
+    async def begin() -> tuple[Run, Exception | None]:
+        async with connect(target) as client:
+            run = await client.start_run(
+                app,
+                payload,
+                pool=pool,
+                user_id=user,
+                session_id=session,
+                invocation_id=invocation,
+            )
+            if not wait:
+                return run, None
+            notes().print(f"note: waiting for the end of run {run.run_id}", style="dim")
+            failure = None
+            try:
+                await client.run_result(run.run_id)
+            except (EffectFailed, RunCancelled) as error:
+                failure = error
+            return await _found(client, run.run_id), failure
+
+    run, failure = asyncio.run(begin())
+    if as_json:
+        print_json(run_record(run))
+    elif not wait:
+        say(f"{run.run_id} is {status_name(run.status)}: {app_words(run)}")
+    elif failure is None:
+        say(run.outcome_json)
+    if failure is not None:
+        raise failure
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("gate")
+@click.argument("json_text", metavar="[JSON|@FILE|-]", default="null")
+@_JSON
+@target_options
+@click.pass_obj
+def signal(target: Target, run_id: str, gate: str, json_text: str, as_json: bool) -> None:
+    """Open a gate of a run with a word; exit code 1 if it is open, or the run has ended."""
+    word = read_json(target, json_text, field="resolution")
+
+    async def send() -> tuple[bool, Run]:
+        async with connect(target) as client:
+            accepted = await client.send_signal(run_id, gate, word)
+            return accepted, await _found(client, run_id)
+
+    accepted, run = asyncio.run(send())
+    if as_json:
+        print_json({"accepted": accepted, "run": run_record(run)})
+    if not accepted and not run.may_go_on:
+        raise RunEnded(f"run {run_id!r} is {status_name(run.status)}")
+    if not accepted:
+        raise click.ClickException(f"gate {gate} of run {run_id!r} is open: the first word counts")
+    if not as_json:
+        say(f"gate {gate} is open: {run_id} is {status_name(run.status)}")
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--reason", default="", help="Why, for whoever looks at it.")
+@_JSON
+@target_options
+@click.pass_obj
+def cancel(target: Target, run_id: str, reason: str, as_json: bool) -> None:
+    """Ask for the end of a run; what it did is undone first. Exit code 1 if it has ended."""
+
+    async def ask() -> Run:
+        async with connect(target) as client:
+            before = await _found(client, run_id)
+            if not before.may_go_on:
+                raise RunEnded(f"run {run_id!r} is {status_name(before.status)}")
+            return await client.cancel_run(run_id, reason)
+
+    run = asyncio.run(ask())
+    if as_json:
+        print_json(run_record(run))
+    elif run.is_open:
+        say(f"{run_id} is to end: {run.lease_owner} is told ({run.cancel_reason})")
+    elif run.ending:
+        say(f"{run_id} is {status_name(run.status)}: what it did is undone, then it is cancelled")
+    else:
+        say(f"{run_id} is {status_name(run.status)}")
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@_JSON
+@target_options
+@click.pass_obj
+def resume(target: Target, run_id: str, as_json: bool) -> None:
+    """Put a run that is stuck or waits back for a worker; exit code 1 if it has ended."""
+
+    async def put_back() -> Run:
+        async with connect(target) as client:
+            return await client.resume_run(run_id)
+
+    run = asyncio.run(put_back())
+    if as_json:
+        print_json(run_record(run))
+    else:
+        say(f"{run_id} is {status_name(run.status)}")
+
+
+async def _found(client: AsyncTapeClient, run_id: str) -> Run:
+    run = await client.get_run(run_id)
+    if run is None:
+        raise NotFound(f"no run has the id {run_id!r}")
+    return run

@@ -1,0 +1,165 @@
+"""What a client says about runs."""
+
+import os
+import socket
+from typing import Any
+
+import orjson
+
+from tape.bus import Operations
+from tape.client.build import as_json
+from tape.config import ReactorsSettings
+from tape.errors import EffectFailed, InvalidArgument, RunCancelled
+from tape.journal.ids import UlidFactory
+from tape.model.entry import Entry
+from tape.model.gate import SendSignal, Signalled
+from tape.model.run import Run, RunStatus
+from tape.model.run_end import CancelRun
+from tape.ports.runs import RunQuery
+from tape.reactions.threads import HandlerThreads
+from tape.runs.declare import DECLARED_APPS, App
+from tape.runs.run_here import RunsHere, new_run
+
+READ_PAGE = 1_000
+
+
+class RunCalls:
+    _operations: Operations
+    _here: RunsHere | None = None
+
+    async def start_run(
+        self,
+        app: App | str,
+        payload: Any = None,
+        *,
+        pool: str = "",
+        user_id: str = "",
+        session_id: str = "",
+        invocation_id: str = "",
+    ) -> Run:
+        """Have a worker run an app; the run as it is now.
+
+        With an `invocation_id` the same call again finds the same run.
+        """
+        new = new_run(
+            app,
+            payload,
+            pool=pool,
+            user_id=user_id,
+            session_id=session_id,
+            invocation_id=invocation_id,
+        )
+        return (await self._operations.runs.begin_run(new)).run
+
+    async def run(
+        self,
+        app: App | str,
+        payload: Any = None,
+        *,
+        pool: str = "",
+        user_id: str = "",
+        session_id: str = "",
+        invocation_id: str = "",
+    ) -> Any:
+        """Run an app durably, here and now; what it returns.
+
+        If this process ends in the middle, a worker of its pool goes on.
+        """
+        declared = app if isinstance(app, App) else DECLARED_APPS.apps.get(app)
+        if declared is None:
+            raise InvalidArgument(f"no app {app!r} is declared in this process", field="app")
+        new = new_run(
+            declared,
+            payload,
+            pool=pool,
+            user_id=user_id,
+            session_id=session_id,
+            invocation_id=invocation_id,
+        )
+        return outcome_of(await self._running_here().run(new, declared, is_new=not invocation_id))
+
+    async def run_result(self, run_id: str) -> Any:
+        """Wait for the end of a run that a worker drives; what it returned."""
+        return outcome_of(await self._running_here().ended(run_id))
+
+    async def get_run(self, run_id: str) -> Run | None:
+        return await self._operations.runs.get_run(run_id)
+
+    async def list_runs(
+        self,
+        *,
+        status: RunStatus | str = "",
+        app_name: str = "",
+        pool: str = "",
+        limit: int = 0,
+        after: str = "",
+    ) -> list[Run]:
+        """Newest first; `after` is the id of the last one of the page before."""
+        number = status_named(status) if isinstance(status, str) else status
+        return await self._operations.runs.list_runs(RunQuery(number, app_name, pool, limit, after))
+
+    async def read_run(self, run_id: str) -> list[Entry]:
+        """A run's whole journal, in its own order."""
+        entries: list[Entry] = []
+        after = 0
+        while page := await self._operations.runs.read_run(run_id, after, READ_PAGE):
+            entries += page
+            after = page[-1].seq
+        return entries
+
+    async def send_signal(self, run_id: str, gate_name: str, resolution: Any = None) -> bool:
+        """Open a gate of a run; False if it was open already, or the run has ended."""
+        text = as_json(resolution, field="resolution")
+        sent: Signalled = await self._operations.runs.change_run(
+            run_id, SendSignal(gate_name, text)
+        )
+        return sent.accepted
+
+    async def cancel_run(self, run_id: str, reason: str = "") -> Run:
+        """Ask for the end of a run. What it has done is compensated first."""
+        run: Run = await self._operations.runs.change_run(run_id, CancelRun(reason))
+        return run
+
+    async def resume_run(self, run_id: str) -> Run:
+        """Put a run that is stuck or waits back for a worker."""
+        return await self._operations.runs.resume_run(run_id)
+
+    def _running_here(self) -> RunsHere:
+        if self._here is None:
+            settings = ReactorsSettings()
+            self._here = RunsHere(
+                self._operations, settings, lease_owner(), HandlerThreads(settings.threads)
+            )
+        return self._here
+
+    async def _stop_running_here(self) -> None:
+        if self._here is not None:
+            await self._here.close()
+
+
+def lease_owner() -> str:
+    """Nobody else's, so that two programs on one machine never share a lease."""
+    name = os.environ.get("TAPE_LEASE_OWNER") or f"{socket.gethostname()}-{os.getpid()}"
+    return f"{name}-{next(UlidFactory())}"
+
+
+def outcome_of(run: Run) -> Any:
+    """What a run returned; the error of one that did not succeed, raised."""
+    outcome = orjson.loads(run.outcome_json or "null")
+    if run.status == RunStatus.TERMINAL:
+        return outcome
+    words = outcome.get("message", outcome) if isinstance(outcome, dict) else outcome
+    status = RunStatus(run.status).name.lower()
+    if run.status == RunStatus.CANCELLED:
+        raise RunCancelled(f"run {run.run_id} was cancelled: {words}")
+    raise EffectFailed(f"run {run.run_id} is {status}: {words}")
+
+
+def status_named(word: str) -> int:
+    if not word:
+        return 0
+    try:
+        return RunStatus[word.upper()].value
+    except KeyError:
+        known = ", ".join(status.name.lower() for status in RunStatus)
+        raise InvalidArgument(f"{word!r} is not one of {known}", field="status") from None

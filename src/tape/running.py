@@ -1,0 +1,117 @@
+"""Runs for programs that have no client at hand: started, told and ended by their ids.
+
+Where no URL is given it is that of TAPE_URL, then TAPE_STORE, then the default server.
+"""
+
+import asyncio
+from typing import Any
+
+from tape.app import connect, default_token, default_url, open_operations
+from tape.client.run_calls import lease_owner
+from tape.config import Settings
+from tape.errors import InvalidArgument
+from tape.model.run import DEFAULT_POOL, Run
+from tape.reactions.threads import HandlerThreads
+from tape.runs.ambient import CURRENT
+from tape.runs.declare import DECLARED_APPS, App, Apps
+from tape.runs.workshop import Workshop
+
+
+def start(
+    app: App | str,
+    payload: Any = None,
+    *,
+    pool: str = "",
+    user_id: str = "",
+    session_id: str = "",
+    invocation_id: str = "",
+    url: str | None = None,
+    token: str | None = None,
+) -> Any:
+    """Start a run for a worker of its pool to drive; its id.
+
+    In an app it is a child of the run around it, and in an asynchronous app it is awaited.
+    """
+    around: Any = CURRENT.get()
+    if around is not None:
+        for field, given in (("user_id", user_id), ("session_id", session_id), ("url", url)):
+            if given:
+                raise InvalidArgument("a child run has that of its parent", field=field)
+        return around.start(app, payload, pool=pool, name=invocation_id)
+    with connect(url, token=token) as client:
+        run = client.start_run(
+            app,
+            payload,
+            pool=pool,
+            user_id=user_id,
+            session_id=session_id,
+            invocation_id=invocation_id,
+        )
+    return run.run_id
+
+
+def send_signal(
+    run_id: str,
+    gate_name: str,
+    resolution: Any = None,
+    *,
+    url: str | None = None,
+    token: str | None = None,
+) -> bool:
+    """Open a gate of a run; False if it was open already, or the run has ended."""
+    with connect(url, token=token) as client:
+        return client.send_signal(run_id, gate_name, resolution)
+
+
+def cancel_run(
+    run_id: str, reason: str = "", *, url: str | None = None, token: str | None = None
+) -> Run:
+    """Ask for the end of a run; what it has done is compensated first."""
+    with connect(url, token=token) as client:
+        return client.cancel_run(run_id, reason)
+
+
+def resume(run_id: str, *, url: str | None = None, token: str | None = None) -> Run:
+    """Put a run that is stuck or waits back for a worker."""
+    with connect(url, token=token) as client:
+        return client.resume_run(run_id)
+
+
+def recover_once(
+    *,
+    pool: str = DEFAULT_POOL,
+    apps: Apps | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    settings: Settings | None = None,
+) -> int:
+    """Do all that a worker would find to do now, and return; how many pieces of work it was."""
+    if _has_loop():
+        raise InvalidArgument(
+            "it has an event loop of its own: await asyncio.to_thread(tape.recover_once)"
+        )
+    return asyncio.run(_recover(pool, apps or DECLARED_APPS, url, token, settings or Settings()))
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _recover(
+    pool: str, apps: Apps, url: str | None, token: str | None, settings: Settings
+) -> int:
+    operations = await open_operations(url or default_url(), token or default_token(), settings)
+    threads = HandlerThreads(settings.reactors.threads)
+    workshop = Workshop(
+        operations, apps, settings.reactors, threads, owner=lease_owner(), pool=pool
+    )
+    try:
+        return await workshop.once()
+    finally:
+        await workshop.close()
+        threads.shutdown()
+        await operations.close()

@@ -1,0 +1,254 @@
+"""Declaring apps and effects: functions that are run durably, and the acts they do.
+
+@tape.effect(connector="bank", check=find_wire, compensate=reverse_wire)
+async def wire(cents: int, to: str) -> dict: ...
+
+@tape.app("treasury", version="2")
+async def treasury(ctx: tape.Context, input: dict) -> dict: ...
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from tape.errors import InvalidArgument
+from tape.model.budget import check_amounts
+from tape.model.effect import DispatchMode, Semantics
+from tape.model.obligation import DEFAULT_ATTEMPTS
+from tape.model.run import DEFAULT_POOL
+from tape.runs.ambient import current_run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+AppFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often an act is tried and how long between: the pause doubles up to `most_s`."""
+
+    attempts: int = 3
+    first_s: float = 0.2
+    most_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InvalidArgument("must be 1 or more", field="attempts")
+        if not 0 <= self.first_s <= self.most_s:
+            raise InvalidArgument("must be in 0..most_s", field="first_s")
+
+    def pause_s(self, attempt: int) -> float:
+        """After the attempt of this number, the first being 1."""
+        return min(self.most_s, self.first_s * 2.0 ** min(attempt - 1, 60))
+
+
+ONCE = RetryPolicy(attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What an effect costs, for the budget of its run."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        check_amounts(self.usd, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSpec:
+    """An effect as declared. `check` and `compensate` are called by reactors, with no run at hand.
+
+    `check(key, request)` says what the counterparty knows of an effect: see `tape.Observed`.
+    `compensate(request, response, key)` undoes it, and must bear being called again.
+    `undo_duplicate(request, response, key)` undoes what happened once too often.
+    """
+
+    name: str
+    body: Callable[..., Any]
+    semantics: Semantics = Semantics.IDEMPOTENT
+    dispatch: DispatchMode = DispatchMode.INLINE
+    connector: str = ""
+    retry: RetryPolicy = ONCE
+    check: Callable[..., Any] | None = None
+    compensate: Callable[..., Any] | None = None
+    undo_duplicate: Callable[..., Any] | None = None
+    compensate_attempts: int = DEFAULT_ATTEMPTS
+    business_key: Callable[..., str] | None = None
+    estimate: Callable[..., Spend] | None = None
+    spent: Callable[[Any], Spend] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidArgument("must not be empty", field="name")
+        if self.semantics is Semantics.NON_IDEMPOTENT:
+            if self.dispatch is not DispatchMode.OUTBOX:
+                raise InvalidArgument(
+                    f"{self.name!r} is not idempotent: say dispatch='outbox', or a crash between "
+                    "the act and its record would have it done again",
+                    field="dispatch",
+                )
+            if self.check is None:
+                raise InvalidArgument(
+                    f"{self.name!r} is not idempotent and needs a status check, "
+                    "for when an acknowledgement is lost",
+                    field="check",
+                )
+
+
+class Effect(Generic[P, R]):
+    """A declared effect. Called in a run it is durable: done once in effect, replayed after.
+
+    An asynchronous one is awaited in an asynchronous app, another is called in a synchronous one;
+    `ctx.call(effect, …)` works in either. `effect.body` is the function itself.
+    """
+
+    def __init__(self, spec: EffectSpec, body: Callable[P, R]) -> None:
+        self.spec = spec
+        self.body = body
+        self.is_async = inspect.iscoroutinefunction(body)
+        update_wrapper(self, body)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        run = current_run(f"effect {self.spec.name!r}")
+        result: R = run.call_same_colour(self, args, kwargs)
+        return result
+
+
+def effect_name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A function that is run durably: `function(ctx)` or `function(ctx, input)`."""
+
+    name: str
+    function: AppFunction
+    version: str = ""
+    pool: str = DEFAULT_POOL
+
+    @property
+    def is_async(self) -> bool:
+        return _is_async(self.function)
+
+    @property
+    def takes_input(self) -> bool:
+        return _takes_input(self.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The plain function, for tests of its own."""
+        return self.function(*args, **kwargs)
+
+
+@dataclass(slots=True)
+class Apps:
+    """What is declared in a process: apps by name, effects by tool name."""
+
+    apps: dict[str, App] = field(default_factory=dict)
+    effects: dict[str, EffectSpec] = field(default_factory=dict)
+
+    def add_app(self, app: App) -> None:
+        known = self.apps.get(app.name)
+        if known is not None and not _same_code(known.function, app.function):
+            raise InvalidArgument(f"another app is named {app.name!r}", field="name")
+        self.apps[app.name] = app
+
+    def add_effect(self, spec: EffectSpec) -> None:
+        known = self.effects.get(spec.name)
+        if known is not None and not _same_code(known.body, spec.body):
+            raise InvalidArgument(f"another effect is named {spec.name!r}", field="name")
+        self.effects[spec.name] = spec
+
+    def __iter__(self) -> Iterator[App]:
+        return iter(self.apps.values())
+
+
+DECLARED_APPS = Apps()
+
+
+def app(
+    name: str, *, version: str = "", pool: str = DEFAULT_POOL, registry: Apps | None = None
+) -> Callable[[AppFunction], App]:
+    """Register a durable function. `version` is remembered by every run that it starts."""
+    if not name or "\0" in name:
+        raise InvalidArgument("an app needs a name", field="name")
+
+    def declare(function: AppFunction) -> App:
+        declared = App(name, function, version, pool)
+        (DECLARED_APPS if registry is None else registry).add_app(declared)
+        return declared
+
+    return declare
+
+
+@overload
+def effect(function: Callable[P, R], /) -> Effect[P, R]: ...
+
+
+@overload
+def effect(
+    *,
+    name: str = "",
+    semantics: str = "idempotent",
+    dispatch: str = "inline",
+    connector: str = "",
+    retry: RetryPolicy = ONCE,
+    check: Callable[..., Any] | None = None,
+    compensate: Callable[..., Any] | None = None,
+    undo_duplicate: Callable[..., Any] | None = None,
+    compensate_attempts: int = DEFAULT_ATTEMPTS,
+    business_key: Callable[..., str] | None = None,
+    estimate: Callable[..., Spend] | None = None,
+    spent: Callable[[Any], Spend] | None = None,
+    registry: Apps | None = None,
+) -> Callable[[Callable[P, R]], Effect[P, R]]: ...
+
+
+def effect(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Declare an act upon the world. See EffectSpec for what each option means.
+
+    `semantics` is idempotent (the counterparty recognises the key; the default), non_idempotent, or
+    observe_only; `dispatch` is inline or outbox.
+    """
+
+    def declare(body: Callable[..., Any]) -> Effect[..., Any]:
+        chosen = dict(options)
+        registry = chosen.pop("registry", None)
+        chosen["name"] = chosen.get("name") or effect_name(body)
+        chosen["semantics"] = _member(Semantics, chosen.get("semantics", "idempotent"), "semantics")
+        chosen["dispatch"] = _member(DispatchMode, chosen.get("dispatch", "inline"), "dispatch")
+        spec = EffectSpec(body=body, **chosen)
+        (DECLARED_APPS if registry is None else registry).add_effect(spec)
+        return Effect(spec, body)
+
+    return declare(function) if function is not None else declare
+
+
+def _member(kind: Any, word: Any, field: str) -> Any:
+    if isinstance(word, kind):
+        return word
+    try:
+        return kind[str(word).upper()]
+    except KeyError:
+        known = ", ".join(member.name.lower() for member in kind)
+        raise InvalidArgument(f"{word!r} is not one of {known}", field=field) from None
+
+
+@cache
+def _is_async(function: AppFunction) -> bool:
+    return inspect.iscoroutinefunction(function)
+
+
+@cache
+def _takes_input(function: AppFunction) -> bool:
+    return len(inspect.signature(function).parameters) > 1
+
+
+def _same_code(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """A module that is loaded again declares the same things again."""
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)

@@ -1,0 +1,150 @@
+"""The outbox: does the effects that runs have left there.
+
+An effect that is not idempotent is done once at most. Whatever leaves in doubt whether it was done
+makes it unknown, and it is for the reconciler to look; only an act that says so itself, by
+`tape.GiveUp`, has certainly not been done. One that is idempotent is tried again under the same
+key, as its retry policy says.
+"""
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+import orjson
+
+from tape.config import ReactorSettings
+from tape.errors import AckLost, GiveUp, InvalidArgument
+from tape.model.effect import Effect, EffectStatus, Semantics
+from tape.model.effect_claim import (
+    RAN_OUT_JSON,
+    RecordDispatchAttempt,
+    RecordExternalObservation,
+    Resolution,
+)
+from tape.model.json_text import to_json
+from tape.model.run_write import RunWrite
+from tape.runs.boundary import boundary
+from tape.runs.calling import call_declared, check_arguments, in_words
+from tape.runs.declare import Apps, EffectSpec
+from tape.runs.effect_call import LIMITS, compensation_of, described
+from tape.runs.effect_hands import connectors, effect_hands, is_still
+from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
+from tape.runs.operations import RunOperations
+
+log = logging.getLogger("tape.reactors")
+
+
+class OutboxDispatch(ClaimReactor[Effect]):
+    """A reactor, for the effects that are declared here."""
+
+    name = "outbox"
+    # One that was certainly not done waits here again once it is reconciled.
+    patterns: Sequence[str] = ("/tape/effect/pending/**", "/tape/effect/reconciled/**")
+
+    def __init__(
+        self,
+        runs: RunOperations,
+        apps: Apps,
+        executor: Executor,
+        settings: ReactorSettings,
+        owner: str,
+    ) -> None:
+        self._runs = runs
+        self._effects = apps.effects
+        self._executor = executor
+        super().__init__(effect_hands(self.name, runs, settings, owner))
+
+    async def once(self) -> int:
+        """Claim what is due and begin to do it; how many that were."""
+        if not self._effects:
+            return 0
+        asked = connectors(self._effects.values())
+        return await self._hands.take(
+            lambda limit: self._runs.list_effects_to_dispatch(asked, limit),
+            lambda row: row.tool_name in self._effects,
+            self._dispatch,
+        )
+
+    async def _dispatch(self, claim: Claim[Effect]) -> None:
+        if not await is_still(EffectStatus.PENDING, claim, self._hands):
+            return
+        spec = self._effects[claim.row.tool_name]
+        outcome = await self._act(claim, spec)
+        try:
+            await self._hands.write(claim, outcome)
+        except REFUSED as error:
+            # It was done, and what came of it is more than the store takes.
+            await self._hands.write(claim, _unknown(claim.row, error))
+
+    async def _act(self, claim: Claim[Effect], spec: EffectSpec) -> RunWrite:
+        row = claim.row
+        try:
+            args, kwargs = _arguments(row.request_json)
+            check_arguments(spec.body, args, kwargs)
+        except GiveUp as error:
+            return self._failed(claim, spec, error)
+        boundary(f"before act {spec.name}")
+        act = call_declared(self._executor, spec.body, args, kwargs, key=row.idempotency_key)
+        try:
+            result = await self._hands.hold(claim, act)
+        except ClaimLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it raises is the act's failure
+            boundary(f"after act {spec.name}")
+            return self._failed(claim, spec, error)
+        boundary(f"after act {spec.name}")
+        return self._confirmed(claim, spec, result)
+
+    def _confirmed(self, claim: Claim[Effect], spec: EffectSpec, result: Any) -> RunWrite:
+        row = claim.row
+        try:
+            response_json = to_json(result, LIMITS, field=f"result of {spec.name}")
+            compensation = compensation_of(
+                spec,
+                row.idempotency_key,
+                orjson.loads(row.request_json),
+                orjson.loads(response_json),
+            )
+        except InvalidArgument as error:
+            return _unknown(row, error)
+        return RecordExternalObservation(
+            row.idempotency_key,
+            row.claim_token,
+            Resolution.CONFIRMED,
+            response_json=response_json,
+            compensation=compensation,
+        )
+
+    def _failed(self, claim: Claim[Effect], spec: EffectSpec, error: Exception) -> RunWrite:
+        row = claim.row
+        certain = isinstance(error, GiveUp)
+        once_only = Semantics.NON_IDEMPOTENT in (row.semantics, spec.semantics)
+        if not certain and (once_only or isinstance(error, AckLost)):
+            return _unknown(row, error)
+        if not certain and row.dispatch_attempts < spec.retry.attempts:
+            pause_s = spec.retry.pause_s(row.dispatch_attempts)
+            self._hands.expect(pause_s)
+            return RecordDispatchAttempt(
+                row.idempotency_key, row.claim_token, in_words(error), claim.in_ms(pause_s)
+            )
+        if not certain and row.error_json == RAN_OUT_JSON:
+            return _unknown(row, error)  # it may have been done the time that it was cut off
+        log.warning("effect %s has failed: %s", row.idempotency_key, in_words(error))
+        return RecordExternalObservation(
+            row.idempotency_key, row.claim_token, Resolution.FAILED, error_json=described(error)
+        )
+
+
+def _unknown(row: Effect, error: Exception) -> RunWrite:
+    words = in_words(error)
+    log.warning("effect %s may have been done or not: %s", row.idempotency_key, words)
+    return RecordDispatchAttempt(row.idempotency_key, row.claim_token, words)
+
+
+def _arguments(request_json: str) -> tuple[Sequence[Any], dict[str, Any]]:
+    """What an effect was begun with. Somebody else may have begun it with anything."""
+    match orjson.loads(request_json):
+        case {"args": list(args), "kwargs": dict(kwargs)}:
+            return args, kwargs
+    raise GiveUp('it was not begun with {"args": […], "kwargs": {…}}')

@@ -1,0 +1,44 @@
+"""Claiming effects, as those do who dispatch and who reconcile them."""
+
+from collections.abc import Iterable
+
+from tape.config import ReactorSettings
+from tape.model.effect import Effect, EffectStatus
+from tape.model.effect_claim import ClaimEffect, RecordDispatchAttempt, RenewClaim
+from tape.runs.declare import EffectSpec
+from tape.runs.hands import Claim, Claiming, Hands
+from tape.runs.operations import RunOperations
+
+
+def effect_hands(
+    reactor: str, runs: RunOperations, settings: ReactorSettings, owner: str
+) -> Hands[Effect]:
+    claiming = Claiming[Effect](
+        take=lambda row, ttl_ms: ClaimEffect(row.idempotency_key, owner, ttl_ms),
+        renew=lambda row, ttl_ms: RenewClaim(row.idempotency_key, row.claim_token, ttl_ms),
+        expires_at_ms=lambda row: row.dispatch_claim_expires_at_ms,
+        describe=lambda row: f"effect {row.idempotency_key}",
+    )
+    return Hands(reactor, runs, claiming, settings)
+
+
+def connectors(specs: Iterable[EffectSpec]) -> tuple[str, ...]:
+    """What their effects are asked for by."""
+    return tuple(sorted({spec.connector or spec.name for spec in specs}))
+
+
+async def is_still(status: EffectStatus, claim: Claim[Effect], hands: Hands[Effect]) -> bool:
+    """Whether a claimed effect is what it was listed as; if not, its claim is given back.
+
+    One claim serves dispatch and reconciliation, and a list may be older than the claim: what was
+    to be dispatched may be in doubt by now, and whoever dispatched it then would do it twice.
+    """
+    row = claim.row
+    if row.status == status:
+        return True
+    words = f"claimed as {status.name.lower()}, which it was no longer"
+    await hands.write(
+        claim,
+        RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, claim.in_ms(0)),
+    )
+    return False

@@ -1,0 +1,95 @@
+"""What an entry of a run says by itself, without those before it."""
+
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
+
+import orjson
+
+from tape.model.entry import Entry
+
+Tone = Literal["", "good", "warning", "bad"]
+
+_OURS = {
+    "admit": "asks its budget for",
+    "cancel_timer": "cancels timer",
+    "delete_value": "deletes value",
+    "failed": "could not decide by",
+    "patched": "takes the new way at",
+    "set_value": "sets value",
+    "start": "starts a run of",
+    "value": "reads value",
+}
+
+
+class Told(NamedTuple):
+    """An entry in words, and what it carries."""
+
+    text: str
+    detail: str = ""
+    tone: Tone = ""
+
+
+def decision_words(_verb: str, payload: Any, _entry: Entry) -> Told:
+    policy = f", policy {payload['policy_version']}" if payload["policy_version"] else ""
+    because = f", because {payload['rationale']}" if payload["rationale"] else ""
+    text = f"decision {payload['decision_index']}: {deciding(payload['model'])}{policy}{because}"
+    return Told(text, said(payload["response"]))
+
+
+def deciding(model: str) -> str:
+    """What a run does that has a decision by this model: some are Tape's own."""
+    kind, slash, name = model.partition("/")
+    return f"{_OURS[kind]} {name}" if slash and kind in _OURS else f"decides by {model}"
+
+
+def value_words(_verb: str, payload: Any, _entry: Entry) -> Told:
+    value = payload["value"]
+    name, version = f"value {value['namespace']}/{value['key']}", f"version {value['version']}"
+    if value["deleted"]:
+        return Told(f"{name} deleted, {version}")
+    return Told(f"{name} set, {version}", value["value_json"])
+
+
+def event_words(verb: str, payload: Any, entry: Entry) -> Told:
+    if verb == "appended":
+        session = unquote(entry.subject.split("/", 4)[4])
+        return Told(f"event appended to session {session}", said(payload))
+    about = "/".join(filter(None, (entry.entity_type, entry.entity_id)))
+    return Told(f"event {entry.event_type} recorded{about and f' of {about}'}", said(payload))
+
+
+def budget_words(verb: str, payload: Any, _entry: Entry) -> Told:
+    usd, tokens = payload["usd_cap"], payload["token_cap"]
+    caps = [f"{usd:g} USD"] * (usd > 0) + [f"{tokens} tokens"] * (tokens > 0)
+    of = f" of {' and '.join(caps)}" if caps else ""
+    if verb == "set":
+        return Told(f"budget{of} set" if caps else "budget lifted")
+    spent = f"{payload['usd_spent']:g} USD and {payload['tokens_spent']} tokens"
+    charge = f"{payload['usd']:g} USD and {payload['tokens']} tokens"
+    return Told(f"charged {charge}: {spent}{of} are spent")
+
+
+def anything_words(verb: str, payload: Any, entry: Entry) -> Told:
+    return Told(f"{entry.kind} {verb}", said(payload))
+
+
+def as_call(request: Any) -> str:
+    """Arguments as they are written in a call: `(100, to="DE1")`."""
+    if not (isinstance(request, dict) and request.keys() == {"args", "kwargs"}):
+        return said(request)
+    args = [_json(value) for value in request["args"]]
+    kwargs = [f"{name}={_json(value)}" for name, value in request["kwargs"].items()]
+    return f"({', '.join(args + kwargs)})"
+
+
+def said(value: Any) -> str:
+    """JSON as it is, an error by its kind and words, nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, dict) and value.keys() == {"type", "message"}:
+        return f"{value['type']}: {value['message']}"
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,105 @@
+"""What a run writes that is not its own: values and events, fenced like all else it writes."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Protocol
+
+from tape.model.entry import Entry
+from tape.model.event import NewEvent, Recorded, draft_event
+from tape.model.json_text import to_json
+from tape.model.names import check_name
+from tape.model.run import Run
+from tape.model.subject import check_length
+from tape.model.subjects import value_changed
+from tape.model.value import Author, Deleted, Value
+from tape.runs.boundary import boundary
+from tape.runs.effect_call import LIMITS
+from tape.runs.operations import RunOperations
+from tape.runs.pen import Pen
+
+
+class JournalOperations(Protocol):
+    """As much of the bus as a run needs."""
+
+    @property
+    def runs(self) -> RunOperations: ...
+
+    def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]: ...
+
+    async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]: ...
+
+    async def write_value(
+        self, namespace: str, key: str, value_json: str, if_version: int, author: Author
+    ) -> Value: ...
+
+    async def get_value(self, namespace: str, key: str) -> Value | None: ...
+
+    async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted: ...
+
+
+class JournalWrites:
+    def __init__(self, operations: JournalOperations, run: Run, ttl_ms: int) -> None:
+        self._operations = operations
+        self._run = run
+        self._ttl_ms = ttl_ms
+        self._author = Author(f"run:{run.run_id}", run.run_id, run.fencing_token)
+
+    @property
+    def runs(self) -> RunOperations:
+        return self._operations.runs
+
+    async def heartbeat(self) -> Run:
+        run = self._run
+        return await self.runs.heartbeat_run(run.run_id, run.fencing_token, self._ttl_ms)
+
+    def check_name(self, namespace: str, key: str) -> None:
+        """Refuse what no value can be named."""
+        check_name(namespace, LIMITS, field="namespace", required=True)
+        check_name(key, LIMITS, field="key", required=True)
+        check_length(value_changed(namespace, key), LIMITS)
+
+    def checked_value(self, namespace: str, key: str, value: Any) -> str:
+        """The value as JSON, if it and its name can be written at all."""
+        self.check_name(namespace, key)
+        return to_json(value, LIMITS, field="value")
+
+    async def set_value(
+        self, namespace: str, key: str, value_json: str, if_version: int, pen: Pen
+    ) -> int:
+        boundary(f"before set_value {namespace}/{key}")
+        written = await self._operations.write_value(
+            namespace, key, value_json, if_version, self._author
+        )
+        boundary(f"after set_value {namespace}/{key}")
+        pen.missed = True  # its number in the run's journal is not told
+        return written.version
+
+    async def get_value(self, namespace: str, key: str) -> Any:
+        found = await self._operations.get_value(namespace, key)
+        return None if found is None else found.value
+
+    async def delete_value(self, namespace: str, key: str, pen: Pen) -> bool:
+        boundary(f"before delete_value {namespace}/{key}")
+        deleted = await self._operations.delete_value(namespace, key, self._author)
+        boundary(f"after delete_value {namespace}/{key}")
+        pen.missed = True
+        return deleted.deleted
+
+    def event(self, event_type: str, payload: Any, entity: tuple[str, str], key: str) -> NewEvent:
+        """An event of this run, if it can be written at all."""
+        event = NewEvent(
+            event_type,
+            to_json(payload, LIMITS, field="payload"),
+            entity_type=entity[0],
+            entity_id=entity[1],
+            idempotency_key=key,
+            run_id=self._run.run_id,
+            fencing_token=self._run.fencing_token,
+        )
+        draft_event(event, "", LIMITS)
+        return event
+
+    async def record(self, event: NewEvent, pen: Pen) -> None:
+        boundary(f"before record {event.event_type}")
+        (recorded,) = await self._operations.record_events([event])
+        boundary(f"after record {event.event_type}")
+        pen.note_seq(recorded.seq)

@@ -1,0 +1,60 @@
+"""The line in which the steps of an app come to its journal: the order in which they were begun.
+
+Several branches of an app may be at a step at once. A replay comes to them in the order in which
+they are begun, so they must be recorded in that order. A step that is recorded as soon as it is
+begun just has its place. One that is recorded later, such as a decision that is being asked for,
+holds its place until then, and what is begun behind it waits.
+"""
+
+import asyncio
+
+
+class Line:
+    def __init__(self) -> None:
+        self._last: Place | None = None
+
+    def place(self) -> "Place":
+        """A place behind all who are in line now, left at the end of `with`."""
+        self._last = place = Place(self._last)
+        return place
+
+
+class Place:
+    __slots__ = ("_is_left", "_left", "before")
+
+    def __init__(self, before: "Place | None") -> None:
+        self.before = None if before is None or before.is_over else before
+        self._is_left = False
+        self._left: asyncio.Future[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this one and all before it are gone: who gives up lets nobody by."""
+        if not self._is_left:
+            return False
+        if self.before is not None and self.before.is_over:
+            self.before = None
+        return self.before is None
+
+    def __enter__(self) -> "Place":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._is_left = True
+        if self._left is not None:
+            self._left.set_result(None)
+
+    async def come_up(self) -> None:
+        """Wait for those who were there before."""
+        before = self.before
+        while before is not None:
+            await before.left()
+            before = before.before
+        self.before = None
+
+    async def left(self) -> None:
+        """Wait until it is left."""
+        if not self._is_left:
+            if self._left is None:
+                self._left = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._left)

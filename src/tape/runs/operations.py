@@ -1,0 +1,265 @@
+"""The operations on runs, the same in process and over gRPC.
+
+`Runs` does them on a store; `tape.client` does them at a server.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tape.config import Limits
+from tape.errors import InvalidArgument
+from tape.journal.ids import UlidFactory
+from tape.journal.writer import Writer
+from tape.model.budget import Budget, check_amounts
+from tape.model.effect import Effect
+from tape.model.entry import NO_TRACE, Entry, Trace
+from tape.model.lease import (
+    WHOEVER,
+    BeginRun,
+    Begun,
+    HeartbeatRun,
+    NewRun,
+    ReleaseRun,
+    ResumeRun,
+    Taker,
+)
+from tape.model.names import check_name
+from tape.model.obligation import Obligation
+from tape.model.run import Run
+from tape.model.run_change import IDS_PER_WRITE, BeginAndExtend, ChangeRun, ExtendRun
+from tape.model.run_write import Extended, RunWrite
+from tape.model.timer import FireTimer, Timer
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.ports.store import Store
+
+NOBODY = Taker()
+PAGE = 1_000
+MOST_WRITES = 1_000
+
+
+class Admission(NamedTuple):
+    admitted: bool
+    reason: str
+    budget: Budget
+
+
+class RunOperations(Protocol):
+    async def begin_run(
+        self, new: NewRun, taker: Taker = NOBODY, writes: Sequence[RunWrite] = ()
+    ) -> Begun:
+        """Make a run or find it; with a taker also take its lease, if that is free.
+
+        The writes are made with it, if it is new and the taker's.
+        """
+
+    async def resume_run(
+        self, run_id: str, taker: Taker = NOBODY, *, expected_token: int = WHOEVER
+    ) -> Run:
+        """Take a run's lease; without a taker put the run back for whoever comes."""
+
+    async def heartbeat_run(self, run_id: str, fencing_token: int, ttl_ms: int) -> Run: ...
+
+    async def release_run(
+        self, run_id: str, fencing_token: int, *, waiting_on: str = "", seen_seq: int = 0
+    ) -> Run: ...
+
+    async def extend_run(
+        self,
+        run_id: str,
+        fencing_token: int,
+        writes: Sequence[RunWrite],
+        trace: Trace = NO_TRACE,
+    ) -> Extended:
+        """Writes by the run's driver: all or none."""
+
+    async def change_run(self, run_id: str, write: RunWrite) -> Any:
+        """One write from outside (a signal, a cancellation) or under a claim; its reply."""
+
+    async def get_run(self, run_id: str) -> Run | None: ...
+
+    async def list_runs(self, query: RunQuery) -> list[Run]: ...
+
+    async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]: ...
+
+    async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
+        """Entries of a run's journal in its own order, as many as a page holds."""
+
+    async def get_decision(self, run_id: str, decision_index: int) -> Entry | None: ...
+
+    async def get_effect(self, run_id: str, idempotency_key: str) -> Effect | None: ...
+
+    async def list_pending_effects(self, query: PendingQuery) -> list[Effect]: ...
+
+    async def list_effects_to_dispatch(
+        self, connectors: Sequence[str] = (), limit: int = 0
+    ) -> list[Effect]: ...
+
+    async def list_obligations(self, run_id: str) -> list[Obligation]: ...
+
+    async def list_unresolved_obligations(
+        self, limit: int = 0, *, include_stuck: bool = False
+    ) -> list[Obligation]: ...
+
+    async def admit_budget(self, run_id: str, usd: float, tokens: int) -> Admission:
+        """Whether so much more would be within the budget. A question: it changes nothing."""
+
+    async def list_timers(self, run_id: str) -> list[Timer]: ...
+
+    async def list_due_timers(self, limit: int = 0) -> list[Timer]: ...
+
+    async def fire_due_timers(self, limit: int = 0) -> list[Timer]:
+        """Fire what is due; those that this call has fired."""
+
+    async def next_timer_in_ms(self) -> int | None: ...
+
+
+class Runs:
+    """The operations on a store in this process."""
+
+    def __init__(self, store: Store, writer: Writer, ids: UlidFactory, limits: Limits) -> None:
+        self._store = store
+        self._writer = writer
+        self._ids = ids
+        self._limits = limits
+
+    async def begin_run(
+        self, new: NewRun, taker: Taker = NOBODY, writes: Sequence[RunWrite] = ()
+    ) -> Begun:
+        if not writes:
+            return await self._writer.submit(BeginRun(new, taker, next(self._ids), self._limits))
+        if not taker.owner:
+            raise InvalidArgument("who writes for a run takes its lease", field="lease_owner")
+        if len(writes) > MOST_WRITES:
+            raise InvalidArgument(f"must hold 0..{MOST_WRITES} writes", field="writes")
+        ids = self._ids.take(1 + IDS_PER_WRITE * len(writes))
+        move = BeginAndExtend(new, taker, writes, ids=ids, limits=self._limits)
+        return await self._writer.submit(move)
+
+    async def resume_run(
+        self, run_id: str, taker: Taker = NOBODY, *, expected_token: int = WHOEVER
+    ) -> Run:
+        move = ResumeRun(
+            run_id, taker, next(self._ids), self._limits, expected_token=expected_token
+        )
+        return await self._writer.submit(move)
+
+    async def heartbeat_run(self, run_id: str, fencing_token: int, ttl_ms: int) -> Run:
+        move = HeartbeatRun(run_id, fencing_token, ttl_ms, self._limits)
+        return await self._writer.submit(move)
+
+    async def release_run(
+        self, run_id: str, fencing_token: int, *, waiting_on: str = "", seen_seq: int = 0
+    ) -> Run:
+        move = ReleaseRun(
+            run_id,
+            fencing_token,
+            next(self._ids),
+            self._limits,
+            waiting_on=waiting_on,
+            seen_seq=seen_seq,
+        )
+        return await self._writer.submit(move)
+
+    async def extend_run(
+        self,
+        run_id: str,
+        fencing_token: int,
+        writes: Sequence[RunWrite],
+        trace: Trace = NO_TRACE,
+    ) -> Extended:
+        if not 0 < len(writes) <= MOST_WRITES:
+            raise InvalidArgument(f"must hold 1..{MOST_WRITES} writes", field="writes")
+        known = [await self._with_parent(run_id, write) for write in writes]
+        move = ExtendRun(
+            run_id,
+            fencing_token,
+            known,
+            ids=self._ids.take(IDS_PER_WRITE * len(known)),
+            limits=self._limits,
+            trace=trace,
+        )
+        return await self._writer.submit(move)
+
+    async def change_run(self, run_id: str, write: RunWrite) -> Any:
+        known = await self._with_parent(run_id, write)
+        ids = self._ids.take(IDS_PER_WRITE)
+        move = ChangeRun(run_id, [known], ids=ids, limits=self._limits)
+        return (await self._writer.submit(move)).replies[0]
+
+    async def get_run(self, run_id: str) -> Run | None:
+        return await self._store.get_run(self._name(run_id, "run_id"))
+
+    async def list_runs(self, query: RunQuery) -> list[Run]:
+        check_name(query.app_name, self._limits, field="app_name")
+        check_name(query.pool, self._limits, field="pool")
+        check_name(query.after, self._limits, field="after")
+        return await self._store.list_runs(query._replace(limit=_page(query.limit)))
+
+    async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
+        return await self._store.list_runs_to_recover(query._replace(limit=_page(query.limit)))
+
+    async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
+        return await self._store.read_run(self._name(run_id, "run_id"), after_seq, _page(limit))
+
+    async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
+        return await self._store.get_decision(self._name(run_id, "run_id"), decision_index)
+
+    async def get_effect(self, run_id: str, idempotency_key: str) -> Effect | None:
+        self._name(idempotency_key, "idempotency_key")
+        return await self._store.get_effect(self._name(run_id, "run_id"), idempotency_key)
+
+    async def list_pending_effects(self, query: PendingQuery) -> list[Effect]:
+        return await self._store.list_pending_effects(query._replace(limit=_page(query.limit)))
+
+    async def list_effects_to_dispatch(
+        self, connectors: Sequence[str] = (), limit: int = 0
+    ) -> list[Effect]:
+        return await self._store.list_effects_to_dispatch(connectors, _page(limit))
+
+    async def list_obligations(self, run_id: str) -> list[Obligation]:
+        return await self._store.list_obligations(self._name(run_id, "run_id"))
+
+    async def list_unresolved_obligations(
+        self, limit: int = 0, *, include_stuck: bool = False
+    ) -> list[Obligation]:
+        return await self._store.list_unresolved_obligations(
+            _page(limit), include_stuck=include_stuck
+        )
+
+    async def admit_budget(self, run_id: str, usd: float, tokens: int) -> Admission:
+        check_amounts(usd, tokens)
+        budget = await self._store.get_budget(self._name(run_id, "run_id")) or Budget(run_id)
+        reason = budget.refusal(usd, tokens)
+        return Admission(not reason, reason, budget)
+
+    async def list_timers(self, run_id: str) -> list[Timer]:
+        return await self._store.list_timers(self._name(run_id, "run_id"))
+
+    async def list_due_timers(self, limit: int = 0) -> list[Timer]:
+        return await self._store.list_due_timers(_page(limit))
+
+    async def fire_due_timers(self, limit: int = 0) -> list[Timer]:
+        fired = []
+        for timer in await self.list_due_timers(limit):
+            done: Timer | None = await self.change_run(timer.run_id, FireTimer(timer))
+            if done is not None:
+                fired.append(done)
+        return fired
+
+    async def next_timer_in_ms(self) -> int | None:
+        return await self._store.next_timer_in_ms()
+
+    async def _with_parent(self, run_id: str, write: RunWrite) -> RunWrite:
+        """A write that may end the run must know whom to tell."""
+        if getattr(write, "parent_run_id", "") is not None:
+            return write
+        run = await self._store.get_run(self._name(run_id, "run_id"))
+        parent = "" if run is None else run.parent_run_id
+        return write._replace(parent_run_id=parent)  # type: ignore[attr-defined,no-any-return]
+
+    def _name(self, text: str, field: str) -> str:
+        return check_name(text, self._limits, field=field, required=True)
+
+
+def _page(limit: int) -> int:
+    return min(limit, PAGE) if limit > 0 else PAGE

@@ -1,0 +1,129 @@
+"""What is asked of runs and of what they wrote down in Postgres; see `ports.runs`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from tape.model.budget import Budget
+from tape.model.effect import Effect
+from tape.model.entry import Entry
+from tape.model.obligation import Obligation
+from tape.model.run import Run
+from tape.model.timer import Timer
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.turn import SQL
+from tape.stores.run_rows import (
+    PENDING,
+    TO_DISPATCH,
+    UNKNOWN,
+    EffectGroup,
+    RunGroup,
+    listing,
+    listing_params,
+    oldest_effects,
+    oldest_obligations,
+)
+
+T = TypeVar("T")
+
+
+class PostgresRuns:
+    def __init__(self, reads: Pool) -> None:
+        self._reads = reads
+
+    async def get_run(self, run_id: str) -> Run | None:
+        return _first(await self._rows(Run, "get_run", run_id))
+
+    async def list_runs(self, query: RunQuery) -> list[Run]:
+        last = await self.get_run(query.after) if query.after else None
+        return await self._rows(Run, listing(query), *listing_params(query, last))
+
+    async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
+        pools = [query.pool] if query.pool else await self._names("read_pools_to_recover")
+        groups = [
+            RunGroup(pool, app)
+            for pool in pools
+            for app in dict.fromkeys(query.app_names)
+            or await self._names("read_apps_to_recover", pool)
+        ]
+        if not groups:
+            return []
+        columns = zip(*groups, strict=True)
+        return await self._rows(Run, "list_runs_to_recover", *columns, query.limit)
+
+    async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
+        return _first(await self._rows(Entry, "get_decision", run_id, decision_index))
+
+    async def get_effect(self, run_id: str, idempotency_key: str) -> Effect | None:
+        return _first(await self._rows(Effect, "get_effect", run_id, idempotency_key))
+
+    async def list_pending_effects(self, query: PendingQuery) -> list[Effect]:
+        found = list[Effect]()
+        if query.include_unknown:
+            groups = await self._effect_groups(UNKNOWN, query.connectors)
+            found += await self._effects("list_claimable_effects", groups, query.limit)
+        if query.include_pending:
+            groups = await self._effect_groups(PENDING, query.connectors)
+            found += await self._effects(
+                "list_old_effects", groups, query.older_than_ms, query.limit
+            )
+        return oldest_effects(found, query.limit)
+
+    async def list_effects_to_dispatch(self, connectors: Sequence[str], limit: int) -> list[Effect]:
+        groups = await self._effect_groups(TO_DISPATCH, connectors)
+        return await self._effects("list_claimable_effects", groups, limit)
+
+    async def list_obligations(self, run_id: str) -> list[Obligation]:
+        return await self._rows(Obligation, "list_obligations", run_id)
+
+    async def list_unresolved_obligations(
+        self, limit: int, *, include_stuck: bool
+    ) -> list[Obligation]:
+        names = ["list_top_obligations", "list_lone_obligations"]
+        if include_stuck:
+            names.append("list_stuck_obligations")
+        found = [row for name in names for row in await self._rows(Obligation, name, limit)]
+        return oldest_obligations(found, limit)
+
+    async def get_budget(self, run_id: str) -> Budget | None:
+        return _first(await self._rows(Budget, "get_budget", run_id))
+
+    async def list_timers(self, run_id: str) -> list[Timer]:
+        return await self._rows(Timer, "list_timers", run_id)
+
+    async def list_due_timers(self, limit: int) -> list[Timer]:
+        return await self._rows(Timer, "list_due_timers", limit)
+
+    async def next_timer_in_ms(self) -> int | None:
+        (in_ms,) = await self._rows(lambda in_ms: in_ms, "read_next_timer")
+        return None if in_ms is None else max(0, in_ms)
+
+    async def _effect_groups(
+        self, kinds: Iterable[tuple[int, int]], connectors: Sequence[str]
+    ) -> list[EffectGroup]:
+        return [
+            EffectGroup(*kind, connector)
+            for kind in kinds
+            for connector in dict.fromkeys(connectors)
+            or await self._names("read_open_connectors", *kind)
+        ]
+
+    async def _effects(
+        self, name: str, groups: Sequence[EffectGroup], *params: object
+    ) -> list[Effect]:
+        if not groups:
+            return []
+        return await self._rows(Effect, name, *zip(*groups, strict=True), *params)
+
+    async def _names(self, statement: str, *params: object) -> list[str]:
+        return await self._rows(str, statement, *params)
+
+    async def _rows(self, make: Callable[..., T], name: str, *params: object) -> list[T]:
+        rows = await self._reads.use(
+            lambda connection: connection.fetch(SQL[name], *params), again=True
+        )
+        return [make(*row) for row in rows]
+
+
+def _first(found: list[T]) -> T | None:
+    return found[0] if found else None

@@ -1,0 +1,25 @@
+"""What all crash tests share."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tape.testing.server import ServerProcess
+from tests.crash.errand_runs import Door
+from tests.integration.docs.pages import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process that others are forked from finds what it imports."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+
+
+@pytest.fixture(params=["served", "postgres", "sqlite"])
+def door(request: pytest.FixtureRequest) -> Iterator[Door]:
+    """At the server of a Postgres, or right at a store of each kind."""
+    kind = "sqlite" if request.param == "sqlite" else "postgres"
+    store: str = request.getfixturevalue(f"{kind}_url")
+    with ServerProcess(store) as server:
+        yield Door(store, server, server.url if request.param == "served" else store)

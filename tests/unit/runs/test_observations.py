@@ -1,0 +1,155 @@
+"""Effects that only look: no commit of their own, and durable before anything depends on them."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tape
+from tape.model.effect import Semantics
+from tape.model.run import RunStatus
+from tape.runs import pen
+from tape.runs.context import Context
+from tape.runs.declare import Apps
+from tape.testing.runs import AppKit, crashes
+from tests.unit.runs.driven import at_boundaries, outcome, ran, signalled
+
+LOOKS = 12
+
+
+async def test_an_observation_is_recorded_as_one_and_replayed(kit: AppKit, apps: Apps) -> None:
+    calls = []
+
+    @tape.effect(registry=apps, semantics="observe_only")
+    async def balance() -> int:
+        calls.append(1)
+        return len(calls)
+
+    @tape.app("looks", registry=apps)
+    async def looks(ctx: Context) -> Any:
+        found = await balance()
+        await ctx.gate("go")
+        return found
+
+    run = await signalled(kit, await ran(kit, looks))
+    assert outcome(run) == 1
+    key = f"{run.run_id}/decision-0/balance/0"
+    row = await kit._operations.runs.get_effect(run.run_id, key)
+    assert row is not None
+    assert row.semantics == Semantics.OBSERVE_ONLY
+
+
+@pytest.fixture
+def balance(apps: Apps) -> Callable[[int], Awaitable[int]]:
+    @tape.effect(registry=apps, semantics="observe_only")
+    async def balance(account: int) -> int:
+        return 100 + account
+
+    return balance
+
+
+def writes_of(names: list[str]) -> list[str]:
+    return [name for name in names if name.startswith("before ") and "Effect" in name]
+
+
+async def test_looks_go_out_together_with_what_the_app_waits_for(
+    kit: AppKit,
+    apps: Apps,
+    balance: Callable[[int], Awaitable[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pen, "LINGER_S", 3600.0)
+
+    @tape.app("looks", registry=apps)
+    async def looks(_ctx: Context) -> Any:
+        return [await balance(n) for n in range(LOOKS)]
+
+    names: list[str] = []
+    with at_boundaries(names.append):
+        run = await ran(kit, looks)
+    assert outcome(run) == [100 + n for n in range(LOOKS)]
+    (write,) = writes_of(names)
+    assert write == f"before {'BeginEffect+CompleteEffect+' * LOOKS}EndRun"
+
+
+async def test_what_was_seen_is_durable_before_an_act_that_may_depend_on_it(
+    kit: AppKit, apps: Apps, balance: Callable[[int], Awaitable[int]]
+) -> None:
+    at_the_act: list[str] = []
+
+    @tape.effect(registry=apps)
+    async def pay(run_id: str, _amount: int) -> None:
+        at_the_act[:] = (await kit.journal(run_id)).steps
+
+    @tape.app("pays", registry=apps)
+    async def pays(ctx: Context) -> Any:
+        await pay(ctx.run_id, await balance(1) + await balance(2))
+
+    run = await ran(kit, pays)
+    assert run.status == RunStatus.TERMINAL
+    assert at_the_act == ["effect pending balance", "effect pending balance", "effect pending pay"]
+    journal = await kit.journal(run.run_id)
+    assert journal.effects("balance") == ["confirmed"] * 2
+
+
+async def test_one_that_is_cut_off_anywhere_looks_again_and_acts_once(
+    tmp_path: Path, apps: Apps, balance: Callable[[int], Awaitable[int]]
+) -> None:
+    paid: dict[str, int] = {}
+
+    @tape.effect(registry=apps)
+    async def pay(amount: int) -> None:
+        assert paid.setdefault(tape.idempotency_key(), amount) == amount
+
+    @tape.app("pays", registry=apps)
+    async def pays(_ctx: Context) -> Any:
+        await pay(await balance(1))
+        return await balance(2)
+
+    crashed_at = []
+    async for crash in crashes(tmp_path, pays, apps=apps):
+        paid.clear()
+        crashed_at.append(crash.boundary)
+        run = await crash.recovered()
+        assert (outcome(run), list(paid.values())) in [(102, [101]), (102, [])]
+        assert crash.journal.effects("pay") == ["confirmed"]
+    assert "after act balance" in crashed_at
+
+
+async def test_more_than_goes_out_at_once_is_not_gathered(
+    kit: AppKit,
+    apps: Apps,
+    balance: Callable[[int], Awaitable[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pen, "LINGER_S", 3600.0)
+    monkeypatch.setattr(pen, "MOST_TOGETHER", 10)
+
+    @tape.app("looks", registry=apps)
+    async def looks(_ctx: Context) -> Any:
+        for n in range(LOOKS):
+            await balance(n)
+
+    names: list[str] = []
+    with at_boundaries(names.append):
+        await ran(kit, looks)
+    assert len(writes_of(names)) > 1
+
+
+async def test_a_run_that_is_to_end_looks_no_more(
+    kit: AppKit, apps: Apps, balance: Callable[[int], Awaitable[int]]
+) -> None:
+    looked = []
+
+    @tape.app("looks", registry=apps)
+    async def looks(ctx: Context) -> Any:
+        for n in range(LOOKS):
+            looked.append(await balance(n))
+            if n == 1:
+                await kit.cancel_run(ctx.run_id, "enough")
+                await ctx.heartbeat()
+
+    run = await ran(kit, looks)
+    assert run.status == RunStatus.CANCELLED
+    assert len(looked) == 2

@@ -1,0 +1,474 @@
+"""Runs and what they write down come back from the wire as they were."""
+
+import types
+import typing
+from typing import Any
+
+import orjson
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tape.config import Limits
+from tape.errors import InvalidArgument
+from tape.model.budget import Budget, ChargeBudget, SetBudget
+from tape.model.decision import DecisionPlace, RecordDecision
+from tape.model.effect import BeginEffect, CompleteEffect, Effect
+from tape.model.effect_claim import (
+    ClaimEffect,
+    ReconcileEffect,
+    RecordDispatchAttempt,
+    RecordExternalObservation,
+    RenewClaim,
+)
+from tape.model.entry import NO_TRACE, Entry, Trace
+from tape.model.gate import AwaitSignal, Gate, SendSignal, Signalled
+from tape.model.lease import WHOEVER, Begun, NewRun, Taker
+from tape.model.obligation import (
+    ClaimObligation,
+    Obligation,
+    ObligationKey,
+    RecordObligationAttempt,
+    RegisterCompensation,
+    RenewObligationClaim,
+    ResolveObligation,
+)
+from tape.model.run import Run, RunName
+from tape.model.run_end import CancelRun, EndRun
+from tape.model.run_write import Extended, Line, RunWrite
+from tape.model.timer import CancelTimer, SetTimer, Timer
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.wire import (
+    mapping_begin,
+    mapping_budgets,
+    mapping_decisions,
+    mapping_effects,
+    mapping_gates,
+    mapping_obligations,
+    mapping_run_writes,
+    mapping_runs,
+    mapping_timers,
+)
+from tape.wire.v1 import tape_pb2 as pb
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+int64s = st.integers(-(2**63), 2**63 - 1)
+int32s = st.integers(-(2**31), 2**31 - 1)
+floats = st.floats(allow_nan=False)
+INT32 = (
+    "status", "ending", "semantics", "dispatch_mode", "resolution", "resolved_status", "call_index",
+    "dispatch_attempts", "attempts", "max_attempts", "limit", "run_status", "schema_version",
+)  # fmt: skip
+BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    str: texts, int: int64s, bool: st.booleans(), float: floats,
+}  # fmt: skip
+
+
+def rows(row: type, **special: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    chosen = dict.fromkeys(INT32, int32s) | special
+    fields = {
+        name: chosen[name] if name in chosen else of_type(kind)
+        for name, kind in typing.get_type_hints(row).items()
+    }
+    return st.builds(row, **fields)
+
+
+def of_type(kind: Any) -> st.SearchStrategy[Any]:
+    if kind in BY_TYPE:
+        return BY_TYPE[kind]
+    if isinstance(kind, types.UnionType):
+        return st.one_of(*map(of_type, typing.get_args(kind)))
+    if kind is types.NoneType:
+        return st.none()
+    return rows(kind, effect_key=names) if kind is RegisterCompensation else rows(kind)
+
+
+def sent(message: Message) -> Any:
+    """Through bytes, as the network has it."""
+    return type(message).FromString(message.SerializeToString())
+
+
+# The parent is found out by the server.
+nobody = st.none()
+runs = rows(Run)
+WRITES: dict[type, Any] = {
+    RecordDecision: rows(DecisionPlace),
+    BeginEffect: rows(Effect),
+    CompleteEffect: rows(Effect),
+    RegisterCompensation: rows(Obligation),
+    AwaitSignal: rows(Gate),
+    SetTimer: rows(Timer),
+    CancelTimer: st.booleans(),
+    SetBudget: rows(Budget),
+    ChargeBudget: rows(Budget),
+    EndRun: st.none(),
+}
+writes = st.one_of(*map(rows, WRITES))
+json_texts = st.recursive(
+    st.sampled_from(["null", "1", "-1.50", "1e3", '"é"', '" {\\"a\\": [1, 2]} "', "9" * 30, " 7 "]),
+    lambda inner: st.one_of(
+        inner.map(lambda text: f"[ {text},{text}]"), inner.map(lambda text: f'{{"k" : {text} }}')
+    ),
+    max_leaves=4,
+)
+
+
+def replies_to(write: RunWrite, run: Run) -> st.SearchStrategy[Any]:
+    if isinstance(write, EndRun):
+        return st.just(run)
+    if isinstance(write, AwaitSignal):
+        return rows(
+            Gate,
+            run_id=st.just(run.run_id),
+            gate_name=st.just(write.gate_name),
+            awaited=st.just(True),
+        )
+    replies: st.SearchStrategy[Any] = WRITES[type(write)]
+    return replies
+
+
+@given(runs)
+def test_runs(run: Run) -> None:
+    message = sent(mapping_runs.run_to_wire(run))
+    assert mapping_runs.run_from_wire(message) == run
+    assert (message.waiting_on_gate, message.fencing_token) == (run.waiting_on, run.fencing_token)
+    assert mapping_runs.runs_from_wire([message, message]) == [run, run]
+
+
+@given(
+    rows(NewRun, name=rows(RunName), trace=rows(Trace)),
+    rows(Taker, reactor=names),
+    st.lists(writes, max_size=3),
+)
+def test_beginning(new: NewRun, taker: Taker, chosen: list[RunWrite]) -> None:
+    request = sent(mapping_begin.begin_to_wire(new, taker, chosen))
+    there = [
+        write._replace(parent_run_id=new.parent_run_id)
+        if isinstance(write, EndRun) and write.parent_run_id is None
+        else write
+        for write in chosen
+    ]
+    assert mapping_begin.begin_from_wire(request) == (new, taker, there)
+
+
+@given(st.data(), runs.filter(lambda run: run.seq_cursor < 2**63 - 1), st.booleans(), int64s)
+def test_begun(data: st.DataObject, run: Run, resumed: bool, token: int) -> None:
+    chosen = data.draw(st.lists(writes, max_size=3))
+    replies = [data.draw(replies_to(write, run)) for write in chosen]
+    for extended in (None, Extended(run, 2, replies) if chosen else None):
+        begun = Begun(run, resumed, token, extended)
+        message = sent(mapping_begin.begun_to_wire(begun, chosen))
+        assert mapping_begin.begun_from_wire(message, chosen) == begun
+        assert (message.run_id, message.next_seq) == (run.run_id, run.seq_cursor + 1)
+        assert message.status == run.status
+
+
+@given(texts, rows(Taker, reactor=names), st.one_of(st.just(WHOEVER), st.just(0), int64s))
+def test_resuming(run_id: str, taker: Taker, expected: int) -> None:
+    request = sent(mapping_runs.resume_to_wire(run_id, taker, expected))
+    assert request.run_id == run_id
+    assert mapping_runs.taker_from_wire(request) == taker
+    assert mapping_runs.expected_from_wire(request) == expected
+
+
+def test_who_names_no_reactor_is_the_recovery() -> None:
+    assert mapping_runs.taker_from_wire(pb.ResumeRunRequest(lease_owner="w")) == Taker(
+        "w", ttl_ms=0
+    )
+
+
+@given(rows(RunQuery, session=st.none() | st.tuples(texts, texts)))
+def test_queries(query: RunQuery) -> None:
+    assert mapping_runs.query_from_wire(sent(mapping_runs.query_to_wire(query))) == query
+
+
+@given(rows(RecoverQuery, app_names=st.tuples(texts, texts)))
+def test_queries_of_recovery(query: RecoverQuery) -> None:
+    assert mapping_runs.recover_from_wire(sent(mapping_runs.recover_to_wire(query))) == query
+
+
+@given(st.data(), texts, int64s, rows(Trace), runs, int64s)
+def test_a_driver_writes(
+    data: st.DataObject, run_id: str, token: int, trace: Trace, run: Run, first_seq: int
+) -> None:
+    chosen = data.draw(st.lists(writes, max_size=4))
+    request = sent(mapping_run_writes.extend_to_wire(run_id, token, chosen, trace))
+    assert (request.run_id, request.fencing_token) == (run_id, token)
+    assert (request.trace_id, request.span_id, request.parent_span_id) == trace
+    assert mapping_run_writes.extend_from_wire(request) == chosen
+    replies = [data.draw(st.none() | replies_to(write, run)) for write in chosen]
+    extended = Extended(run, first_seq, replies)
+    answer = sent(mapping_run_writes.extended_to_wire(extended, chosen))
+    assert mapping_run_writes.extended_from_wire(answer, chosen) == extended
+
+
+def test_every_kind_of_write_has_a_name() -> None:
+    """So that one which is added to the message without a mapping is found out."""
+    fields = pb.RunWrite.DESCRIPTOR.fields
+    assert [field.name for field in fields] == [
+        field.name for field in pb.RunWriteResult.DESCRIPTOR.fields
+    ]
+    for field in fields:
+        message = pb.ExtendRunRequest()
+        getattr(message.writes.add(), field.name).SetInParent()
+        (write,) = mapping_run_writes.extend_from_wire(sent(message))
+        assert type(write) in WRITES
+        assert field.message_type is not None
+        assert type(write).__name__ + "Request" == field.message_type.name
+
+
+def test_what_is_no_write_of_a_driver() -> None:
+    outside: list[RunWrite] = [SetTimer("t"), CancelRun("because")]
+    with pytest.raises(InvalidArgument) as refused:
+        mapping_run_writes.extend_to_wire("r", 1, outside, NO_TRACE)
+    assert refused.value.field == "writes[1]"
+
+
+@pytest.mark.parametrize(
+    ("write", "field"),
+    [
+        (pb.RunWrite(), "writes[0]"),
+        (pb.RunWrite(cancel_timer=pb.CancelTimerRequest(run_id="q")), "writes[0].run_id"),
+        (
+            pb.RunWrite(cancel_timer=pb.CancelTimerRequest(run_id="r", fencing_token=2)),
+            "writes[0].fencing_token",
+        ),
+    ],
+)
+def test_a_write_of_another_run(write: pb.RunWrite, field: str) -> None:
+    request = pb.ExtendRunRequest(run_id="r", fencing_token=1, writes=[write])
+    with pytest.raises(InvalidArgument) as refused:
+        mapping_run_writes.extend_from_wire(request)
+    assert refused.value.field == field
+
+
+def entry_of(place: DecisionPlace, line: Line) -> Entry:
+    return Entry(
+        7,
+        place.run_id,
+        place.seq,
+        *line,
+        1,
+        "",
+        "",
+        "",
+        place.ts_ms,
+        "e",
+        "",
+        "",
+        "",
+        "",
+        "",
+        0,
+        "",
+    )
+
+
+@given(rows(RecordDecision, request_json=json_texts, response_json=json_texts), st.integers(0, 9))
+def test_a_decision_is_read_from_its_entry_letter_for_letter(
+    write: RecordDecision, index: int
+) -> None:
+    write = write._replace(decision_index=index, model=write.model.replace("\0", ""))
+    write = write._replace(policy_version=write.policy_version.replace("\0", ""))
+    write = write.checked(Limits())
+    written = write.write(_Empty(), _a_run())
+    place, (line,) = written.reply, written.lines
+    entry = entry_of(place, line)
+    record = sent(mapping_decisions.decision_to_wire(entry))
+    fresh = sent(mapping_decisions.recorded_to_wire(place, write))
+    for name in ("request_json", "response_json"):
+        assert getattr(record, name) == getattr(write, name).strip()
+        setattr(fresh, name, getattr(fresh, name).strip())
+    assert record == fresh
+    assert mapping_decisions.place_from_wire(record) == place
+    orjson.loads(record.request_json)
+
+
+def test_a_decision_that_was_looked_for() -> None:
+    written = RecordDecision(3, "m", '{"a": 1}').write(_Empty(), _a_run())
+    entry = entry_of(written.reply, written.lines[0])
+    found = mapping_decisions.found_to_wire(entry, as_entry=False)
+    assert (found.found, found.decision.request_json) == (True, '{"a": 1}')
+    assert not found.HasField("entry")
+    found = sent(mapping_decisions.found_to_wire(entry, as_entry=True))
+    assert (found.found, found.HasField("decision")) == (True, False)
+    assert mapping_decisions.found_from_wire(found) == entry
+    none = sent(mapping_decisions.found_to_wire(None, as_entry=True))
+    assert (none.found, mapping_decisions.found_from_wire(none)) == (False, None)
+
+
+@given(rows(Effect))
+def test_effects(row: Effect) -> None:
+    record = sent(mapping_effects.effect_to_wire(row))
+    assert mapping_effects.effect_from_wire(record) == row
+    assert mapping_effects.effects_from_wire([record]) == [row]
+    assert record.fencing_token == row.claim_token
+    begun = sent(mapping_effects.begun_to_wire(row))
+    assert mapping_effects.begun_from_wire(begun) == row
+    assert (begun.seq, begun.idempotency_key, begun.status) == (
+        row.seq,
+        row.idempotency_key,
+        row.status,
+    )
+    for found in (row, None):
+        answer = sent(mapping_effects.found_to_wire(found))
+        assert mapping_effects.found_from_wire(answer) == found
+        claimed = sent(mapping_effects.claimed_to_wire(found))
+        assert mapping_effects.claimed_from_wire(claimed) == found
+        assert claimed.fencing_token == (row.claim_token if found else 0)
+
+
+@given(
+    texts,
+    rows(ClaimEffect),
+    rows(RenewClaim),
+    rows(RecordDispatchAttempt),
+    rows(RecordExternalObservation, parent_run_id=nobody),
+    rows(ReconcileEffect),
+)
+def test_writes_under_a_claim(
+    run_id: str,
+    claim: ClaimEffect,
+    renewal: RenewClaim,
+    attempt: RecordDispatchAttempt,
+    observation: RecordExternalObservation,
+    short: ReconcileEffect,
+) -> None:
+    asked = sent(mapping_effects.claim_to_wire(run_id, claim))
+    assert (asked.run_id, asked.idempotency_key, asked.claimer, asked.lease_ttl_ms) == (
+        run_id,
+        *claim,
+    )
+    kept = sent(mapping_effects.renewal_to_wire(run_id, renewal))
+    assert (kept.run_id, kept.idempotency_key, kept.fencing_token, kept.lease_ttl_ms) == (
+        run_id,
+        *renewal,
+    )
+    tried = sent(mapping_effects.attempt_to_wire(run_id, attempt))
+    assert mapping_effects.attempt_from_wire(tried) == attempt
+    seen = sent(mapping_effects.observation_to_wire(run_id, observation))
+    assert mapping_effects.observation_from_wire(seen) == observation
+    shortly = sent(mapping_effects.reconcile_to_wire(run_id, short))
+    assert mapping_effects.reconcile_from_wire(shortly) == short
+    assert {asked.run_id, tried.run_id, seen.run_id, shortly.run_id} == {run_id}
+    assert tried.fencing_token == attempt.claim_token
+    assert seen.fencing_token == observation.claim_token
+    assert shortly.fencing_token == short.claim_token
+
+
+def test_a_duplicate_is_compensated_with_what_the_counterparty_said() -> None:
+    request = pb.RecordExternalObservationRequest(
+        idempotency_key="k", compensate_on_duplicate_kind="refund", response_json='{"id": 2}'
+    )
+    observation = mapping_effects.observation_from_wire(request)
+    assert observation.on_duplicate == RegisterCompensation("k", "refund", '{"id": 2}')
+    request.on_duplicate.kind = "return"
+    observation = mapping_effects.observation_from_wire(request)
+    assert observation.on_duplicate == RegisterCompensation("k", "return", "")
+    assert observation.compensation is None
+
+
+def test_a_compensation_is_of_its_effect() -> None:
+    request = pb.CompleteEffectRequest(
+        idempotency_key="k", compensation=pb.Compensation(kind="refund", max_attempts=3)
+    )
+    write = mapping_effects.complete_from_wire(request)
+    assert write.compensation == RegisterCompensation("k", "refund", "", max_attempts=3)
+
+
+@given(rows(PendingQuery, connectors=st.tuples(texts)))
+def test_queries_of_effects(query: PendingQuery) -> None:
+    if not query.include_pending:
+        query = query._replace(include_unknown=True)
+    assert mapping_effects.pending_from_wire(sent(mapping_effects.pending_to_wire(query))) == query
+
+
+def test_what_waits_is_by_default_what_is_unknown() -> None:
+    query = mapping_effects.pending_from_wire(pb.ListPendingEffectsRequest())
+    assert (query.include_pending, query.include_unknown) == (False, True)
+    query = mapping_effects.pending_from_wire(pb.ListPendingEffectsRequest(include_pending=True))
+    assert (query.include_pending, query.include_unknown) == (True, False)
+
+
+def test_connectors_by_either_name() -> None:
+    request = pb.ListEffectsToDispatchRequest(connector="a", connectors=["b", ""])
+    assert mapping_effects.connectors_from_wire(request) == ("a", "b")
+    assert mapping_effects.connectors_from_wire(pb.ListEffectsToDispatchRequest()) == ()
+
+
+@given(
+    texts,
+    rows(Obligation),
+    rows(ClaimObligation),
+    rows(RenewObligationClaim),
+    rows(RecordObligationAttempt, parent_run_id=nobody),
+    rows(ResolveObligation, parent_run_id=nobody),
+)
+def test_obligations(
+    run_id: str,
+    row: Obligation,
+    claim: ClaimObligation,
+    renewal: RenewObligationClaim,
+    attempt: RecordObligationAttempt,
+    end: ResolveObligation,
+) -> None:
+    record = sent(mapping_obligations.obligation_to_wire(row))
+    assert mapping_obligations.obligation_from_wire(record) == row
+    assert mapping_obligations.obligations_from_wire([record]) == [row]
+    assert record.fencing_token == row.claim_token
+    for found in (row, None):
+        claimed = sent(mapping_obligations.claimed_to_wire(found))
+        assert mapping_obligations.claimed_from_wire(claimed) == found
+        assert claimed.fencing_token == (row.claim_token if found else 0)
+    asked = sent(mapping_obligations.claim_to_wire(run_id, claim))
+    assert ClaimObligation(_key(asked), asked.claimer, asked.lease_ttl_ms) == claim
+    kept = sent(mapping_obligations.renewal_to_wire(run_id, renewal))
+    assert RenewObligationClaim(_key(kept), kept.fencing_token, kept.lease_ttl_ms) == renewal
+    assert kept.run_id == run_id
+    tried = sent(mapping_obligations.attempt_to_wire(run_id, attempt))
+    assert mapping_obligations.attempt_from_wire(tried, _key(tried)) == attempt
+    resolved = sent(mapping_obligations.resolve_to_wire(run_id, end))
+    assert mapping_obligations.resolve_from_wire(resolved, _key(resolved)) == end
+    assert {asked.run_id, tried.run_id, resolved.run_id} == {run_id}
+
+
+@given(texts, rows(SendSignal), runs, st.booleans())
+def test_signals(run_id: str, write: SendSignal, run: Run, accepted: bool) -> None:
+    request = sent(mapping_gates.signal_to_wire(run_id, write))
+    assert (request.run_id, mapping_gates.signal_from_wire(request)) == (run_id, write)
+    answer = sent(mapping_gates.signalled_to_wire(Signalled(accepted, run)))
+    assert mapping_gates.signalled_from_wire(answer) == Signalled(accepted, run)
+    assert (answer.run_id, answer.run_status) == (run.run_id, run.status)
+
+
+@given(rows(Timer), st.none() | st.integers(0, 2**63 - 1))
+def test_timers(timer: Timer, in_ms: int | None) -> None:
+    record = sent(mapping_timers.timer_to_wire(timer))
+    assert mapping_timers.timer_from_wire(record) == timer
+    assert mapping_timers.timers_from_wire([record]) == [timer]
+    assert mapping_timers.next_from_wire(sent(mapping_timers.next_to_wire(in_ms))) == in_ms
+
+
+@given(rows(Budget))
+def test_budgets(budget: Budget) -> None:
+    message = sent(mapping_budgets.budget_to_wire(budget))
+    assert mapping_budgets.budget_from_wire(message) == budget
+
+
+def _key(request: Any) -> ObligationKey:
+    return ObligationKey(request.effect_key, request.kind)
+
+
+def _a_run() -> Run:
+    return Run("r", "a", "u", "s", "i", "shared", 2, 4, "w", "recovery", 9, 1, 0, 0)
+
+
+class _Empty:
+    """A state in which there is nothing yet."""
+
+    now_ms = 1_000
+
+    def get(self, *_: object) -> None:
+        return None
