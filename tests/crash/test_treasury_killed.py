@@ -309,6 +309,7 @@ def _check_everywhere(case: Case, share: slice) -> None:
         assert names[f"before {what}"] == names[f"after {what}"], what
     with ThreadPoolExecutor(AT_ONCE) as crowd:
         wrong = [words for words in crowd.map(case.killed_at, spots[share]) if words]
+    print(f"{len(spots[share])} of {len(spots)} boundaries")
     assert not wrong, f"{len(wrong)} of {len(spots)}:\n" + "\n".join(wrong[:5])
 
 

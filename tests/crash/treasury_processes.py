@@ -16,6 +16,7 @@ import tape
 from examples.treasury.app import treasury
 from examples.treasury.counterparties import HOST, counterparties
 from examples.treasury.serving import CanHangUp
+from tape.runs import pen
 from tape.runs.boundary import set_boundary_hook
 from tape.settings_file import read_settings
 from tape.worker import WorkerOptions, run_worker
@@ -61,6 +62,7 @@ class Working(NamedTuple):
 def work(given: Working) -> None:
     os.environ.update(TREASURY_URL=given.treasury_url, TAPE_LEASE_OWNER=given.owner)
     os.dup2(os.open(given.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY), 2)
+    pen.LINGER_S = 0.0  # what goes out by itself does so at once, and not by the clock
     set_boundary_hook(_trail(given.trail, given.dies_at))
     options = WorkerOptions(url=given.url, settings=read_settings(given.settings))
     run_worker(options, on_ready=lambda _ready: given.ready.touch())

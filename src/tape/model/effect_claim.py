@@ -95,7 +95,8 @@ class ClaimEffect(NamedTuple):
     def _dispatching(self, run: Run, row: Effect, now_ms: int) -> Written:
         inline, ran_out = row.dispatch_mode == DispatchMode.INLINE, bool(row.dispatch_claimed_by)
         if not run.may_go_on:
-            in_doubt = inline or ran_out or row.error_json == RAN_OUT_JSON
+            begun = inline or ran_out or row.error_json == RAN_OUT_JSON
+            in_doubt = begun and row.semantics != Semantics.OBSERVE_ONLY
             return _lost(run, row) if in_doubt else _never(run, row)
         if inline:
             return Written(run, None)

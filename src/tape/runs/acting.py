@@ -70,7 +70,6 @@ class Acting(Decisions):
             if spec.estimate is not None:
                 await self._admit(place, effect, args, kwargs)
             await place.come_up()
-            await self._pen.catch_up()
             self._enter("effect", spec.name)
             call = EffectCall(
                 spec,
@@ -92,6 +91,7 @@ class Acting(Decisions):
 
     async def begun(self, call: EffectCall) -> None:
         """Wait until it is written down what is about to be done."""
+        await self._pen.catch_up()
         try:
             await call.begun()
         except Unwind as unwind:

@@ -155,7 +155,9 @@ class Context(Acting):
                 await place.come_up()
                 return self.fail_decision(record, error)
             await place.come_up()
-            return self.end_decision(record, response)
+            answer = self.end_decision(record, response)
+        await self._pen.catch_up()
+        return answer
 
     def patched(self, name: str) -> bool:
         """Whether this run is to take the new way. Runs that were past this point before the
@@ -339,7 +341,8 @@ class Context(Acting):
         self._enter("a charge")
         self._charges += 1
         if charge.charge_id not in self._log.charges:
-            self._pen.post(charge)
+            self._pen.post_happened(charge)
+            await self._pen.catch_up()
 
     async def start(
         self, app: App | str, payload: Any = None, *, pool: str = "", name: str = ""

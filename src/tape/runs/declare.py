@@ -85,6 +85,12 @@ class EffectSpec:
     def __post_init__(self) -> None:
         if not self.name:
             raise InvalidArgument("must not be empty", field="name")
+        if self.semantics is Semantics.OBSERVE_ONLY and (self.compensate or self.undo_duplicate):
+            raise InvalidArgument(
+                f"{self.name!r} only looks, and leaves nothing to undo: say semantics='idempotent' "
+                "if it does",
+                field="compensate",
+            )
         if self.semantics is Semantics.NON_IDEMPOTENT:
             if self.dispatch is not DispatchMode.OUTBOX:
                 raise InvalidArgument(

@@ -104,14 +104,15 @@ class EffectCall:
 
     @property
     def only_looks(self) -> bool:
-        """Whether it may be done before it is written down: it changes nothing in the world, and
-        nobody else can have a claim to it.
+        """Whether it may be done before it is written down: it changes nothing in the world, there
+        is nothing to find out, and nobody else can have a claim to it.
         """
         begin = self._beginning
         return (
             begin.semantics == Semantics.OBSERVE_ONLY
             and begin.dispatch_mode == DispatchMode.INLINE
             and not begin.business_key
+            and self.spec.check is None
         )
 
     def _is(self, step: Step | None) -> bool:
@@ -163,7 +164,7 @@ class EffectCall:
         """The body raised: how long to wait before it is tried again, or the failure raised."""
         boundary(f"after act {self.spec.name}")
         self._attempt += 1
-        if isinstance(error, AckLost):
+        if isinstance(error, AckLost) and not self.only_looks:
             await self._settle(pen, EffectStatus.UNKNOWN, error_json=described(error))
             raise Parked(f"effect {self.key}"[:256]) from error
         if self._attempt < self.spec.retry.attempts and not isinstance(error, GiveUp):
@@ -182,12 +183,17 @@ class EffectCall:
             if self.spec.compensate is not None:
                 compensation = compensation_of(self.spec, self.key, self._request, response)
         except InvalidArgument as error:
+            if self.only_looks:
+                return await self.failed(pen, GiveUp(str(error)))
             # It has happened, and what came of it cannot be written down: that is for a check.
             return await self.failed(pen, AckLost(str(error)))
         done = CompleteEffect(
             self.key, EffectStatus.CONFIRMED, response_json, compensation=compensation
         )
-        pen.post_or(done, self._unrecorded)
+        if self.only_looks:
+            pen.post(done)
+        else:
+            pen.post_or(done, self._unrecorded)
         self._charge(pen, response)
         return response
 
@@ -206,7 +212,7 @@ class EffectCall:
             estimated = self.spec.estimate(*self._args, **self._kwargs)
             spend = checked_spend(estimated, "estimate")
         if spend is not None:
-            pen.post(ChargeBudget(spend.usd, spend.tokens, self.key))
+            pen.post_happened(ChargeBudget(spend.usd, spend.tokens, self.key))
 
 
 def compensation_of(

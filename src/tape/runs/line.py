@@ -20,27 +20,28 @@ class Line:
 
 
 class Place:
-    __slots__ = ("_is_left", "_left", "before")
+    __slots__ = ("_left", "before", "is_left")
 
     def __init__(self, before: "Place | None") -> None:
         self.before = None if before is None or before.is_over else before
-        self._is_left = False
+        self.is_left = False
         self._left: asyncio.Future[None] | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether this one and all before it are gone: who gives up lets nobody by."""
-        if not self._is_left:
-            return False
-        if self.before is not None and self.before.is_over:
-            self.before = None
-        return self.before is None
+        place: Place | None = self
+        while place is not None and place.is_left:
+            place = place.before
+        if place is not self:
+            self.before = place
+        return place is None
 
     def __enter__(self) -> "Place":
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._is_left = True
+        self.is_left = True
         if self._left is not None:
             self._left.set_result(None)
 
@@ -54,7 +55,7 @@ class Place:
 
     async def left(self) -> None:
         """Wait until it is left."""
-        if not self._is_left:
+        if not self.is_left:
             if self._left is None:
                 self._left = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._left)

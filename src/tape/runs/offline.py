@@ -166,7 +166,7 @@ class _OfflinePen(Pen):
         self._log = log
         self._ended: ReplayEnded | None = None
 
-    def post(self, write: RunWrite) -> None:
+    def post_or(self, write: RunWrite, _instead: object) -> None:
         if not self._log.is_replaying:
             self._ended = ReplayEnded(f"writes {type(write).__name__}")
         self.check()

@@ -31,6 +31,7 @@ from tape.runs.signals import Abandoned, Unrecorded
 
 LINGER_S = 0.002
 MOST_TOGETHER = 200
+MOST_BYTES = 4 * 1024 * 1024
 REFUSALS = (InvalidArgument, RunCancelled, BusinessKeyTaken, StoreFailed)
 """Judgements on one write; any other error says that the journal is not to be had."""
 
@@ -47,6 +48,11 @@ class _Posted(NamedTuple):
     write: RunWrite
     done: asyncio.Future[Any] | None = None
     instead: Instead | None = None
+
+    @property
+    def has_happened(self) -> bool:
+        """Whether it tells of what happened already. Nothing else goes out behind a refusal."""
+        return self.done is None and self.instead is not None
 
 
 class Pen:
@@ -76,6 +82,10 @@ class Pen:
         """Have it written before anything that comes later."""
         self.post_or(write, None)
 
+    def post_happened(self, write: RunWrite) -> None:
+        """The same for what has happened already: whatever is refused, it is worth knowing."""
+        self.post_or(write, _nothing)
+
     def post_or(self, write: RunWrite, instead: Instead | None) -> None:
         """The same, with something to write instead if it is refused."""
         if self._lost is not None:
@@ -100,6 +110,7 @@ class Pen:
 
     async def write_end(self, write: RunWrite) -> Any:
         """The same for the end of the run, which comes even after a write that was refused."""
+        await self.settle()
         self._refused = None
         return await self.write(write)
 
@@ -112,9 +123,11 @@ class Pen:
         self.check()
 
     async def catch_up(self) -> None:
-        """Wait if more is posted than goes out at once."""
-        if len(self._posted) > MOST_TOGETHER:
-            await self.settle()
+        """Wait while more is posted than goes out at once."""
+        while self._is_behind:
+            self._send()
+            if self._sending is not None:
+                await asyncio.shield(self._sending)
 
     async def settle(self) -> None:
         """Wait until nothing is left to be written."""
@@ -153,8 +166,7 @@ class Pen:
     async def _send_all(self) -> None:
         try:
             while self._lost is None:
-                batch = self._posted[:MOST_TOGETHER]
-                del self._posted[:MOST_TOGETHER]
+                batch = self._next_batch()
                 if self._refused is None:
                     await self._send_batch(batch)
                 else:
@@ -168,9 +180,23 @@ class Pen:
     @property
     def _is_awaited(self) -> bool:
         """Whether somebody waits for some of what is left, or for it to become less."""
-        return len(self._posted) > MOST_TOGETHER or any(
-            posted.done is not None for posted in self._posted
-        )
+        return self._is_behind or any(posted.done is not None for posted in self._posted)
+
+    @property
+    def _is_behind(self) -> bool:
+        return len(self._posted) > MOST_TOGETHER
+
+    def _next_batch(self) -> list[_Posted]:
+        """As much as goes out at once: bounded in number and, but for the first, in size."""
+        count = size = 0
+        for posted in self._posted[:MOST_TOGETHER]:
+            size += posted.write.size
+            if count and size > MOST_BYTES:
+                break
+            count += 1
+        batch = self._posted[:count]
+        del self._posted[:count]
+        return batch
 
     async def _send_batch(self, batch: list[_Posted]) -> None:
         try:
@@ -205,7 +231,7 @@ class Pen:
             if self._lost is not None:
                 return
             posted = self._posted.pop(0)
-            if self._refused is not None and posted.done is not None:
+            if self._refused is not None and not posted.has_happened:
                 _answer(posted.done, self._refused)
             else:
                 await self._send_batch([posted])
@@ -238,6 +264,10 @@ class Pen:
         for posted in self._posted:
             _answer(posted.done, error)
         self._posted.clear()
+
+
+def _nothing(_error: TapeError) -> Sequence[RunWrite]:
+    return ()
 
 
 def _answer(done: "asyncio.Future[Any] | None", reply: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tape.errors import Diverged, TapeError
+from tape.errors import Diverged, RunCancelled, TapeError
 
 
 class Unwind(BaseException):
@@ -50,7 +50,8 @@ def error_in(raised: BaseException) -> BaseException:
     leaves = list(_leaves(raised))
     for kind in (Abandoned, HasDiverged, Unrecorded, Exception, Parked, ReplayEnded):
         found = [leaf for leaf in leaves if isinstance(leaf, kind)]
-        if len(found) > 1 and kind is Exception:
+        told = all(isinstance(leaf, RunCancelled) for leaf in found)  # each branch is told
+        if len(found) > 1 and kind is Exception and not told:
             return RuntimeError("; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in found))
         if found:
             return found[0]

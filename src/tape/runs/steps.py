@@ -104,8 +104,12 @@ class RunSteps:
                 "in a replay: do it in the app"
             )
         self.check()
+        self._check_ended()
+
+    def _check_ended(self) -> None:
+        """Unwind a branch that outlives its app: nothing comes after the end of a run."""
         if self._has_ended:
-            raise Abandoned(RunEnded("the app has returned, and this was begun after that"))
+            raise Abandoned(RunEnded("the app has returned, and this is left of it"))
 
     def _step(self, kind: str, name: str) -> Step | None:
         """The recorded step that this one repeats, None if it is a new one."""
@@ -165,6 +169,7 @@ class RunSteps:
 
     def _record(self, record: RecordDecision, response_json: str) -> Any:
         """Write down a new decision; its answer as a replay will give it."""
+        self._check_ended()
         self._pen.post(record._replace(decision_index=self._decisions, response_json=response_json))
         self._count_decision()
         return orjson.loads(response_json)

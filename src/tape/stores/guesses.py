@@ -24,7 +24,10 @@ from tape.model.effect import EFFECTS, Effect, EffectStatus
 from tape.model.move import Need, State, Table
 from tape.model.run import RUNS, Run
 
-MOST_RUNS = 10_000
+MOST_RUNS = 4_000
+MOST_EFFECTS = 16
+MOST_BYTES = 4096
+"""Of a remembered effect's request. What is not remembered costs a look, and no more."""
 GUESSABLE: frozenset[Table[Any, Any]] = frozenset({RUNS, EFFECTS, DECISIONS})
 
 Keys = dict[Table[Any, Any], list[tuple[Any, ...]]]
@@ -87,6 +90,15 @@ class Guesses:
                     guess.effects.append(effect)
         return guess
 
+    def compare(self, keys: Keys, state: State) -> None:
+        """Forget runs that another has written for, with their effects: these were read anew, and
+        what is noted of a run afterwards must not make old effects look new.
+        """
+        for (run_id,) in keys.get(RUNS, ()):
+            known = self._known.get(run_id)
+            if known is not None and known.run != state.get(RUNS, run_id):
+                del self._known[run_id]
+
     def note(self, state: State) -> None:
         """Remember what a batch has written."""
         for row in state.saves.get(RUNS, {}).values():
@@ -96,10 +108,9 @@ class Guesses:
             known = self._known.get(effect.run_id)
             if known is None:
                 continue
-            if effect.status == EffectStatus.PENDING and not effect.claim_token:
+            known.pending.pop(effect.idempotency_key, None)
+            if _is_remembered(effect) and len(known.pending) < MOST_EFFECTS:
                 known.pending[effect.idempotency_key] = effect
-            else:
-                known.pending.pop(effect.idempotency_key, None)
 
     def _note_run(self, run: Run) -> None:
         known = self._known.get(run.run_id)
@@ -120,3 +131,11 @@ class Guesses:
             return
         for run_id in run_ids:
             self._known.pop(run_id, None)
+
+
+def _is_remembered(effect: Effect) -> bool:
+    return (
+        effect.status == EffectStatus.PENDING
+        and not effect.claim_token
+        and len(effect.request_json) <= MOST_BYTES
+    )

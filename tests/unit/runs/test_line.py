@@ -76,3 +76,18 @@ async def test_nobody_before_is_nobody_to_wait_for() -> None:
         except StopIteration:
             return
     raise AssertionError("it waited")
+
+
+async def test_ten_thousand_who_gave_up_are_no_burden() -> None:
+    line = Line()
+    first = line.place()
+    for _ in range(10_000):
+        with line.place():
+            pass
+    last = line.place()
+    assert not last.is_over
+    with first:
+        pass
+    with last:
+        await last.come_up()
+    assert last.is_over

@@ -1,18 +1,21 @@
 """Effects that only look: no commit of their own, and durable before anything depends on them."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tape
+from tape.config import Limits, Settings
+from tape.errors import InvalidArgument
 from tape.model.effect import Semantics
 from tape.model.run import RunStatus
 from tape.runs import pen
 from tape.runs.context import Context
 from tape.runs.declare import Apps
-from tape.testing.runs import AppKit, crashes
+from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import at_boundaries, outcome, ran, signalled
 
 LOOKS = 12
@@ -153,3 +156,118 @@ async def test_a_run_that_is_to_end_looks_no_more(
     run = await ran(kit, looks)
     assert run.status == RunStatus.CANCELLED
     assert len(looked) == 2
+
+
+async def test_branches_that_look_when_the_run_is_to_end_end_it(
+    kit: AppKit, apps: Apps, balance: Callable[[int], Awaitable[int]]
+) -> None:
+    @tape.app("looks", registry=apps)
+    async def looks(ctx: Context) -> Any:
+        await balance(0)
+        await kit.cancel_run(ctx.run_id, "enough")
+        await ctx.heartbeat()
+
+        async def look(account: int) -> int:
+            return await balance(account)
+
+        async with asyncio.TaskGroup() as group:
+            for n in range(3):
+                group.create_task(look(n))
+
+    assert (await ran(kit, looks)).status == RunStatus.CANCELLED
+
+
+async def test_many_branches_of_looks_are_replayed_with_what_comes_behind_them(
+    kit: AppKit, apps: Apps, balance: Callable[[int], Awaitable[int]]
+) -> None:
+    @tape.app("looks", registry=apps)
+    async def looks(ctx: Context) -> Any:
+        async def draw() -> float:
+            return ctx.random()
+
+        *seen, _drawn = await asyncio.gather(
+            *(balance(n) for n in range(pen.MOST_TOGETHER + 50)), draw()
+        )
+        await ctx.gate("go")
+        return len(seen)
+
+    run = await signalled(kit, await ran(kit, looks))
+    assert outcome(run) == pen.MOST_TOGETHER + 50
+
+
+@pytest.mark.parametrize("fault", ["no JSON", "no ack"])
+async def test_a_look_that_came_to_nothing_has_failed(kit: AppKit, apps: Apps, fault: str) -> None:
+    """There is nothing in doubt that somebody could find out."""
+
+    @tape.effect(registry=apps, semantics="observe_only")
+    async def balance() -> Any:
+        if fault == "no ack":
+            raise tape.AckLost("hung up")
+        return {1, 2}
+
+    @tape.app("looks", registry=apps)
+    async def looks(_ctx: Context) -> Any:
+        return await balance()
+
+    run = await ran(kit, looks)
+    assert run.status == RunStatus.FAILED
+    assert (await kit.journal(run.run_id)).effects("balance") == ["failed"]
+
+
+def test_one_that_only_looks_leaves_nothing_to_undo(apps: Apps) -> None:
+    with pytest.raises(InvalidArgument, match="only looks"):
+
+        @tape.effect(registry=apps, semantics="observe_only", compensate=print)
+        async def balance() -> None: ...
+
+
+@pytest.fixture
+async def sparing(tmp_path: Path, apps: Apps) -> AsyncIterator[AppKit]:
+    """A journal that takes less than an app may think."""
+    settings = Settings(limits=Limits(payload_bytes=2000))
+    async with app_kit(tmp_path, apps=apps, settings=settings) as kit:
+        yield kit
+
+
+LARGE = "x" * 3000
+
+
+@pytest.mark.parametrize("large", ["request", "result"])
+async def test_a_look_that_the_journal_does_not_take_fails_its_run(
+    sparing: AppKit, apps: Apps, large: str
+) -> None:
+    @tape.effect(registry=apps, semantics="observe_only")
+    async def balance(_account: str) -> str:
+        return LARGE if large == "result" else ""
+
+    @tape.app("looks", registry=apps)
+    async def looks(_ctx: Context) -> Any:
+        return len(await balance(LARGE if large == "request" else ""))
+
+    run = await ran(sparing, looks)
+    assert run.status == RunStatus.FAILED
+    assert outcome(run).startswith("TooLarge")
+    assert run.fencing_token == 1
+
+
+async def test_nothing_that_was_drawn_behind_a_refusal_stands_in_for_what_was_refused(
+    tmp_path: Path, apps: Apps
+) -> None:
+    """Whoever goes on after a crash must not take the second draw for the first."""
+    wired: list[Any] = []
+
+    @tape.effect(registry=apps)
+    async def wire(amount: Any) -> None:
+        wired.append(amount)
+
+    @tape.app("draws", registry=apps)
+    async def draws(ctx: Context) -> Any:
+        first = ctx.sample(lambda: LARGE)
+        ctx.sample(lambda: 5)
+        await wire(len(first))
+
+    settings = Settings(limits=Limits(payload_bytes=2000))
+    async for crash in crashes(tmp_path, draws, apps=apps, settings=settings):
+        run = await crash.recovered()
+        assert (run.status, outcome(run)[:8]) == (RunStatus.FAILED, "TooLarge"), crash.boundary
+    assert wired == []

@@ -24,6 +24,7 @@ from tape.errors import (
 from tape.model.decision import RecordDecision
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import Extended, RunWrite
+from tape.runs import pen as pens
 from tape.runs.pen import Pen
 from tape.runs.signals import Abandoned, Unrecorded
 
@@ -218,18 +219,55 @@ async def test_nothing_is_begun_behind_a_posted_write_that_is_refused(
 ) -> None:
     """Whoever posted it has gone on from it, and cannot be told any more."""
     journal.refused[2] = TooLarge("too much")
-    for index in (1, 2, 3):
+    for index in (1, 2):
         pen.post(a_write(index))
+    pen.post_happened(a_write(3))  # that is written down all the same
+    pen.post(a_write(33))
     with pytest.raises(Unrecorded) as unrecorded:
         await pen.write(a_write(4))
     assert isinstance(unrecorded.value.error, TooLarge)
-    assert journal.written == [1, 3]  # what has happened is written down all the same
-    pen.post(a_write(5))
+    assert journal.written == [1, 3]
+    pen.post_happened(a_write(5))
+    pen.post(a_write(55))
     for step in (pen.write(a_write(6)), pen.flush()):
         with pytest.raises(Unrecorded):
             await step
     assert journal.written == [1, 3, 5]
     assert await pen.write_end(a_write(7)) == "reply 7"
+
+
+async def test_the_end_comes_behind_refusals_that_are_still_on_their_way(
+    pen: Pen, journal: Journal
+) -> None:
+    journal.refused = {1: TooLarge("too much"), 2: TooLarge("this, too")}
+    pen.post(a_write(1))
+    with pytest.raises(Unrecorded):
+        await pen.flush()
+    pen.post_happened(a_write(2))
+    assert await pen.write_end(a_write(3)) == "reply 3"
+    assert journal.written == [3]
+
+
+async def test_who_catches_up_waits_for_no_more_than_that(pen: Pen, journal: Journal) -> None:
+    for index in range(pens.MOST_TOGETHER):
+        pen.post(a_write(index))
+    await pen.catch_up()
+    assert journal.written == []
+    pen.post(a_write(1000))
+    await pen.catch_up()
+    assert journal.written == list(range(pens.MOST_TOGETHER))
+    await pen.settle()
+    assert journal.written[-1] == 1000
+
+
+async def test_what_goes_out_at_once_is_bounded_in_size(
+    pen: Pen, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pens, "MOST_BYTES", 3 * a_write(1).size)
+    for index in range(7):
+        pen.post(a_write(index))
+    await pen.settle()
+    assert [len(batch) for batch in journal.batches] == [3, 3, 1]
 
 
 @pytest.mark.parametrize("posted", [True, False])
@@ -242,7 +280,7 @@ async def test_something_is_written_in_the_place_of_what_is_refused(
         pen.post_or(a_write(2), lambda _error: [a_write(20), a_write(21)])
     else:
         refused = pen.enter(a_write(2), lambda _error: [a_write(20), a_write(21)])
-    pen.post(a_write(3))
+    pen.post_happened(a_write(3))
     await pen.settle()
     assert journal.batches == [[1], [20, 21], [3]]
     if not posted:

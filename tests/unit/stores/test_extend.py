@@ -12,11 +12,12 @@ from tape.config import Settings
 from tape.errors import LeaseHeld, NotFound, RunCancelled, StaleLease
 from tape.model.decision import RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
-from tape.model.gate import SendSignal
+from tape.model.gate import AwaitSignal, SendSignal
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName, RunStatus
 from tape.model.run_end import CancelRun, EndRun
 from tape.runs.operations import Runs
+from tape.stores import guesses
 from tape.stores.by_url import open_store
 from tape.stores.postgres import turn
 from tape.stores.postgres.extend import WrongGuess, send
@@ -189,6 +190,55 @@ async def test_a_repeat_of_a_settled_effect_is_answered(
     extended = await runs.extend_run(run_id, 1, [BeginEffect(0, "tool", 0)])
     assert extended.replies[0].status == EffectStatus.CONFIRMED
     assert statements.wrong == 1
+
+
+@pytest.mark.parametrize("by", ["a gate", "a signal", "an unknown run beside it"])
+async def test_what_was_remembered_is_not_kept_through_a_look(
+    buses: tuple[Bus, Bus], by: str
+) -> None:
+    """The run is read anew and remembered; its effects as they were before must not be."""
+    one, two = (bus.runs for bus in buses)
+    run_id = await begun(one)
+    await one.extend_run(run_id, 1, [BeginEffect(0, "pay", 0)])
+    key = f"{run_id}/decision-0/pay/0"
+    paid = CompleteEffect(key, EffectStatus.CONFIRMED, '"paid"')
+    await two.extend_run(run_id, 1, [paid])
+    if by == "a gate":
+        await one.extend_run(run_id, 1, [AwaitSignal("go")])
+    elif by == "a signal":
+        await one.change_run(run_id, SendSignal("go"))
+    else:
+        other = await begun(two, "2")
+        await asyncio.gather(
+            one.extend_run(run_id, 1, [RecordDecision(0, "model")]),
+            one.extend_run(other, 1, [RecordDecision(0, "model")]),
+        )
+    doubt = CompleteEffect(key, EffectStatus.UNKNOWN, error_json='"timed out"')
+    again = BeginEffect(0, "pay", 0)
+    for write in (again, doubt):
+        extended = await one.extend_run(run_id, 1, [write, RecordDecision(1, "model")])
+        assert extended.replies[0].status == EffectStatus.CONFIRMED
+    row = await one.get_effect(run_id, key)
+    assert row is not None
+    assert (row.status, row.response_json) == (EffectStatus.CONFIRMED, '"paid"')
+
+
+async def test_what_is_large_or_many_is_not_remembered(
+    buses: tuple[Bus, Bus], statements: Statements
+) -> None:
+    one, _two = (bus.runs for bus in buses)
+    run_id = await begun(one)
+    large = BeginEffect(0, "large", 0, request_json=f'"{"x" * guesses.MOST_BYTES}"')
+    many = [BeginEffect(0, "small", n) for n in range(guesses.MOST_EFFECTS + 5)]
+    await one.extend_run(run_id, 1, [large, *many])
+    (known,) = buses[0]._store._turns._guesses._known.values()  # type: ignore[attr-defined]
+    assert sorted(known.pending) == sorted(
+        begin.key(run_id) for begin in many[: guesses.MOST_EFFECTS]
+    )
+    for begin in (large, *many):
+        done = CompleteEffect(begin.key(run_id), EffectStatus.CONFIRMED)
+        extended = await one.extend_run(run_id, 1, [done])
+        assert extended.replies[0].status == EffectStatus.CONFIRMED
 
 
 async def test_a_run_that_is_only_looked_at_is_proven_too(

@@ -81,8 +81,7 @@ class Turns:
                 if guess is not None:
                     place = await self._guessed(connection, guess, decide, state, sending)
                 elif keys:
-                    place = await _considered(connection, keys, decide, state, sending)
-                    self._time.told(place.ts_ms)
+                    place = await self._considered(connection, keys, decide, state, sending)
                 else:
                     place = await self._blind(connection, decide, state, sending)
         except WrongGuess:
@@ -116,6 +115,33 @@ class Turns:
         self._time.told(turn_ms)
         return Place(first, now_ms)
 
+    async def _considered(
+        self,
+        connection: asyncpg.Connection,
+        keys: Keys,
+        decide: Decide,
+        state: State,
+        sending: Callable[[], None],
+    ) -> Place:
+        await connection.execute("BEGIN")
+        ((head, state.now_ms),) = await connection.fetch(SQL["take_turn"])
+        self._time.told(state.now_ms)
+        state.next_global_seq = head + 1
+        for table, wanted in keys.items():
+            found = await connection.fetch(SQL[f"load_{table.name}"], *zip(*wanted, strict=True))
+            state.put_loaded(table, [table.row(*row) for row in found])
+        self._guesses.compare(keys, state)
+        decide(state)
+        for verb, table, rows in changed_rows(state):
+            await connection.execute(SQL[f"{verb}_{table.name}"], *zip(*rows, strict=True))
+        if state.entries:
+            columns = zip(*state.entries, strict=True)
+            await connection.fetch(SQL["append_entries"], state.now_ms, *columns)
+        if state.entries or state.saves or state.deletions:
+            sending()
+        await connection.execute("COMMIT")
+        return Place(head + 1, state.now_ms)
+
     async def _blind(
         self,
         connection: asyncpg.Connection,
@@ -139,6 +165,7 @@ class Turns:
 
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
+            self._guesses.forget()  # it may be another server by now
             with translated(self._url):
                 self._connection, self._backend = await connect_writer(self._url, self._settings)
                 self._copying = await _make_incoming(self._connection)
@@ -204,31 +231,6 @@ async def _copied(
     sending()
     await connection.execute("COMMIT")
     return Place(*row)
-
-
-async def _considered(
-    connection: asyncpg.Connection,
-    keys: Keys,
-    decide: Decide,
-    state: State,
-    sending: Callable[[], None],
-) -> Place:
-    await connection.execute("BEGIN")
-    ((head, state.now_ms),) = await connection.fetch(SQL["take_turn"])
-    state.next_global_seq = head + 1
-    for table, wanted in keys.items():
-        found = await connection.fetch(SQL[f"load_{table.name}"], *zip(*wanted, strict=True))
-        state.put_loaded(table, [table.row(*row) for row in found])
-    decide(state)
-    for verb, table, rows in changed_rows(state):
-        await connection.execute(SQL[f"{verb}_{table.name}"], *zip(*rows, strict=True))
-    if state.entries:
-        columns = zip(*state.entries, strict=True)
-        await connection.fetch(SQL["append_entries"], state.now_ms, *columns)
-    if state.entries or state.saves or state.deletions:
-        sending()
-    await connection.execute("COMMIT")
-    return Place(head + 1, state.now_ms)
 
 
 async def _look(

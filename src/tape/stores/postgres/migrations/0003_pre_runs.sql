@@ -226,7 +226,11 @@ BEGIN
       status = p_changed_effects[o + 3]::smallint,
       response_json = p_changed_effects[o + 4],
       error_json = p_changed_effects[o + 5]
-    WHERE run_id = p_changed_effects[o + 1] AND idempotency_key = p_changed_effects[o + 2];
+    WHERE run_id = p_changed_effects[o + 1] AND idempotency_key = p_changed_effects[o + 2]
+      AND status = 1 AND claim_token = 0;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'not as it was remembered' USING ERRCODE = 'TG001';
+    END IF;
   END LOOP;
   IF cardinality(p_new_effects) > 0 THEN
     INSERT INTO tape_effects (
