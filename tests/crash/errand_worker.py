@@ -8,14 +8,17 @@ reach a server, for gRPC does not bear it.
 import json
 import os
 import signal
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from tape.config import DispatcherSettings, ReactorSettings, ReactorsSettings, Settings
 from tape.runs.boundary import set_boundary_hook
+from tape.stores.by_url import sqlite_path
 from tape.worker import WorkerOptions, run_worker
 from tests.crash.book import Book
 from tests.crash.errands import Errands
@@ -75,7 +78,7 @@ class Working(NamedTuple):
 def work(given: Working) -> None:
     """Until SIGTERM."""
     os.dup2(os.open(given.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY), 2)
-    set_boundary_hook(_trail(given.trail, given.stops_at))
+    set_boundary_hook(_trail(given))
     leases = ReactorSettings(lease_ttl_s=given.ttl_s)
     settings = Settings(
         dispatcher=DispatcherSettings(grace_s=given.grace_s),
@@ -100,17 +103,28 @@ def work(given: Working) -> None:
     run_worker(options, on_ready=lambda _ready: given.ready.touch())
 
 
-def _trail(path: Path, stops_at: Spot | None) -> Callable[[str], None]:
-    file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+def _trail(given: Working) -> Callable[[str], None]:
+    file = os.open(given.trail, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     seen: Counter[str] = Counter()
 
     def come_to(name: str) -> None:
         os.write(file, f"{name}\n".encode())
         seen[name] += 1
-        if stops_at is not None and tuple(stops_at) == (name, seen[name]):
+        if given.stops_at is not None and tuple(given.stops_at) == (name, seen[name]):
+            _await_unlocked(given.url)
             os.kill(os.getpid(), signal.SIGSTOP)
 
     return come_to
+
+
+def _await_unlocked(url: str) -> None:
+    """What the store's thread is at comes to its end: stopped with SQLite's lock in hand, a worker
+    would hold up everybody.
+    """
+    if url.startswith("sqlite:"):
+        with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
 
 
 if __name__ == "__main__":
