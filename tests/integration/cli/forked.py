@@ -3,6 +3,9 @@
 Such a process differs from a fresh interpreter in nothing but that: it has its own arguments,
 environment, folder and standard streams, and ends as an interpreter ends. Run as a program, this
 module is the one that is copied; its only argument is the socket where it is told what to run.
+
+Not the process that crash tests are forked from: that has the tests' own apps declared and their
+folders on its path, which a command would see.
 """
 
 import atexit

@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 from tape.bus import Bus
-from tape.config import Settings
 from tape.errors import LeaseHeld, NotFound, RunCancelled, StaleLease
 from tape.model.decision import RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
@@ -16,13 +15,11 @@ from tape.model.gate import AwaitSignal, SendSignal
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName, RunStatus
 from tape.model.run_end import CancelRun, EndRun
-from tape.runs.operations import Runs
 from tape.stores import guesses
-from tape.stores.by_url import open_store
 from tape.stores.postgres import turn
 from tape.stores.postgres.extend import WrongGuess, send
+from tests.unit.stores.two_buses import ME, begun, take_step, two_buses
 
-ME = Taker("me")
 OTHER = Taker("other")
 
 
@@ -51,36 +48,8 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
 
 @pytest.fixture
 async def buses(postgres_url: str) -> AsyncIterator[tuple[Bus, Bus]]:
-    """Two processes on one database, as good as."""
-    one, two = [Bus(await open_store(postgres_url, Settings()), Settings()) for _ in range(2)]
-    yield one, two
-    await one.close()
-    await two.close()
-
-
-async def begun(runs: Runs, name: str = "1") -> str:
-    run = await runs.begin_run(NewRun(RunName("app", "", "", name)), ME)
-    assert run.fencing_token == 1
-    return run.run.run_id
-
-
-def step(number: int) -> list[Any]:
-    """The outcome of one effect and the beginning of the next, as a driver sends them."""
-    begin = BeginEffect(0, "tool", number)
-    if number == 0:
-        return [begin]
-    done = CompleteEffect(f"{{run}}/decision-0/tool/{number - 1}", EffectStatus.CONFIRMED)
-    return [done, begin]
-
-
-async def take_step(runs: Runs, run_id: str, number: int, token: int = 1) -> Any:
-    writes = [
-        write._replace(idempotency_key=write.idempotency_key.format(run=run_id))
-        if isinstance(write, CompleteEffect)
-        else write
-        for write in step(number)
-    ]
-    return await runs.extend_run(run_id, token, writes)
+    async with two_buses(postgres_url) as both:
+        yield both
 
 
 async def test_a_run_is_driven_by_single_statements(

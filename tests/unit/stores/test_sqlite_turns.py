@@ -2,12 +2,10 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from tape.bus import Bus
-from tape.config import Settings
 from tape.errors import NotFound, RunCancelled, StoreFull
 from tape.model.decision import RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
@@ -15,11 +13,8 @@ from tape.model.gate import SendSignal
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName, RunStatus
 from tape.model.run_end import CancelRun, EndRun
-from tape.runs.operations import Runs
-from tape.stores.by_url import open_store
 from tape.stores.sqlite.store import SqliteStore
-
-ME = Taker("me")
+from tests.unit.stores.two_buses import begun, take_step, two_buses
 
 
 class Statements:
@@ -47,11 +42,8 @@ LOADS = "for a batch to decide on"
 
 @pytest.fixture
 async def buses(sqlite_url: str) -> AsyncIterator[tuple[Bus, Bus]]:
-    """Two processes on one file, as good as."""
-    one, two = [Bus(await open_store(sqlite_url, Settings()), Settings()) for _ in range(2)]
-    yield one, two
-    await one.close()
-    await two.close()
+    async with two_buses(sqlite_url) as both:
+        yield both
 
 
 @pytest.fixture
@@ -61,19 +53,6 @@ async def statements(buses: tuple[Bus, Bus]) -> Statements:
     statements = Statements(store)
     await statements.begin()
     return statements
-
-
-async def begun(runs: Runs, name: str = "1") -> str:
-    return (await runs.begin_run(NewRun(RunName("app", "", "", name)), ME)).run.run_id
-
-
-async def take_step(runs: Runs, run_id: str, number: int) -> Any:
-    """The outcome of one effect and the beginning of the next, as a driver sends them."""
-    begin = BeginEffect(0, "tool", number)
-    if number == 0:
-        return await runs.extend_run(run_id, 1, [begin])
-    done = CompleteEffect(f"{run_id}/decision-0/tool/{number - 1}", EffectStatus.CONFIRMED, "7")
-    return await runs.extend_run(run_id, 1, [done, begin])
 
 
 async def test_a_run_is_driven_without_reading(
