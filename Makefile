@@ -48,7 +48,7 @@ bench: $(READY) ## every benchmark beside its peer, as a table and JSON lines in
 
 lock: $(READY) ## resolve the dependencies again
 	$(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-emit-find-links \
-	  --extra postgres --extra nats --extra kafka --extra pubsub --extra otel --group dev --custom-compile-command "make lock" -o requirements.lock
+	  --extra postgres --extra spark --extra delta --extra nats --extra kafka --extra pubsub --extra otel --group dev --custom-compile-command "make lock" -o requirements.lock
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -159,6 +159,18 @@ class StoreMismatch(TapeError):
     reason = "STORE_MISMATCH"
 
 
+class Pruned(TapeError):
+    """The entries asked for have been pruned from the journal."""
+
+    reason = "PRUNED"
+
+
+class SparkUnavailable(TapeError):
+    """Spark cannot run here."""
+
+    reason = "SPARK_UNAVAILABLE"
+
+
 class StoreFailed(TapeError):
     """The store refused this write for a reason of its own; nothing of it was written."""
 

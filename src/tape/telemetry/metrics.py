@@ -125,6 +125,15 @@ REACTOR_WORK = _family(
 REACTOR_IN_HAND = _family(
     Gauge, "tape_reactor_in_hand", "Pieces of work that the reactor is at.", ("reactor",)
 )
+PIPELINE_ROWS = _family(
+    Counter, "tape_pipeline_rows", "What jobs of the pipeline have counted.", ("job", "count")
+)
+PIPELINE_SECONDS = _family(
+    Counter, "tape_pipeline_seconds", "How long jobs of the pipeline took.", ("job",)
+)
+PIPELINE_RUNS = _family(
+    Counter, "tape_pipeline_runs", "Jobs of the pipeline that ended.", ("job", "outcome")
+)
 
 
 def forget_reaction(reaction_id: str) -> None:

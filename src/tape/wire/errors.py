@@ -50,6 +50,8 @@ CODES: dict[type[errors.TapeError], grpc.StatusCode] = {
     errors.StoreUnavailable: _Code.UNAVAILABLE,
     errors.StoreFull: _Code.RESOURCE_EXHAUSTED,
     errors.StoreMismatch: _Code.FAILED_PRECONDITION,
+    errors.Pruned: _Code.OUT_OF_RANGE,
+    errors.SparkUnavailable: _Code.FAILED_PRECONDITION,
     errors.StoreFailed: _Code.FAILED_PRECONDITION,
     errors.Unsafe: _Code.FAILED_PRECONDITION,
     errors.BrokerError: _Code.FAILED_PRECONDITION,

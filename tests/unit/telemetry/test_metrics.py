@@ -24,6 +24,9 @@ ROW = re.compile(r"^\| `(tape_\w+)(?:\{([\w, ]+)\})?` \| (\w+) \|", re.MULTILINE
 NAMES = """
 tape_entries_appended_total tape_append_batches_total tape_journal_head tape_store_up
 tape_matcher_leading tape_matcher_position tape_reaction_lag_entries tape_reaction_matches_total
+tape_pipeline_rows_total
+tape_pipeline_runs_total
+tape_pipeline_seconds_total
 tape_reaction_coalesced_total tape_reaction_predicate_errors_total tape_tasks_pending
 tape_tasks_claimed tape_dead_letters tape_task_attempts_total tape_task_wait_seconds
 tape_task_handling_seconds tape_dispatcher_running tape_dispatcher_longest_running_seconds

@@ -74,6 +74,8 @@ def test_attributes_come_back(error: errors.TapeError) -> None:
         (errors.Closed, "UNAVAILABLE"),
         (errors.StoreFull, "RESOURCE_EXHAUSTED"),
         (errors.StoreMismatch, "FAILED_PRECONDITION"),
+        (errors.Pruned, "OUT_OF_RANGE"),
+        (errors.SparkUnavailable, "FAILED_PRECONDITION"),
         (errors.StoreFailed, "FAILED_PRECONDITION"),
     ],
 )

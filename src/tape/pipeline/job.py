@@ -1,0 +1,59 @@
+"""What every job has: options, a session and a store to work with, progress, and a summary."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Protocol
+
+from pyspark.sql import SparkSession
+
+from tape.ports.bulk import UseStore
+
+
+class Progress(NamedTuple):
+    """How far a job has come: `done` of `total` (0 if nobody knows), of what `unit` names."""
+
+    job: str
+    done: int
+    total: int
+    unit: str
+    detail: str = ""
+
+
+Report = Callable[[Progress], None]
+
+
+def say_nothing(_progress: Progress) -> None:
+    """For whoever does not watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a job did. `counts` have plain names: read, written, duplicates, quarantined…
+
+    `facts` is what else is worth knowing, ready for JSON; `failed` is why the job as a whole must
+    be looked at although it came to its end, as an audit that found something.
+    """
+
+    job: str
+    counts: dict[str, int]
+    seconds: float
+    facts: dict[str, object] = field(default_factory=dict)
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job is given."""
+
+    spark: SparkSession
+    store_url: str
+    use_store: UseStore
+    report: Report = say_nothing
+
+
+class Job(Protocol):
+    """A frozen dataclass: its fields are the options, the same in a spec as on the command line."""
+
+    name: ClassVar[str]
+
+    def run(self, work: Work) -> Summary: ...

@@ -1,0 +1,94 @@
+"""A Spark session with what Tape's jobs rely on; local by default, a cluster's when given."""
+
+import logging
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tape.errors import SparkUnavailable
+from tape.pipeline.java import find_java_home
+
+log = logging.getLogger("tape.pipeline")
+
+# They can be set in a session that is there already, a cluster's or a notebook's.
+_NEEDED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Of a key that is there twice the last counts, as it does for the server.
+    "spark.sql.variant.allowDuplicateKeys": "true",
+}
+_LOCAL: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.log.level": "ERROR",
+}
+KAFKA_PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+
+
+def session(
+    *,
+    master: str = "",
+    remote: str = "",
+    app_name: str = "tape",
+    packages: Sequence[str] = (),
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The session that is there, or a new one: on this machine, at a master, or by Spark Connect.
+
+    `packages` are Maven coordinates; they count only for a session that is new.
+    """
+    if master and remote:
+        raise SparkUnavailable("a session has a master or is remote, not both")
+    # Workers must find the same Python and the same modules as this process.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    if remote:
+        builder = builder.remote(remote)
+    else:
+        _bring_java()
+        builder = builder.master(master or "local[*]")
+        if not master or master.startswith("local"):
+            builder = _configured(builder, _LOCAL)
+        if packages:
+            builder = builder.config("spark.jars.packages", ",".join(packages))
+    builder = _configured(builder, {**_NEEDED, **(config or {})})
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as error:
+        where = remote or master or "this machine"
+        raise SparkUnavailable(f"Spark did not start on {where}: {error}") from error
+    return prepared(spark)
+
+
+def prepared(spark: SparkSession) -> SparkSession:
+    """The session, with the settings on which Tape's results rely."""
+    for name, value in _NEEDED.items():
+        spark.conf.set(name, value)
+    return spark
+
+
+def _configured(builder: SparkSession.Builder, values: Mapping[str, str]) -> SparkSession.Builder:
+    for name, value in values.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _bring_java() -> None:
+    home = find_java_home()
+    if home is not None:
+        log.info("Spark runs on the Java of the wheel, in %s", home)
+        os.environ["JAVA_HOME"] = str(home)
+    # The command `python` of this environment, for tools that Spark starts by name.
+    scripts = sysconfig.get_path("scripts")
+    if scripts not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")

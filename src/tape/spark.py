@@ -1,0 +1,17 @@
+"""Tape in a notebook or a Spark program: a session, and the journal as a DataFrame.
+
+spark = tape.spark.session()
+df = tape.spark.journal(spark, "sqlite:tape.db")
+"""
+
+from tape.errors import SparkUnavailable
+
+try:
+    from tape.pipeline.session import session
+    from tape.pipeline.source.frames import journal
+except ModuleNotFoundError as missing:
+    raise SparkUnavailable(
+        f"the pipeline needs {missing.name}: pip install 'tape-bus[spark]'"
+    ) from missing
+
+__all__ = ["journal", "session"]
