@@ -1,5 +1,8 @@
 """A durable event bus and run journal for Python."""
 
+from importlib import import_module
+from types import ModuleType
+
 from tape import errors, reactions
 from tape.app import connect, connect_async
 from tape.client import AsyncTapeClient, TapeClient, event
@@ -179,3 +182,10 @@ __all__ = [
     "uuid",
     "with_budget",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`tape.spark` is loaded when it is asked for: Spark takes a second to import."""
+    if name == "spark":
+        return import_module("tape.spark")
+    raise AttributeError(f"module 'tape' has no attribute {name!r}")
