@@ -12,6 +12,7 @@ from tape.testing.conformance import (
     MatchingContract,
     ObligationsContract,
     OrderContract,
+    QueuedTasksContract,
     ReactionsContract,
     RunsContract,
     RunSequencesContract,
@@ -65,6 +66,10 @@ class TestObligations(ObligationsContract):
 
 
 class TestOrder(OrderContract):
+    pass
+
+
+class TestQueuedTasks(QueuedTasksContract):
     pass
 
 

@@ -4,9 +4,15 @@ One matcher works at a time, by a lease with a fencing token. Each step is one t
 holds only if the token, the matcher's position and the book of reactions are what the step was made
 for; so work and cursors move together, once, and for every reaction there is. A step makes no entry
 and needs no turn to write. One that a crash of the database undoes is made again from the journal.
+
+Tasks are also made beside it: of history that a reaction was not there for, and of entries that are
+matched elsewhere, for reactions whose engine is not the server. `queue_tasks` makes them with the
+same key, so that whoever comes second finds them made; a task of one entry and reaction is never
+made again, not even if its shard was another. Such a step holds only for the book that it was
+decided with, and is durable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from tape.model.reaction import Reaction, ReactionCursor, ReactionState
@@ -70,6 +76,41 @@ StepResult = Literal["made", "lost", "outdated"]
 turned since; read the reactions again. Nothing was written in either case."""
 
 
+class CursorMove(NamedTuple):
+    """One shard considered from `after`, where its cursor must stand, to `last_global_seq`; the
+    counts are what this adds."""
+
+    reaction_id: str
+    shard: int
+    after: int
+    last_global_seq: int
+    matched: int
+    coalesced: int
+    predicate_errors: int
+    last_error: str
+    last_error_global_seq: int
+
+
+class QueueTasks(NamedTuple):
+    """Tasks that were decided outside of the server, for reactions at one version of the book.
+
+    With `moves` they are all that came of the entries that these pass, and the moves count them:
+    the result is `lost` if a cursor stands elsewhere. Without, they are of history: a task that is
+    new counts as matched unless its entry is still before the cursor, where it will be counted.
+    """
+
+    version: int
+    tasks: Sequence[NewTask]
+    moves: Sequence[CursorMove] = ()
+
+
+class Queued(NamedTuple):
+    """What came of it. `made` is how many tasks are new, by reaction."""
+
+    result: StepResult
+    made: Mapping[str, int]
+
+
 class MatchingStore(Protocol):
     async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
         """The lease if it is free, has run out or is the owner's own; a new holder, a new token."""
@@ -80,6 +121,12 @@ class MatchingStore(Protocol):
     async def read_reactions(self) -> Reactions: ...
 
     async def make_step(self, step: Step) -> StepResult: ...
+
+    async def queue_tasks(self, step: QueueTasks) -> Queued:
+        """Make those that are not there yet, in any shard, queued or ended.
+
+        Of a debounced burst the last one stays, whichever was there first.
+        """
 
     async def list_reactions(self) -> list[ReactionState]:
         """Those not deregistered, by id, with their counts."""

@@ -20,6 +20,7 @@ ONLY_POSTGRES = {
     "find_committed": "a commit to a local file has an outcome; one over a network may not",
     "claim_tasks": "one round trip to a function; SQLite has no functions and no round trips",
     "make_step": "the same",
+    "queue_tasks": "the same",
 }
 ONLY_SQLITE = {
     "advance_runs": "Postgres sees for itself that a column in an index is as it was",
@@ -37,6 +38,9 @@ ONLY_SQLITE = {
     "find_known_tasks": "a part of make_step",
     "find_superseded_tasks": "a part of make_step",
     "count_coalesced": "a part of make_step",
+    "find_moved_cursors": "a part of queue_tasks",
+    "find_overtaken_tasks": "a part of queue_tasks",
+    "count_matched": "a part of queue_tasks",
     "count_tasks": "a part of make_step and, in SQLite, of complete_tasks",
 }
 # Both are entries: keys that were used are written with them, sources are only read.

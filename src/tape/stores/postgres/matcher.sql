@@ -20,3 +20,10 @@ SELECT tape_make_step(
   $1, $2, $3, $4, $5, $6::text[], $7::integer[], $8::bigint[], $9::integer[], $10::bigint[],
   $11::bigint[], $12::bigint[], $13::text[], $14::bigint[], $15::text[], $16::integer[],
   $17::bigint[], $18::bigint[], $19::text[], $20::bigint[]);
+
+-- name: queue_tasks
+-- Queue tasks that were decided elsewhere and move the cursors that these pass, or nothing.
+SELECT result, made_reaction, made_count FROM tape_queue_tasks(
+  $1, $2::text[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+  $8::bigint[], $9::text[], $10::bigint[], $11::text[], $12::integer[], $13::bigint[],
+  $14::bigint[], $15::text[], $16::bigint[]);

@@ -1,11 +1,22 @@
 """The matcher's side of Postgres; see ports/matching.py."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import asyncpg
 
 from tape.model.reaction import Reaction, ReactionCursor, ReactionState
-from tape.ports.matching import CursorStep, MatcherLease, NewTask, Reactions, Step, StepResult
+from tape.ports.matching import (
+    CursorMove,
+    CursorStep,
+    MatcherLease,
+    NewTask,
+    Queued,
+    QueueTasks,
+    Reactions,
+    Step,
+    StepResult,
+)
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
 
@@ -13,8 +24,9 @@ _REACTION_FIELDS = len(Reaction._fields)
 
 
 class PostgresMatching:
-    def __init__(self, steps: Pool, reads: Pool) -> None:
+    def __init__(self, steps: Pool, reads: Pool, writes: Pool) -> None:
         self._steps = steps
+        self._writes = writes
         self._reads = reads
 
     async def acquire(self, owner: str, ttl_ms: int) -> MatcherLease | None:
@@ -45,8 +57,7 @@ class PostgresMatching:
         return await self._reads.use(read, again=True)
 
     async def make_step(self, step: Step) -> StepResult:
-        cursors = list(zip(*step.cursors, strict=True)) or [()] * len(CursorStep._fields)
-        tasks = list(zip(*step.tasks, strict=True)) or [()] * len(NewTask._fields)
+        cursors, tasks = _columns(step.cursors, CursorStep), _columns(step.tasks, NewTask)
         params: list[Any] = [
             step.lease.fencing_token, step.lease.position, step.position, step.ttl_ms, step.version,
             *cursors, *tasks,
@@ -56,11 +67,27 @@ class PostgresMatching:
         )
         return cast("StepResult", result)
 
+    async def queue_tasks(self, step: QueueTasks) -> Queued:
+        params = [step.version, *_columns(step.moves, CursorMove), *_columns(step.tasks, NewTask)]
+        # Made again it finds its tasks made and its cursors moved, and says so: never twice.
+        row = await self._writes.use(
+            lambda connection: connection.fetchrow(SQL["queue_tasks"], *params), again=True
+        )
+        result, reaction_ids, counts = row or ("outdated", [], [])
+        return Queued(
+            cast("StepResult", result), dict(zip(reaction_ids or (), counts or (), strict=True))
+        )
+
     async def list_reactions(self) -> list[ReactionState]:
         rows = await self._reads.use(
             lambda connection: connection.fetch(SQL["list_reactions"]), again=True
         )
         return [_state(row) for row in rows]
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[tuple[Any, ...]]:
+    """Rows of a named tuple as one array for each field."""
+    return list(zip(*rows, strict=True)) or [()] * len(kind._fields)
 
 
 def _state(row: Any) -> ReactionState:

@@ -28,7 +28,7 @@ from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEve
 from tape.model.task import Task, TaskKey, TaskStatus
 from tape.model.timer import Timer
 from tape.model.value import Value
-from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
+from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
@@ -70,7 +70,7 @@ class PostgresStore:
         self._steps = quick
         self._tasks = PostgresTasks(claims=quick, reads=self._reads, writes=durable)
         self._runs = PostgresRuns(self._reads)
-        self._matching = PostgresMatching(steps=quick, reads=self._reads)
+        self._matching = PostgresMatching(steps=quick, reads=self._reads, writes=durable)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
@@ -239,6 +239,9 @@ class PostgresStore:
         if step.tasks:
             self._bell.ring()
         return result
+
+    async def queue_tasks(self, step: QueueTasks) -> Queued:
+        return await self._matching.queue_tasks(step)
 
     async def list_reactions(self) -> list[ReactionState]:
         return await self._matching.list_reactions()

@@ -34,6 +34,36 @@ UPDATE tape_reaction_cursors AS c SET
 FROM json_each(?1) AS d
 WHERE c.reaction_id = d.value ->> 0 AND c.shard = d.value ->> 1;
 
+-- name: find_moved_cursors
+-- Those of these that do not stand where they should.
+SELECT d.value ->> 0, d.value ->> 1
+FROM json_each(?) AS d
+LEFT JOIN tape_reaction_cursors AS c
+  ON c.reaction_id = d.value ->> 0 AND c.shard = d.value ->> 1
+WHERE c.last_global_seq IS NOT d.value ->> 2;
+
+-- name: count_matched
+-- Count tasks as matched whose entries their cursor has passed.
+UPDATE tape_reaction_cursors AS c SET matched = c.matched + d.n
+FROM (
+  SELECT p.reaction_id, p.shard, count(*) AS n
+  FROM json_each(?) AS t
+  JOIN tape_reaction_cursors AS p ON p.reaction_id = t.value ->> 0 AND p.shard = t.value ->> 1
+  JOIN tape_matcher AS m ON m.name = 'matcher'
+  WHERE t.value ->> 2 <= iif(p.following, max(p.last_global_seq, m.position), p.last_global_seq)
+  GROUP BY p.reaction_id, p.shard
+) AS d
+WHERE c.reaction_id = d.reaction_id AND c.shard = d.shard;
+
+-- name: find_overtaken_tasks
+-- Those of these whose burst a task has that waits and is of a later entry.
+SELECT DISTINCT d.value ->> 0, d.value ->> 1, d.value ->> 2
+FROM json_each(?) AS d
+CROSS JOIN tape_task_queue AS q INDEXED BY tape_task_queue_debounce
+WHERE q.reaction_id = d.value ->> 0 AND q.debounce_key = d.value ->> 4 AND q.debounce_key <> ''
+  AND q.status = 1 AND q.source_global_seq > d.value ->> 2
+  AND q.debounce_until_ms < (d.value ->> 3) + 2 * (d.value ->> 5);
+
 -- name: find_known_tasks
 -- Those of these that are queued or have ended.
 SELECT d.value ->> 0, d.value ->> 1, d.value ->> 2
@@ -48,8 +78,8 @@ WHERE EXISTS (
       AND e.source_global_seq = d.value ->> 2);
 
 -- name: find_superseded_tasks
--- Tasks that still wait and whose window one of these falls into, with the shard of that one.
-SELECT q.reaction_id, q.shard, q.source_global_seq, d.value ->> 1
+-- Tasks that still wait and whose window one of these falls into, with shard and source of that one.
+SELECT q.reaction_id, q.shard, q.source_global_seq, d.value ->> 1, d.value ->> 2
 FROM json_each(?) AS d
 CROSS JOIN tape_task_queue AS q INDEXED BY tape_task_queue_debounce
 WHERE q.reaction_id = d.value ->> 0 AND q.debounce_key = d.value ->> 4 AND q.debounce_key <> ''

@@ -5,10 +5,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tape.model.reaction import Reaction, ReactionCursor, ReactionState
+from tape.model.reaction import Reaction, ReactionCursor, ReactionState, Tally
 from tape.model.task import QueuedTask, TaskKey, TaskStatus
 from tape.ports.clock import Clock
-from tape.ports.matching import MatcherLease, NewTask, Reactions, Step, StepResult
+from tape.ports.matching import (
+    CursorMove,
+    CursorStep,
+    MatcherLease,
+    NewTask,
+    Queued,
+    QueueTasks,
+    Reactions,
+    Step,
+    StepResult,
+)
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
 from tape.stores.sqlite.turn import SQL, as_json, maker
 
@@ -69,6 +79,61 @@ def make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> StepMade:
     return StepMade("made", len(new))
 
 
+def queue_tasks(db: sqlite3.Connection, step: QueueTasks, clock: Clock) -> Queued:
+    with transaction(db):
+        (version,) = db.execute(SQL["read_book"]).fetchone()
+        if version != step.version:
+            return Queued("outdated", {})
+        if db.execute(SQL["find_moved_cursors"], (as_json(step.moves),)).fetchone():
+            return Queued("lost", {})
+        now = clock()
+        if step.moves:
+            db.execute(SQL["advance_cursors"], (as_json(list(map(_as_step, step.moves))), now))
+        new = _nowhere(db, step.tasks)
+        new = _without_overtaken(db, new, counted=bool(step.moves))
+        _supersede(db, [task for task in new if task.debounce_ms > 0], earlier=True)
+        insert_many(db, SQL["save_task_queue"], [_queued(task, now) for task in new])
+        made = Counter(task.reaction_id for task in new)
+        _count_queued(db, made)
+        if not step.moves and new:
+            db.execute(SQL["count_matched"], (as_json(list(map(_key, new))),))
+    return Queued("made", made)
+
+
+def _as_step(move: CursorMove) -> CursorStep:
+    return CursorStep(move.reaction_id, move.shard, move.last_global_seq, 0, *move[4:])
+
+
+def _nowhere(db: sqlite3.Connection, tasks: Sequence[NewTask]) -> list[NewTask]:
+    """Those that are neither queued nor ended in any shard that their reaction ever had."""
+    ids = sorted({task.reaction_id for task in tasks})
+    tallies = db.execute(SQL["load_reaction_tallies"], (as_json([[one] for one in ids]),))
+    shards = {tally.reaction_id: tally.shards for tally in (Tally(*row) for row in tallies)}
+    by_entry = {(task.reaction_id, task.source_global_seq): task for task in tasks}
+    keys = [
+        (reaction_id, shard, source)
+        for reaction_id, source in by_entry
+        for shard in range(shards[reaction_id])
+    ]
+    for reaction_id, _shard, source in db.execute(SQL["find_known_tasks"], (as_json(keys),)):
+        by_entry.pop((reaction_id, source), None)
+    return list(by_entry.values())
+
+
+def _without_overtaken(
+    db: sqlite3.Connection, tasks: list[NewTask], *, counted: bool
+) -> list[NewTask]:
+    """Without those whose burst has gone on, in a task that still waits."""
+    debounced = [task for task in tasks if task.debounce_ms > 0]
+    overtaken = {
+        TaskKey(*row) for row in db.execute(SQL["find_overtaken_tasks"], (as_json(debounced),))
+    }
+    if counted and overtaken:
+        counts = Counter((key.reaction_id, key.shard) for key in overtaken)
+        db.execute(SQL["count_coalesced"], (as_json([(*k, n) for k, n in counts.items()]),))
+    return [task for task in tasks if _key(task) not in overtaken] if overtaken else tasks
+
+
 def _unknown(db: sqlite3.Connection, tasks: Sequence[NewTask]) -> list[NewTask]:
     """Those that are neither queued nor ended."""
     if not tasks:
@@ -79,13 +144,15 @@ def _unknown(db: sqlite3.Connection, tasks: Sequence[NewTask]) -> list[NewTask]:
     return list(by_key.values())
 
 
-def _supersede(db: sqlite3.Connection, tasks: list[NewTask]) -> None:
-    """Take those out of the queue whose place these take."""
+def _supersede(db: sqlite3.Connection, tasks: list[NewTask], *, earlier: bool = False) -> None:
+    """Take those out of the queue whose place these take; with `earlier`, only of such entries."""
     if not tasks:
         return
     shards: dict[TaskKey, int] = {}
-    for *key, shard in db.execute(SQL["find_superseded_tasks"], (as_json(tasks),)):
-        shards[TaskKey(*key)] = shard
+    for *key, shard, source in db.execute(SQL["find_superseded_tasks"], (as_json(tasks),)):
+        found = TaskKey(*key)
+        if not earlier or found.source_global_seq < source:
+            shards[found] = shard
     if not shards:
         return
     db.execute(SQL["delete_task_queue"], (as_json(list(shards)),))

@@ -30,7 +30,7 @@ from tape.model.task import Task, TaskKey, TaskStatus
 from tape.model.timer import Timer
 from tape.model.value import Value
 from tape.ports.clock import Clock, system_clock
-from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
+from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
@@ -211,6 +211,14 @@ class SqliteStore:
         if made.tasks:
             self._bell.ring()
         return made.result
+
+    async def queue_tasks(self, step: QueueTasks) -> Queued:
+        queued = await self._in(
+            self._writing, lambda db: matching.queue_tasks(db, step, self._clock)
+        )
+        if queued.made:
+            self._bell.ring()
+        return queued
 
     async def list_reactions(self) -> list[ReactionState]:
         return await self._in(self._reading, matching.list_reactions)

@@ -20,6 +20,7 @@ from tape.testing.conformance.matching import MatchingContract
 from tape.testing.conformance.obligations import ObligationsContract
 from tape.testing.conformance.order import OrderContract
 from tape.testing.conformance.playing import OpenStore
+from tape.testing.conformance.queued_tasks import QueuedTasksContract
 from tape.testing.conformance.reactions import ReactionsContract
 from tape.testing.conformance.run_sequences import RunSequencesContract
 from tape.testing.conformance.runs import RunsContract
@@ -43,6 +44,7 @@ __all__ = [
     "ObligationsContract",
     "OpenStore",
     "OrderContract",
+    "QueuedTasksContract",
     "ReactionsContract",
     "RunSequencesContract",
     "RunsContract",
