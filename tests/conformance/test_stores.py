@@ -14,6 +14,7 @@ from tape.testing.conformance import (
     OrderContract,
     QueuedTasksContract,
     ReactionsContract,
+    RetentionContract,
     RunsContract,
     RunSequencesContract,
     SequencesContract,
@@ -74,6 +75,10 @@ class TestQueuedTasks(QueuedTasksContract):
 
 
 class TestReactions(ReactionsContract):
+    pass
+
+
+class TestRetention(RetentionContract):
     pass
 
 

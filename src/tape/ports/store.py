@@ -20,6 +20,7 @@ from tape.model.session import SessionKey, SessionWithEvents
 from tape.model.value import Value
 from tape.ports.matching import MatchingStore
 from tape.ports.predicate import Predicate
+from tape.ports.retention import RetentionStore
 from tape.ports.runs import RunStore
 from tape.ports.tasks import TaskStore
 
@@ -31,7 +32,8 @@ class ReadEntries(NamedTuple):
     """Entries with `after < global_seq <= upto`, in order, at most `limit` and `max_bytes`.
 
     The filters are ANDed; an empty one lets everything through. `prefix` and `predicate` may let
-    more through than the caller wants: it checks again.
+    more through than the caller wants: it checks again. `unbroken` raises Pruned where entries of
+    the range may have been pruned; without it they are passed over.
     """
 
     after: int
@@ -43,6 +45,7 @@ class ReadEntries(NamedTuple):
     run_id: str = ""
     from_ts_ms: int = 0
     predicate: Predicate | None = None
+    unbroken: bool = False
 
 
 class EntryRange(NamedTuple):
@@ -61,7 +64,7 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(MatchingStore, TaskStore, RunStore, Protocol):
+class Store(MatchingStore, TaskStore, RunStore, RetentionStore, Protocol):
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""

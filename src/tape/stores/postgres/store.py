@@ -29,6 +29,7 @@ from tape.model.task import Task, TaskKey, TaskStatus
 from tape.model.timer import Timer
 from tape.model.value import Value
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
+from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
@@ -38,10 +39,12 @@ from tape.stores.postgres.connection import connect_reader, connect_worker, tran
 from tape.stores.postgres.matching import PostgresMatching
 from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
 from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.retention import PostgresRetention
 from tape.stores.postgres.runs import PostgresRuns
 from tape.stores.postgres.tasks import PostgresTasks
 from tape.stores.postgres.turn import SQL, Turns
 from tape.stores.recent import Recent
+from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
 from tape.stores.statements import PREDICATE
 
@@ -71,6 +74,7 @@ class PostgresStore:
         self._tasks = PostgresTasks(claims=quick, reads=self._reads, writes=durable)
         self._runs = PostgresRuns(self._reads)
         self._matching = PostgresMatching(steps=quick, reads=self._reads, writes=durable)
+        self._retention = PostgresRetention(steps=quick, reads=self._reads)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
@@ -105,6 +109,12 @@ class PostgresStore:
         recent = self._recent.read(query)
         if recent is not None:
             return recent
+        found = await self._read_entries(query)
+        if query.unbroken and may_have_holes(query, found):
+            refuse_pruned(query, await self.read_pruned_through())
+        return found
+
+    async def _read_entries(self, query: ReadEntries) -> EntryRange:
         statement, extra = SQL["read_entries"], tuple[object, ...]()
         condition = query.predicate.sql_prefilter("postgres") if query.predicate else None
         if condition is not None:
@@ -245,6 +255,18 @@ class PostgresStore:
 
     async def list_reactions(self) -> list[ReactionState]:
         return await self._matching.list_reactions()
+
+    async def read_pruned_through(self) -> int:
+        return await self._retention.read_pruned_through()
+
+    async def read_retention(self) -> Retention:
+        return await self._retention.read_retention()
+
+    async def prune(self, step: PruneStep) -> StepDone:
+        return await self._retention.prune(step)
+
+    async def measure(self, after: int, upto: int) -> Extent:
+        return await self._retention.measure(after, upto)
 
     async def info(self) -> JournalInfo:
         async def read(connection: asyncpg.Connection) -> JournalInfo:

@@ -31,14 +31,16 @@ from tape.model.timer import Timer
 from tape.model.value import Value
 from tape.ports.clock import Clock, system_clock
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
+from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.head import Head
 from tape.stores.recent import Recent
+from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
-from tape.stores.sqlite import matching, runs, tasks
+from tape.stores.sqlite import matching, retention, runs, tasks
 from tape.stores.sqlite.connection import connect, translated
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
@@ -110,7 +112,10 @@ class SqliteStore:
         recent = self._recent.read(query)
         if recent is not None:
             return recent
-        return await self._in(self._reading, lambda db: _read_entries(db, query))
+        found = await self._in(self._reading, lambda db: _read_entries(db, query))
+        if query.unbroken and may_have_holes(query, found):
+            refuse_pruned(query, await self.read_pruned_through())
+        return found
 
     async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]:
         return await self._rows(Entry, "read_run", run_id, after_seq, limit)
@@ -263,6 +268,18 @@ class SqliteStore:
 
     async def await_tasks(self, heard: int, timeout_s: float) -> int:
         return await self._bell.wait(heard, timeout_s)
+
+    async def read_pruned_through(self) -> int:
+        return await self._in(self._reading, retention.read_pruned_through)
+
+    async def read_retention(self) -> Retention:
+        return await self._at_once(retention.read_retention)
+
+    async def prune(self, step: PruneStep) -> StepDone:
+        return await self._in(self._writing, lambda db: retention.prune(db, step))
+
+    async def measure(self, after: int, upto: int) -> Extent:
+        return await self._in(self._reading, lambda db: retention.measure(db, after, upto))
 
     async def info(self) -> JournalInfo:
         def read(db: sqlite3.Connection) -> JournalInfo:
