@@ -68,6 +68,9 @@ class BulkReader(Protocol):
 
         None where `after >= upto`."""
 
+    def reach(self, after: int, entries: int) -> int | None:
+        """The last of so many entries after `after`; None if there are fewer."""
+
     def scan(self, scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Batches with the columns asked for; raises Pruned, at the latest at the end."""
 
@@ -97,6 +100,9 @@ class UseStore(Protocol):
 
 class OpenStores(Protocol):
     """How Spark's processes come to a store by its URL; can be pickled, since they are sent it."""
+
+    def located(self, url: str) -> str:
+        """The same store for a process with another working directory."""
 
     def reader(self, url: str) -> BulkReader: ...
 

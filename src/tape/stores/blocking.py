@@ -8,7 +8,7 @@ from typing import TypeVar
 from tape.config import Settings
 from tape.ports.bulk import BulkReader, Staging, UseStore
 from tape.ports.store import Store
-from tape.stores.bulk import open_reader, open_staging
+from tape.stores.bulk import located, open_reader, open_staging
 from tape.stores.by_url import open_store
 
 T = TypeVar("T")
@@ -20,11 +20,14 @@ class Stores:
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
 
+    def located(self, url: str) -> str:
+        return located(url)
+
     def reader(self, url: str) -> BulkReader:
         return open_reader(url)
 
     def staging(self, url: str) -> Staging:
-        return open_staging(url)
+        return open_staging(url, self._settings)
 
     def store(self, url: str) -> UseStore:
         return _Using(url, self._settings)

@@ -44,7 +44,7 @@ async def open_store(
 
     A file has no clock of its own, so it may be given one: a test's, to move time.
     """
-    if _dialect(url) == "sqlite":
+    if dialect_of(url) == "sqlite":
         return await SqliteStore.open(
             sqlite_path(url), settings.sqlite, migrating=migrating, clock=clock or system_clock
         )
@@ -57,7 +57,7 @@ async def open_store(
 
 async def inspect_store(url: str, settings: Settings) -> Inspection:
     """What the store says of itself; nothing is changed or made."""
-    dialect = _dialect(url)
+    dialect = dialect_of(url)
     if dialect == "sqlite":
         facts, applied = await inspect_sqlite(sqlite_path(url), settings.sqlite)
     else:
@@ -69,7 +69,7 @@ async def inspect_store(url: str, settings: Settings) -> Inspection:
 
 async def upgrade_store(url: str, settings: Settings, *, with_post: bool) -> list[str]:
     """Bring the store up to date; the names of what was applied."""
-    if _dialect(url) == "sqlite":
+    if dialect_of(url) == "sqlite":
         path = sqlite_path(url)
         return await asyncio.to_thread(upgrade_sqlite, path, settings.sqlite, with_post=with_post)
     from tape.stores.postgres.migrate import upgrade as upgrade_postgres
@@ -95,7 +95,8 @@ def display(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
 
 
-def _dialect(url: str) -> Literal["sqlite", "postgres"]:
+def dialect_of(url: str) -> Literal["sqlite", "postgres"]:
+    """Which of the dialects' modules are for it; refuses what none of them can open."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         return "sqlite"

@@ -2,10 +2,20 @@
 
 from typing import ClassVar
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from tape.pipeline.schema import ENTRY_SCHEMA
+from tape.pipeline.source.options import JOURNAL, read_options, refuse_unknown
+from tape.pipeline.source.read import JournalReader, TableReader
+from tape.pipeline.source.tables import TABLE_SCHEMAS, refuse_foreign_columns
+from tape.pipeline.source.write import batch_writer, stream_writer
 from tape.ports.bulk import OpenStores
 
 
@@ -14,9 +24,29 @@ class TapeSource(DataSource):
 
     stores: ClassVar[OpenStores]
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        refuse_unknown(options)
+        if url := options.get("url"):
+            # Here it is the driver's working directory that counts; executors have their own.
+            options["url"] = self.stores.located(url)
+
     @classmethod
     def name(cls) -> str:
         return "tape"
 
     def schema(self) -> StructType:
-        return ENTRY_SCHEMA
+        return TABLE_SCHEMAS.get(self.options.get("table", JOURNAL), ENTRY_SCHEMA)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        what = read_options(self.options, streaming=False)
+        refuse_foreign_columns(schema, self.schema())
+        if what.table != JOURNAL:
+            return TableReader(self.stores, what, schema)
+        return JournalReader(self.stores, what, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        return batch_writer(self.stores, self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's signature
+        return stream_writer(self.stores, self.options, schema, overwrite=overwrite)

@@ -1,0 +1,134 @@
+"""Batch reads. A range of the journal is planned once and read by many tasks.
+
+Entries are never changed and a number below the head is never given out again, so tasks that look
+at different times still see one journal; and a task whose range has been pruned since fails.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tape.errors import InvalidArgument, Pruned
+from tape.pipeline.source.filters import Selection, narrowed, pushed
+from tape.pipeline.source.options import ReadOptions
+from tape.ports.bulk import Bounds, BulkReader, Condition, OpenStores, Scan
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """Entries with `after < global_seq <= upto`."""
+
+    after: int
+    upto: int
+
+
+class JournalReader(DataSourceReader):
+    """The journal as a table. Pickled to the tasks with what was pushed into it."""
+
+    def __init__(self, stores: OpenStores, what: ReadOptions, schema: StructType) -> None:
+        self._stores = stores
+        self._what = what
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._conditions: tuple[Condition, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        conditions, left = pushed(filters)
+        self._conditions = tuple(conditions)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        with closing(self._stores.reader(self._what.url)) as reader:
+            after, upto = resolved(reader.bounds(), self._what)
+            after, upto, _ = narrowed(after, upto, self._conditions)
+            # Spark wants a partition even where there is nothing to read.
+            return [*ranges(reader, after, upto, self._what.partition_rows)] or [Range(0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)  # noqa: S101 - made above
+        return read_range(self._stores, self._what, self._schema, partition, self._conditions)
+
+
+class TableReader(DataSourceReader):
+    """A table beside the journal, whole, by one task."""
+
+    def __init__(self, stores: OpenStores, what: ReadOptions, schema: StructType) -> None:
+        self._stores = stores
+        self._what = what
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(self._what.table)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - Spark's
+        with closing(self._stores.reader(self._what.url)) as reader:
+            for batch in reader.read_table(self._what.table, self._what.batch_rows):
+                yield conformed(batch, self._schema)
+
+
+def resolved(bounds: Bounds, what: ReadOptions) -> tuple[int, int]:
+    """The range that a batch asks for, of the journal as it is."""
+    end = max(bounds.head, bounds.pruned_through)
+    after = bounds.pruned_through if what.after is None else what.after
+    if after > end:
+        raise beyond_the_end(after, end, "from")
+    if after < bounds.pruned_through:
+        raise pruned(after, bounds.pruned_through, "from")
+    return after, bounds.head if what.upto is None else min(what.upto, bounds.head)
+
+
+def ranges(reader: BulkReader, after: int, upto: int, rows: int) -> Iterator[Range]:
+    """Successive ranges of at most so many entries."""
+    for end in reader.cut(after, upto, rows):
+        yield Range(after, end)
+        after = end
+
+
+def read_range(
+    stores: OpenStores,
+    what: ReadOptions,
+    schema: pa.Schema,
+    wanted: Range,
+    conditions: tuple[Condition, ...] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The entries of a range that pattern, predicate and conditions select, in order."""
+    if wanted.after >= wanted.upto:
+        return
+    selection = Selection(what.pattern, what.where, what.on_error)
+    _, _, rest = narrowed(wanted.after, wanted.upto, conditions)
+    columns = dict.fromkeys([*schema.names, *sorted(selection.columns)])
+    scan = Scan(
+        wanted.after, wanted.upto, tuple(columns), (*selection.conditions, *rest),
+        selection.predicate,
+    )  # fmt: skip
+    with closing(stores.reader(what.url)) as reader:
+        for batch in selection.applied(reader.scan(scan, what.batch_rows)):
+            yield conformed(batch, schema)
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Exactly the columns and types that Spark expects; no copy where they are the same."""
+    arrays = [batch.column(field.name) for field in schema]
+    return pa.RecordBatch.from_arrays(
+        [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, schema, strict=True)],
+        schema=schema,
+    )
+
+
+def beyond_the_end(number: int, end: int, field: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{number} is beyond the end of this journal, {end}: the number belongs to another one, or "
+        "this one was restored from a backup",
+        field=field,
+    )
+
+
+def pruned(number: int, through: int, field: str) -> Pruned:
+    return Pruned(
+        f"{field}: entries up to {through} have been pruned and {number + 1} is asked for: start "
+        f"from {through}, or read what was archived with the option lake"
+    )

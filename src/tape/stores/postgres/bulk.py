@@ -1,0 +1,156 @@
+"""A database on Postgres by the column, through ADBC.
+
+The driver reads by COPY, which is what makes it fast and keeps it from holding a whole result in
+memory; COPY takes no parameters, so values are written out.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from adbc_driver_manager import Error, OperationalError
+from adbc_driver_postgresql import StatementOptions  # type: ignore[import-untyped]  # no py.typed
+from adbc_driver_postgresql.dbapi import Connection, connect  # type: ignore[import-untyped]
+
+from tape.errors import StoreFailed, StoreMismatch, StoreUnavailable
+from tape.ports.bulk import Bounds, Scan
+from tape.stores.postgres.connection import address
+from tape.stores.scan import (
+    COLUMNS,
+    CONDITIONS,
+    TABLE,
+    conditions_sql,
+    ends_of,
+    entry_columns,
+    even_rows,
+    refuse_pruned,
+    sliced,
+    table_columns,
+)
+from tape.stores.statements import PREDICATE, load_statements
+
+SQL: Final = load_statements("tape.stores.postgres")
+BATCH_BYTES: Final = 16 * 1024 * 1024
+_STARTS: Final = "starts_with({column}, {value})"
+_PARAMETER: Final = re.compile(r"\$([0-9]+)")
+_NO_TABLE: Final = re.compile(r"(relation|column) .* does not exist")
+_SESSION: Final = (
+    "SET application_name TO 'tape bulk'",
+    "SET client_encoding TO 'UTF8'",
+    # Without it a backslash in a value would not stand for itself.
+    "SET standard_conforming_strings TO on",
+    "SET default_transaction_isolation TO 'repeatable read'",
+    "SET default_transaction_read_only TO on",
+    "SET jit TO off",
+)
+
+
+class PostgresReader:
+    """See `ports.bulk.BulkReader`."""
+
+    def __init__(self, url: str) -> None:
+        self._address = address(url)
+        with self._translated():
+            self._db: Connection = connect(url, autocommit=True)
+            for setting in _SESSION:
+                self._do(setting)
+            # From here on every look until the next rollback is at one state of the database.
+            self._db.adbc_connection.set_autocommit(False)
+
+    def bounds(self) -> Bounds:
+        with self._translated():
+            self._db.rollback()
+            ((first, head),) = self._rows(SQL["read_bounds"])
+            return Bounds(first, head, self._pruned_through())
+
+    def cut(self, after: int, upto: int, rows: int) -> list[int]:
+        if after >= upto:
+            return []
+        with self._translated():
+            self._db.rollback()
+            found = self._rows(SQL["cut_range"], after, upto, even_rows(after, upto, rows))
+            return ends_of((end for (end,) in found), upto)
+
+    def reach(self, after: int, entries: int) -> int | None:
+        with self._translated():
+            self._db.rollback()
+            found = self._rows(SQL["reach_entries"], after, entries)
+            return found[0][0] if found else None
+
+    def scan(self, scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        text = SQL["scan_entries"].replace(COLUMNS, entry_columns(scan.columns))
+        text = written_out(text, (scan.after, scan.upto))
+        if scan.conditions:
+            text = text.replace(CONDITIONS, conditions_sql(scan.conditions, literal, _STARTS))
+        condition = scan.predicate.sql_prefilter("postgres") if scan.predicate else None
+        if condition is not None:
+            decided = written_out(condition.text, condition.params)
+            text = text.replace(PREDICATE, f"({decided}) IS NOT FALSE")
+        with self._translated():
+            self._db.rollback()
+            refuse_pruned(scan.after, self._pruned_through())
+            yield from self._batches(text, batch_rows)
+
+    def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        text = SQL["read_table"].replace(COLUMNS, ", ".join(table_columns(name)))
+        with self._translated():
+            self._db.rollback()
+            yield from self._batches(text.replace(TABLE, f"tape_{name}"), batch_rows)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _pruned_through(self) -> int:
+        ((found,),) = self._rows(SQL["has_retention"])
+        if not found:
+            return 0
+        ((through,),) = self._rows(SQL["read_bulk_pruned"])
+        return int(through)
+
+    def _batches(self, text: str, rows: int) -> Iterator[pa.RecordBatch]:
+        with self._db.cursor() as cursor:
+            cursor.adbc_statement.set_options(
+                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
+            )
+            cursor.execute(text.rstrip(";"))
+            yield from sliced(cursor.fetch_record_batch(), rows)
+
+    def _rows(self, text: str, *params: object) -> list[tuple[Any, ...]]:
+        with self._db.cursor() as cursor:
+            cursor.execute(written_out(text, params).rstrip(";"))
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+            return found
+
+    def _do(self, text: str) -> None:
+        with self._db.cursor() as cursor:
+            cursor.execute(text)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Driver errors become ours here and nowhere else."""
+        try:
+            yield
+        except Error as error:
+            if _NO_TABLE.search(str(error)):
+                raise StoreMismatch(f"{self._address} has no journal, or an old one") from error
+            kind = StoreUnavailable if isinstance(error, OperationalError) else StoreFailed
+            raise kind(f"{self._address} cannot be read: {error}") from error
+
+
+def written_out(text: str, params: Sequence[object]) -> str:
+    """The statement with its parameters in their places."""
+    return _PARAMETER.sub(lambda found: literal(params[int(found[1]) - 1]), text)
+
+
+def literal(value: object) -> str:
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value) if value >= 0 else f"({value})"
+        case str() if "\x00" not in value:
+            return "'" + value.replace("'", "''") + "'"
+        case _:
+            raise StoreFailed(f"Postgres has no such value: {value!r}")

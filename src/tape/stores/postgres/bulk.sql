@@ -1,0 +1,45 @@
+-- Reading by the column, for Spark.
+
+-- name: read_bounds
+-- The oldest and the newest entry, 0 if there is none.
+SELECT
+  coalesce((SELECT min(global_seq) FROM tape_journal), 0) AS first,
+  coalesce((SELECT max(global_seq) FROM tape_journal), 0) AS head;
+
+-- name: has_retention
+-- Whether this store can have been pruned.
+SELECT (to_regclass('tape_retention') IS NOT NULL)::int AS found;
+
+-- name: read_bulk_pruned
+-- Up to where entries have been pruned.
+SELECT coalesce(max(pruned_through), 0) AS pruned_through
+FROM tape_retention
+WHERE name = 'journal';
+
+-- name: cut_range
+-- Where ranges of as many numbers end, each begun at an entry, so a gap costs one look.
+WITH RECURSIVE cuts (upto) AS (
+  SELECT (SELECT min(global_seq) FROM tape_journal WHERE global_seq > $1) - 1 + $3
+  UNION ALL
+  SELECT (SELECT min(global_seq) FROM tape_journal WHERE global_seq > cuts.upto) - 1 + $3
+  FROM cuts
+  WHERE cuts.upto < $2
+)
+SELECT upto FROM cuts WHERE upto IS NOT NULL;
+
+-- name: reach_entries
+-- The last of so many entries after a number; no row if there are fewer.
+SELECT global_seq FROM tape_journal WHERE global_seq > $1 ORDER BY global_seq LIMIT 1 OFFSET $2 - 1;
+
+-- name: scan_entries
+-- Columns of the entries of a range, in order.
+SELECT /* columns */ NULL
+FROM tape_journal
+WHERE global_seq > $1 AND global_seq <= $2
+  AND /* conditions */ TRUE
+  AND /* predicate */ TRUE
+ORDER BY global_seq;
+
+-- name: read_table
+-- Another table, whole.
+SELECT /* columns */ NULL FROM /* table */ tape_journal;
