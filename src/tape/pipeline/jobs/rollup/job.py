@@ -1,0 +1,151 @@
+"""The job: each of its aggregates from where it was to the journal's head."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tape.errors import InvalidArgument
+from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
+from tape.pipeline.jobs.rollup.periods import parse_period
+from tape.pipeline.jobs.rollup.rolls import Bars, Counts, Latency, Roll
+from tape.pipeline.jobs.rollup.tables import Tables, Version
+from tape.pipeline.jobs.rollup.told import bars_as_values
+from tape.pipeline.source.frames import journal
+from tape.ports.store import JournalInfo, Store
+
+WHAT = ("counts", "latency", "bars")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """`out` is the folder of the tables; `lake` archived history to read besides the journal."""
+
+    name: ClassVar[str] = "rollup"
+    out: str
+    what: tuple[str, ...] = WHAT
+    lake: str = ""
+    window: str = "1h"
+    depth: int = 3
+    base: str = "1m"
+    to: tuple[str, ...] = ("5m", "15m", "1h", "1d")
+    events: str = "market.klines."
+    values: bool = False
+    namespace: str = "bars"
+    slice_entries: int = 5_000_000
+
+    def run(self, work: Work) -> Summary:
+        began = time.monotonic()
+        rolls = self._rolls()
+        info = work.use_store(_info)
+        counts: dict[str, int] = {"read": 0}
+        for roll in rolls:
+            for name, count in _Rolling(self, work, roll, info).run().items():
+                counts[name] = counts.get(name, 0) + count
+        facts: dict[str, object] = {"through": info.head_global_seq, "out": self.out}
+        return Summary(self.name, counts, time.monotonic() - began, facts)
+
+    def _rolls(self) -> list[Roll]:
+        """What is asked for, with everything wrong about it said before anything is done."""
+        if self.depth < 1:
+            raise InvalidArgument("must be at least 1", field="depth")
+        if self.slice_entries < 1:
+            raise InvalidArgument("must be at least 1", field="slice_entries")
+        makers: dict[str, Callable[[], Roll]] = {
+            "counts": lambda: Counts(parse_period(self.window, "window"), self.depth),
+            "latency": lambda: Latency(parse_period(self.window, "window")),
+            "bars": self._bars,
+        }
+        for what in self.what:
+            if what not in makers:
+                raise InvalidArgument(f"{what!r} is none of {', '.join(makers)}", field="what")
+        return [makers[what]() for what in dict.fromkeys(self.what)]
+
+    def _bars(self) -> Bars:
+        base = parse_period(self.base, "base")
+        periods = tuple(parse_period(text, "to") for text in dict.fromkeys(self.to))
+        for period in periods:
+            if period.ms <= base.ms or period.ms % base.ms:
+                raise InvalidArgument(f"{period.name} is not made of {base.name}", field="to")
+        if not periods:
+            raise InvalidArgument("names no period", field="to")
+        if not self.events:
+            raise InvalidArgument("is empty: say how the types of klines begin", field="events")
+        return Bars(base, periods, self.events)
+
+
+async def _info(store: Store) -> JournalInfo:
+    return await store.info()
+
+
+class _Rolling:
+    """One aggregate, slice by slice, each published before the next."""
+
+    def __init__(self, job: Rollup, work: Work, roll: Roll, info: JournalInfo) -> None:
+        self._job = job
+        self._work = work
+        self._roll = roll
+        self._info = info
+        self._tables = Tables(Path(job.out, roll.name))
+
+    def run(self) -> dict[str, int]:
+        version = self._tables.version()
+        self._refuse_another(version)
+        counts: dict[str, int] = {"read": 0}
+        if version.owed:
+            self._tell(version)
+        head = self._info.head_global_seq
+        first = 0 if self._job.lake else max(self._info.first_global_seq - 1, 0)
+        after = max(version.through, first) if version.number == 0 else version.through
+        begun = after
+        while after < head:
+            upto = min(after + self._job.slice_entries, head)
+            for name, count in self._slice(after, upto).items():
+                counts[name] = counts.get(name, 0) + count
+            counts["read"] += upto - after
+            after = upto
+            self._work.report(
+                Progress(self._job.name, after - begun, head - begun, "entries", self._roll.name)
+            )
+        return counts
+
+    def _slice(self, after: int, upto: int) -> dict[str, int]:
+        options = {"from": str(after), "upto": str(upto)}
+        if self._job.lake:
+            options["lake"] = self._job.lake
+        entries = journal(self._work.spark, self._work.store_url, **options)
+        draft = self._tables.draft(upto)
+        counts = self._roll.advance(self._work.spark, entries, draft)
+        draft.owed = self._job.values and counts.get("bars_changed", 0) > 0
+        version = draft.version(self._roll.settings)
+        self._tables.publish(version)
+        if version.owed:
+            self._tell(version)
+        return counts
+
+    def _tell(self, version: Version) -> None:
+        """Set the values that are owed. Said twice they count once: the write has a name."""
+        bars = self._tables.read(self._work.spark, "bars", BARS_SCHEMA)
+        changed = bars.where(F.col("changed_at") == version.through)
+        values = bars_as_values(changed, self._job.namespace)
+        values.write.format("tape").mode("append").options(
+            url=self._work.store_url, into="values", write_id=f"{version.series}-{version.number}"
+        ).save()
+        self._tables.publish(version.settled())
+
+    def _refuse_another(self, version: Version) -> None:
+        where = f"{self._job.out}/{self._roll.name}"
+        if version.number and version.settings != self._roll.settings:
+            raise InvalidArgument(
+                f"{where} was made with {version.settings}, not with {self._roll.settings}: "
+                "name another folder", field="out",
+            )  # fmt: skip
+        if version.through > self._info.head_global_seq:
+            raise InvalidArgument(
+                f"{where} has come to {version.through}, the journal only to "
+                f"{self._info.head_global_seq}: it was made from another store", field="out",
+            )  # fmt: skip
