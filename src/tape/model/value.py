@@ -9,7 +9,7 @@ from tape.config import Limits
 from tape.errors import InvalidArgument, VersionMismatch
 from tape.model.entry import NO_TRACE, Draft, Entry, Kind, Trace
 from tape.model.json_text import check_json
-from tape.model.move import Change, Decision, Need, State, Table, save
+from tape.model.move import Change, Decision, Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, Run, fenced_run
 from tape.model.subject import check_length
@@ -81,7 +81,7 @@ class _ChangeValue:
         if self._author.run_id:
             yield Need(RUNS, self._author.run_id)
 
-    def _before(self, state: State) -> tuple[Value | None, Run | None]:
+    def _before(self, state: Reading) -> tuple[Value | None, Run | None]:
         """The value as it is and the run that changes it, if one does and its token holds."""
         author = self._author
         run = fenced_run(state, author.run_id, author.fencing_token) if author.run_id else None
@@ -138,7 +138,7 @@ class WriteValue(_ChangeValue):
         self._if_version = if_version
         self.weight += 2 * len(value_json)
 
-    def decide(self, state: State) -> Decision[Value]:
+    def decide(self, state: Reading) -> Decision[Value]:
         before, run = self._before(state)
         version = before.version if before else 0
         live = before is not None and not before.deleted
@@ -176,7 +176,7 @@ class DeleteValue(_ChangeValue):
 
     __slots__ = ()
 
-    def decide(self, state: State) -> Decision[Deleted]:
+    def decide(self, state: Reading) -> Decision[Deleted]:
         before, run = self._before(state)
         if before is None or before.deleted:
             nothing = Deleted(False, before.version if before else 0)

@@ -23,6 +23,7 @@ from tape.ports.predicate import Predicate
 from tape.ports.retention import RetentionStore
 from tape.ports.runs import RunStore
 from tape.ports.tasks import TaskStore
+from tape.ports.writes import WriteStore
 
 Decide = Callable[[State], None]
 """Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
@@ -64,7 +65,7 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(MatchingStore, TaskStore, RunStore, RetentionStore, Protocol):
+class Store(MatchingStore, TaskStore, RunStore, WriteStore, RetentionStore, Protocol):
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""

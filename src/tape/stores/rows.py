@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from tape.model.budget import BUDGETS
+from tape.model.bulk_write import WRITE_LISTS, WRITES
 from tape.model.decision import DECISIONS
 from tape.model.effect import BUSINESS_KEYS, EFFECTS
 from tape.model.entry import Draft
@@ -32,6 +33,8 @@ TABLES: tuple[Table[Any, Any], ...] = (
     VALUES,
     SESSIONS,
     SESSION_EVENTS,
+    WRITES,
+    WRITE_LISTS,
     BOOK,
     REACTIONS,
     CURSORS,

@@ -61,10 +61,9 @@ class Destination:
                 lambda store: Recorder(store, self.form, Limits()).record(epoch, parts)
             )
         except TapeError as fault:
-            fault.args = (
-                f"{fault}; to finish this write, run it again with the option "
-                f"write_id={epoch.write_id}",
-            )
+            if not isinstance(fault, InvalidArgument):
+                how = f"run again with the option write_id={epoch.write_id} it goes on from there"
+                fault.args = (f"{fault}; a part may be recorded, and {how}",)
             raise
 
     def abandon(self, epoch: Epoch, parts: Sequence[Part]) -> None:

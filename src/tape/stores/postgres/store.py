@@ -18,6 +18,7 @@ import asyncpg
 from tape.config import PostgresSettings
 from tape.errors import StoreUnavailable, TapeError
 from tape.model.budget import Budget
+from tape.model.bulk_write import Write, WriteList
 from tape.model.effect import Effect
 from tape.model.entry import Entry
 from tape.model.move import Need, Place
@@ -43,6 +44,7 @@ from tape.stores.postgres.retention import PostgresRetention
 from tape.stores.postgres.runs import PostgresRuns
 from tape.stores.postgres.tasks import PostgresTasks
 from tape.stores.postgres.turn import SQL, Turns
+from tape.stores.postgres.writes import PostgresWrites
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
@@ -73,6 +75,7 @@ class PostgresStore:
         self._steps = quick
         self._tasks = PostgresTasks(claims=quick, reads=self._reads, writes=durable)
         self._runs = PostgresRuns(self._reads)
+        self._writes = PostgresWrites(reads=self._reads, writes=durable)
         self._matching = PostgresMatching(steps=quick, reads=self._reads, writes=durable)
         self._retention = PostgresRetention(steps=quick, reads=self._reads)
         self._listen: asyncio.Task[None] | None = None
@@ -234,6 +237,24 @@ class PostgresStore:
 
     async def await_tasks(self, heard: int, timeout_s: float) -> int:
         return await self._bell.wait(heard, timeout_s)
+
+    async def get_write(self, write_id: str) -> Write | None:
+        return await self._writes.get_write(write_id)
+
+    async def get_write_list(self, write_id: str, epoch: int) -> WriteList | None:
+        return await self._writes.get_list(write_id, epoch)
+
+    async def get_chunk(self, write_id: str, epoch: int, part: str, number: int) -> bytes | None:
+        return await self._writes.get_chunk(write_id, epoch, part, number)
+
+    async def discard_parts(self, write_id: str, epoch: int, parts: Sequence[str]) -> None:
+        await self._writes.discard_parts(write_id, epoch, parts)
+
+    async def discard_staged(self, write_id: str, upto_epoch: int, older_than_ms: int) -> int:
+        return await self._writes.discard_staged(write_id, upto_epoch, older_than_ms)
+
+    async def forget_write(self, write_id: str, upto_epoch: int, *, wholly: bool) -> None:
+        await self._writes.forget(write_id, upto_epoch, wholly=wholly)
 
     async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
         return await self._matching.acquire(owner, ttl_ms)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from tape.config import SqliteSettings
 from tape.errors import TapeError
 from tape.model.budget import Budget
+from tape.model.bulk_write import Write, WriteList
 from tape.model.effect import Effect
 from tape.model.entry import Entry
 from tape.model.move import Need, Place
@@ -40,7 +41,7 @@ from tape.stores.head import Head
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
-from tape.stores.sqlite import matching, retention, runs, tasks
+from tape.stores.sqlite import matching, retention, runs, tasks, writes
 from tape.stores.sqlite.connection import connect, translated
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
@@ -199,6 +200,31 @@ class SqliteStore:
 
     async def next_timer_in_ms(self) -> int | None:
         return await self._in(self._reading, lambda db: runs.next_timer_in_ms(db, self._clock))
+
+    async def get_write(self, write_id: str) -> Write | None:
+        return await self._in(self._reading, lambda db: writes.get_write(db, write_id))
+
+    async def get_write_list(self, write_id: str, epoch: int) -> WriteList | None:
+        return await self._in(self._reading, lambda db: writes.get_write_list(db, write_id, epoch))
+
+    async def get_chunk(self, write_id: str, epoch: int, part: str, number: int) -> bytes | None:
+        return await self._in(
+            self._reading, lambda db: writes.get_chunk(db, write_id, epoch, part, number)
+        )
+
+    async def discard_parts(self, write_id: str, epoch: int, parts: Sequence[str]) -> None:
+        await self._in(self._writing, lambda db: writes.discard_parts(db, write_id, epoch, parts))
+
+    async def discard_staged(self, write_id: str, upto_epoch: int, older_than_ms: int) -> int:
+        return await self._in(
+            self._writing,
+            lambda db: writes.discard_staged(db, write_id, upto_epoch, older_than_ms),
+        )
+
+    async def forget_write(self, write_id: str, upto_epoch: int, *, wholly: bool) -> None:
+        await self._in(
+            self._writing, lambda db: writes.forget_write(db, write_id, upto_epoch, wholly=wholly)
+        )
 
     async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
         return await self._in(
