@@ -23,7 +23,7 @@ demo: $(READY) ## the guided tour on embedded defaults; ends by itself
 	@$(BIN)/python -m examples.treasury.tour
 
 test: $(READY) ## the whole suite, with the short form of crash and load runs
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup
 
 test-long: $(READY) ## the long crash and load runs
 	$(BIN)/python -m pytest -m long --timeout 3600

@@ -1,5 +1,6 @@
 """Databases for tests: a fresh SQLite file, a fresh database on a real Postgres, or both."""
 
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,21 @@ from tape.testing.postgres import PostgresServer
 from tests.migrated import MigratedDatabase
 
 pytest.register_assert_rewrite("tape.testing.conformance")
+
+
+def pytest_configure() -> None:
+    """A process that shares the tests ignores Ctrl-C, and what it starts would do so too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, a file stays whole, and Spark is started once."""
+    pipeline = Path(__file__).parent / "pipeline"
+    for item in items:
+        group = "spark" if pipeline in item.path.parents else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
