@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from tape.pipeline.schema import ENTRY_SCHEMA
 from tape.pipeline.source.options import JOURNAL, read_options, refuse_unknown
 from tape.pipeline.source.read import JournalReader, TableReader
+from tape.pipeline.source.stream import JournalStream
 from tape.pipeline.source.tables import TABLE_SCHEMAS, refuse_foreign_columns
 from tape.pipeline.source.write import batch_writer, stream_writer
 from tape.ports.bulk import OpenStores
@@ -45,8 +46,13 @@ class TapeSource(DataSource):
             return TableReader(self.stores, what, schema)
         return JournalReader(self.stores, what, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        what = read_options(self.options, streaming=True)
+        refuse_foreign_columns(schema, ENTRY_SCHEMA)
+        return JournalStream(self.stores, what, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return batch_writer(self.stores, self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's signature
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
         return stream_writer(self.stores, self.options, schema, overwrite=overwrite)

@@ -103,10 +103,7 @@ class PostgresReader:
         self._db.close()
 
     def _pruned_through(self) -> int:
-        ((found,),) = self._rows(SQL["has_retention"])
-        if not found:
-            return 0
-        ((through,),) = self._rows(SQL["read_bulk_pruned"])
+        ((through,),) = self._rows(SQL["read_pruned_through"])
         return int(through)
 
     def _batches(self, text: str, rows: int) -> Iterator[pa.RecordBatch]:

@@ -6,16 +6,6 @@ SELECT
   coalesce((SELECT min(global_seq) FROM tape_journal), 0) AS first,
   coalesce((SELECT max(global_seq) FROM tape_journal), 0) AS head;
 
--- name: has_retention
--- Whether this store can have been pruned.
-SELECT (to_regclass('tape_retention') IS NOT NULL)::int AS found;
-
--- name: read_bulk_pruned
--- Up to where entries have been pruned.
-SELECT coalesce(max(pruned_through), 0) AS pruned_through
-FROM tape_retention
-WHERE name = 'journal';
-
 -- name: cut_range
 -- Where ranges of as many numbers end, each begun at an entry, so a gap costs one look.
 WITH RECURSIVE cuts (upto) AS (

@@ -99,10 +99,7 @@ class SqliteReader:
         self._db.close()
 
     def _pruned_through(self) -> int:
-        ((found,),) = self._rows(SQL["has_retention"])
-        if not found:
-            return 0
-        ((through,),) = self._rows(SQL["read_bulk_pruned"])
+        ((through,),) = self._rows(SQL["read_pruned_through"])
         return int(through)
 
     def _batches(self, text: str, params: list[object], rows: int) -> Iterator[pa.RecordBatch]:
