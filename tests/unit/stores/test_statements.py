@@ -21,6 +21,7 @@ ONLY_POSTGRES = {
     "claim_tasks": "one round trip to a function; SQLite has no functions and no round trips",
     "make_step": "the same",
     "queue_tasks": "the same",
+    "take_pruning": "in SQLite whoever prunes has the file's one write lock",
 }
 ONLY_SQLITE = {
     "advance_runs": "Postgres sees for itself that a column in an index is as it was",
@@ -74,8 +75,8 @@ def test_every_table_a_move_may_touch_can_be_loaded_and_saved(dialect: dict[str,
 
 @pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
 def test_a_predicate_has_one_place_to_go(dialect: dict[str, str]) -> None:
-    assert [name for name, text in dialect.items() if PREDICATE in text] == ["read_entries"]
-    assert dialect["read_entries"].count(PREDICATE) == 1
+    places = {name: text.count(PREDICATE) for name, text in dialect.items() if PREDICATE in text}
+    assert places == {"read_entries": 1, "scan_entries": 1}
 
 
 @pytest.mark.parametrize(
