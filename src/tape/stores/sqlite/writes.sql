@@ -60,7 +60,7 @@ WHERE write_id = ? AND epoch <= ?;
 -- name: stage_chunk
 -- Keep a chunk; one that is there already is the same.
 INSERT INTO tape_write_chunks (write_id, epoch, part, number, rows, body, staged_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, CAST(unixepoch('subsec') * 1000 AS INTEGER))
+VALUES (?, ?, ?, ?, ?, ?, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
 ON CONFLICT (write_id, epoch, part, number) DO NOTHING;
 
 -- name: get_chunk
@@ -79,7 +79,7 @@ DELETE FROM tape_write_chunks
 WHERE rowid IN (
   SELECT c.rowid FROM tape_write_chunks c
   WHERE (c.write_id = ?1 AND c.epoch <= ?2)
-    OR (c.staged_at_ms < CAST(unixepoch('subsec') * 1000 AS INTEGER) - ?3
+    OR (c.staged_at_ms < CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - ?3
       AND NOT EXISTS (
         SELECT 1 FROM tape_write_lists l WHERE (l.write_id, l.epoch) = (c.write_id, c.epoch)))
   LIMIT ?4);
