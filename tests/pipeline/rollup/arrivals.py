@@ -45,7 +45,8 @@ def arrivals(rng: random.Random, minutes: int) -> tuple[list[Arrival], int]:
     beside += [one | {"tf": "5m", "volume": "1"} for one in good[:20]]
     said = [json.dumps(one) for one in [*good, *again, *corrected, *numbers, *beside]]
     bad = [json.dumps(good[0] | wrong) for wrong in WRONG] + ["[1, 2]"]
-    made = [_arrival(text) for text in said + bad]
+    made = [Arrival("market.klines.any", text) for text in said]
+    made += [Arrival("market.klines.bad", text) for text in bad]
     made += [Arrival("order.placed", json.dumps(good[0])) for _ in range(10)]
     rng.shuffle(made)
     return made, len(bad)
@@ -62,7 +63,3 @@ WRONG: tuple[dict[str, Any], ...] = (
 
 def _price(rng: random.Random) -> Decimal:
     return Decimal(rng.randrange(10**18)).scaleb(-rng.randrange(3, 19))
-
-
-def _arrival(payload_json: str) -> Arrival:
-    return Arrival("market.klines.any", payload_json)

@@ -53,7 +53,7 @@ def published(spark: SparkSession, tables: Tables) -> dict[Bar, int]:
 
 
 def test_bars_of_klines_in_bad_times(spark: SparkSession, tmp_path: Path) -> None:
-    check_increments(spark, tmp_path, random.Random(5), minutes=200, increments=3)
+    check_increments(spark, tmp_path, random.Random(5), minutes=60, increments=2)
 
 
 @pytest.mark.long

@@ -21,16 +21,9 @@ BARS_SCHEMA: Final = (
 _CONTENT: Final = ("open", "high", "low", "close", "volume", "klines")
 
 
-def bars_of(
-    klines: DataFrame, base: Period, periods: Sequence[Period], only: DataFrame | None = None
-) -> DataFrame:
-    """The bars of these periods, or of them only the named ones; see `touched_by`.
-
-    Each kline must be there once, see `klines.latest`.
-    """
-    placed = placed_in(klines, periods)
-    if only is not None:
-        placed = placed.join(F.broadcast(only), list(IDENTITY), "left_semi")
+def bars_of(klines: DataFrame, base: Period, periods: Sequence[Period]) -> DataFrame:
+    """The bars of these periods; each kline must be there once, see `klines.latest`."""
+    placed = _placed_in(klines, periods)
     made = placed.groupBy(*IDENTITY).agg(
         F.min_by("open", "at").alias("open"),
         F.max("high").alias("high"),
@@ -44,7 +37,18 @@ def bars_of(
     return made.select("*", complete).drop("period_ms")
 
 
-def placed_in(klines: DataFrame, periods: Sequence[Period]) -> DataFrame:
+def dated(made: DataFrame, before: DataFrame, at: int) -> DataFrame:
+    """The bars with `changed_at`: what it was for those that are as before, else `at`."""
+    was = before.select(
+        *IDENTITY, F.struct(*_CONTENT).alias("was"), F.col("changed_at").alias("since")
+    )
+    same = F.col("was").eqNullSafe(F.struct(*_CONTENT))
+    changed_at = F.when(same, F.col("since")).otherwise(F.lit(at).cast("bigint"))
+    joined = made.join(was, list(IDENTITY), "left")
+    return joined.select(*made.columns, changed_at.alias("changed_at"))
+
+
+def _placed_in(klines: DataFrame, periods: Sequence[Period]) -> DataFrame:
     """Each kline once for every bar it is part of: `tf` and `open_time` are the bar's then."""
     places = F.array(
         *(
@@ -59,19 +63,3 @@ def placed_in(klines: DataFrame, periods: Sequence[Period]) -> DataFrame:
     rest = [name for name in klines.columns if name not in ("tf", "open_time")]
     placed = klines.select(*rest, F.col("open_time").alias("at"), F.explode(places).alias("bar"))
     return placed.select(*rest, "at", "bar.*")
-
-
-def changed_bars(made: DataFrame, before: DataFrame, at: int) -> DataFrame:
-    """The bars with `changed_at`: what it was for those that are as before, else `at`."""
-    was = before.select(
-        *IDENTITY, F.struct(*_CONTENT).alias("was"), F.col("changed_at").alias("since")
-    )
-    same = F.col("was").eqNullSafe(F.struct(*_CONTENT))
-    changed_at = F.when(same, F.col("since")).otherwise(F.lit(at).cast("bigint"))
-    joined = made.join(was, list(IDENTITY), "left")
-    return joined.select(*made.columns, changed_at.alias("changed_at"))
-
-
-def touched_by(fresh: DataFrame, periods: Sequence[Period]) -> DataFrame:
-    """The names of the bars that these klines are part of."""
-    return placed_in(fresh.select(*IDENTITY), periods).select(*IDENTITY).distinct()

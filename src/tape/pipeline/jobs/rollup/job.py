@@ -44,13 +44,17 @@ class Rollup:
         info = work.use_store(_info)
         counts: dict[str, int] = {"read": 0}
         for roll in rolls:
-            for name, count in _Rolling(self, work, roll, info).run().items():
-                counts[name] = counts.get(name, 0) + count
+            done = _Rolling(self, work, roll, info).run()
+            counts |= done | {"read": max(counts["read"], done["read"])}
         facts: dict[str, object] = {"through": info.head_global_seq, "out": self.out}
         return Summary(self.name, counts, time.monotonic() - began, facts)
 
     def _rolls(self) -> list[Roll]:
         """What is asked for, with everything wrong about it said before anything is done."""
+        if not self.out or "://" in self.out:
+            raise InvalidArgument(
+                f"{self.out!r} is no folder that this process and Spark's see alike", field="out"
+            )
         if self.depth < 1:
             raise InvalidArgument("must be at least 1", field="depth")
         if self.slice_entries < 1:

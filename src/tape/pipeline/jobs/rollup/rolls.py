@@ -8,11 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from tape.pipeline.jobs.rollup import counts, durations, klines, latency
-from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA, bars_of, changed_bars, touched_by
+from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA, bars_of, dated
 from tape.pipeline.jobs.rollup.periods import Period, day_of
 from tape.pipeline.jobs.rollup.tables import Draft
 
 DAY = "day"
+_TIMED = ("kind", "subject", "event_type", "run_id", "ts_ms", "occurred_at_ms", "payload_json")
 
 
 class Roll(Protocol):
@@ -58,10 +59,13 @@ class Latency:
         return {"window": self.window.name}
 
     def advance(self, spark: SparkSession, entries: DataFrame, draft: Draft) -> dict[str, int]:
+        # Read once and held: Spark 4.3 shares what it pushed into a source between all queries on
+        # one frame, so a second filter would get the first one's rows.
+        seen = entries.where(F.col("kind").isin("event", "run", "effect")).select(*_TIMED).cache()
         begun = draft.read(spark, "open", durations.MARKS_SCHEMA)
-        pairs = durations.paired(begun.unionByName(durations.marks_of(entries)))
+        pairs = durations.paired(begun.unionByName(durations.marks_of(seen)))
         draft.write_one("open", "all", durations.still_open(pairs))
-        samples = latency.recording_latency(entries).unionByName(durations.samples_of(pairs))
+        samples = latency.recording_latency(seen).unionByName(durations.samples_of(pairs))
         fresh = latency.histogram_of(samples, self.window).cache()
         days = _days(fresh, "window_start")
         if days:
@@ -72,6 +76,7 @@ class Latency:
             rows = latency.percentiles_of(whole)
             draft.write("latency", _by_day(rows, "window_start"), days, DAY)
         fresh.unpersist()
+        seen.unpersist()
         return {"latency_days": len(days)}
 
 
@@ -105,18 +110,15 @@ class Bars:
     def _advance(
         self, spark: SparkSession, judged: DataFrame, draft: Draft, days: Sequence[str]
     ) -> int:
-        fresh = klines.latest(klines.accepted(judged))
         before = draft.read(spark, "klines", klines.KLINES_SCHEMA, days)
-        merged = klines.latest(before.unionByName(fresh))
+        merged = klines.latest(before.unionByName(klines.accepted(judged)))
         draft.write("klines", _by_day(merged, "open_time"), days, DAY)
 
-        touched = touched_by(fresh, self.periods)
+        # The day is what is written anew, so all its bars are made; `dated` tells which differ.
         whole = draft.read_written(spark, "klines", klines.KLINES_SCHEMA)
-        made = bars_of(whole, self.base, self.periods, only=touched)
-        there = draft.read(spark, "bars", BARS_SCHEMA, days)
-        kept = there.join(F.broadcast(touched), touched.columns, "left_anti")
-        fresh_bars = changed_bars(made, there, draft.upto)
-        draft.write("bars", _by_day(kept.unionByName(fresh_bars), "open_time"), days, DAY)
+        made = bars_of(whole, self.base, self.periods)
+        bars = dated(made, draft.read(spark, "bars", BARS_SCHEMA, days), draft.upto)
+        draft.write("bars", _by_day(bars, "open_time"), days, DAY)
         written = draft.read_written(spark, "bars", BARS_SCHEMA)
         return written.where(F.col("changed_at") == draft.upto).count()
 

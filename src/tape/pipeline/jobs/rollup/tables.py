@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tape.errors import InvalidArgument, TapeError
+from tape.errors import TapeError
 
 _VERSIONS: Final = "_versions"
 _DATA: Final = "_data"
@@ -52,8 +52,6 @@ class Version:
 
 class Tables:
     def __init__(self, root: str | Path) -> None:
-        if "://" in str(root):
-            raise InvalidArgument(f"{root} must be a folder that Spark and this process see alike")
         self._root = Path(root).absolute()
 
     def version(self) -> Version:

@@ -1,0 +1,205 @@
+"""The job on a journal: every aggregate, by increments, cut short and run again."""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import tape
+from tape.errors import InvalidArgument
+from tape.model.subject import parse_subject
+from tape.pipeline.job import Work
+from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
+from tape.pipeline.jobs.rollup.counts import COUNTS_SCHEMA
+from tape.pipeline.jobs.rollup.job import Rollup
+from tape.pipeline.jobs.rollup.latency import LATENCY_SCHEMA
+from tape.pipeline.jobs.rollup.tables import Tables, Version
+from tape.stores.blocking import Stores
+from tests.pipeline.rollup.arrivals import Arrival, arrivals
+from tests.pipeline.rollup.by_pandas import bars_by_pandas
+
+HOUR_MS = 3_600_000
+Rows = set[tuple[Any, ...]]
+
+
+@tape.effect
+async def look_up(number: int) -> int:
+    return number
+
+
+@tape.app("quote")
+async def quote(ctx: tape.Context, number: int) -> int:
+    return await look_up(number)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path / 'tape.db'}"
+
+
+@pytest.fixture
+def work(spark: SparkSession, url: str) -> Work:
+    return Work(spark, url, Stores().store(url))
+
+
+def record(url: str, rng: random.Random, arrived: list[Arrival]) -> None:
+    """Klines that happened up to minutes ago, and a few runs."""
+    with tape.connect(url) as client:
+        now = int(time.time() * 1000)
+        client.record_many(
+            tape.event(
+                one.event_type,
+                json.loads(one.payload_json),
+                entity_id=one.event_type,
+                occurred_at_ms=now - rng.choice([0, 3, 70, 5_000, 123_457]),
+            )
+            for one in arrived
+        )
+        for number in range(3):
+            client.run(quote, number)
+
+
+def entries(url: str) -> list[tape.Entry]:
+    with tape.connect(url) as client:
+        return list(client.follow(live=False))
+
+
+def counted(journal: list[tape.Entry]) -> Rows:
+    found = Counter(
+        (
+            entry.ts_ms - entry.ts_ms % HOUR_MS,
+            "/tape/" + "/".join(entry.subject.removeprefix("/tape/").split("/")[:3]),
+            entry.kind,
+            entry.event_type,
+        )
+        for entry in journal
+    )
+    return {(*key, count) for key, count in found.items()}
+
+
+def measured(journal: list[tape.Entry]) -> Rows:
+    """Percentiles of the nearest rank, from all samples."""
+    samples: dict[tuple[int, str, str], list[int]] = {}
+    begun: dict[tuple[str, str], int] = {}
+
+    def add(entry: tape.Entry, of: str, name: str, latency_ms: int) -> None:
+        window = entry.ts_ms - entry.ts_ms % HOUR_MS
+        samples.setdefault((window, of, name), []).append(latency_ms)
+
+    for entry in journal:
+        kind, verb, name, *_rest = parse_subject(entry.subject)
+        if kind == "event":
+            add(entry, kind, entry.event_type, entry.ts_ms - entry.occurred_at_ms)
+        elif kind in ("run", "effect"):
+            act = (kind, entry.payload.get("idempotency_key", entry.run_id))
+            started = begun.setdefault(act, entry.ts_ms)
+            if verb in ("terminal", "confirmed"):
+                add(entry, kind, name, entry.ts_ms - started)
+    made: Rows = set()
+    for key, found in samples.items():
+        found.sort()
+        ranks = [found[ceil(len(found) * hundredths / 100) - 1] for hundredths in (50, 90, 99)]
+        made.add((*key, len(found), *map(_kept, ranks), found[-1]))
+    return made
+
+
+def _kept(latency_ms: int) -> int:
+    excess = max(latency_ms.bit_length() - 11, 0)
+    return latency_ms >> excess << excess
+
+
+def tables(work: Work, out: Path) -> tuple[Rows, Rows, Rows]:
+    def rows(name: str, schema: str) -> Rows:
+        return {tuple(row) for row in Tables(out / name).read(work.spark, name, schema).collect()}
+
+    bars = {row[:-1] for row in rows("bars", BARS_SCHEMA)}
+    return rows("counts", COUNTS_SCHEMA), rows("latency", LATENCY_SCHEMA), bars
+
+
+def files(out: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in out.rglob("*")}
+
+
+def test_increments_cut_short_and_run_again(
+    work: Work, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(11)
+    arrived, _bad = arrivals(rng, minutes=40)
+    half = len(arrived) // 2
+    out = tmp_path / "out"
+    job = Rollup(out=str(out))
+
+    record(url, rng, arrived[:half])
+    job.run(work)
+    record(url, rng, arrived[half:])
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "publish", killed_at("bars", Tables.publish))
+        with pytest.raises(KeyboardInterrupt):
+            job.run(work)
+    done = job.run(work)
+
+    journal = entries(url)
+    assert done.counts["read"] < done.facts["through"] == journal[-1].global_seq  # type: ignore[operator]
+    counts, latencies, bars = tables(work, out)
+    assert counts == counted(journal)
+    assert latencies == measured(journal)
+    bad = [entry.payload_json for entry in journal if entry.event_type == "market.klines.bad"]
+    kept = [Arrival(entry.event_type, entry.payload_json) for entry in journal if entry.entity_id]
+    assert bars == bars_by_pandas(kept, bad)
+
+    before = files(out)
+    assert job.run(work).counts == {"read": 0}
+    assert files(out) == before
+
+
+def killed_at(
+    name: str, publish: Callable[[Tables, Version], None]
+) -> Callable[[Tables, Version], None]:
+    """Everything is written and nothing published, as a kill would leave it."""
+
+    def killed(tables: Tables, version: Version) -> None:
+        if name in version.parts:
+            raise KeyboardInterrupt
+        publish(tables, version)
+
+    return killed
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({"what": ("averages",)}, "what: 'averages' is none of counts, latency, bars"),
+        ({"window": "7m"}, "window: 7m does not divide a day"),
+        ({"window": "1w"}, "window: '1w' is no span of time"),
+        ({"to": ("1m",)}, "to: 1m is not made of 1m"),
+        ({"base": "15m", "to": ("1h", "20m")}, "to: 20m is not made of 15m"),
+        ({"to": ()}, "to: names no period"),
+        ({"depth": 0}, "depth: must be at least 1"),
+        ({"events": ""}, "events: is empty"),
+        ({"out": "s3://bucket"}, "out: 's3://bucket' is no folder"),
+    ],
+)
+def test_bad_options_are_refused(
+    work: Work, tmp_path: Path, options: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=wrong):
+        Rollup(**{"out": str(tmp_path / "out"), **options}).run(work)
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_of_another_making_are_left_alone(work: Work, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = Tables(out / "counts")
+    made.publish(made.draft(0).version({"window": "1h", "depth": 3}))
+    with pytest.raises(InvalidArgument, match=r"was made with .*'1h'.*: name another folder"):
+        Rollup(out=str(out), what=("counts",), window="1d").run(work)
+    made.publish(made.draft(10**9).version({"window": "1h", "depth": 3}))
+    with pytest.raises(InvalidArgument, match="it was made from another store"):
+        Rollup(out=str(out), what=("counts",)).run(work)
