@@ -7,7 +7,7 @@ from tape.model.decision import DecisionPlace
 from tape.model.effect import Effect
 from tape.model.gate import Gate
 from tape.model.obligation import Obligation
-from tape.model.reaction import Reaction, ReactionCursor
+from tape.model.reaction import Reaction, ReactionCursor, Tally
 from tape.model.run import Run
 from tape.model.session import Session
 from tape.model.timer import Timer
@@ -56,6 +56,7 @@ SIDE_TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "decisions": DecisionPlace,
     "reactions": Reaction,
     "reaction_cursors": ReactionCursor,
+    "reaction_tallies": Tally,
     "tasks": TaskRow,
     "sessions": Session,
     "matcher": MatcherRow,

@@ -1,0 +1,45 @@
+"""`tape pipeline audit`: what must hold of the journal, and what does not."""
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from tape.cli.output import say
+from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.target import Target, target_options
+from tape.errors import SparkUnavailable
+
+
+@click.command()
+@click.option("--lake", default="", metavar="FOLDER", help="Read archived history as well.")
+@click.option("--check", multiple=True, metavar="NAME", help="Only this; can be given repeatedly.")
+@click.option("--list", "listing", is_flag=True, help="Name the checks, and check nothing.")
+@click.option("--report", default="", metavar="FILE", help="Write a report: .html, .md or .json.")
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Tell of so many violations of a check, and how many there are.",
+)
+@job_options
+@target_options
+@click.pass_obj
+def audit(target: Target, /, listing: bool, **options: Any) -> int:
+    """Hold the journal and the tables beside it to what must be true of them.
+
+    The store may be in use meanwhile. The exit code is 1 if something that must hold does not;
+    warnings are told and do not count.
+    """
+    try:
+        from tape.pipeline.jobs.audit.catalogue import CHECKS
+        from tape.pipeline.jobs.audit.job import Audit
+    except ModuleNotFoundError as missing:
+        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
+    if listing:
+        for check in CHECKS.values():
+            say(f"{check.name:26} {check.severity:8} {check.holds}")
+        return 0
+    job = Audit(**{field.name: options.pop(field.name) for field in fields(Audit)})
+    return run_jobs(target, [job], **options)

@@ -1,0 +1,42 @@
+"""Every check, in the order in which a report names them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tape.pipeline.jobs.audit.check import Check
+from tape.pipeline.jobs.audit.checks import (
+    budgets,
+    decisions,
+    effects,
+    entries,
+    gates,
+    leases,
+    obligations,
+    reactions,
+    runs,
+    sessions,
+    subjects,
+    tasks,
+    timers,
+    values,
+)
+
+GROUPS: Final[Sequence[tuple[Check, ...]]] = (
+    entries.CHECKS,
+    subjects.CHECKS,
+    runs.CHECKS,
+    leases.CHECKS,
+    decisions.CHECKS,
+    effects.CHECKS,
+    obligations.CHECKS,
+    gates.CHECKS,
+    timers.CHECKS,
+    values.CHECKS,
+    budgets.CHECKS,
+    reactions.CHECKS,
+    tasks.CHECKS,
+    sessions.CHECKS,
+)
+"""By noun: the checks of a group look at the same frames, and are computed together."""
+
+CHECKS: Final[dict[str, Check]] = {check.name: check for group in GROUPS for check in group}

@@ -1,0 +1,159 @@
+"""Checks of runs: no gap in their journals, only legal moves, and rows that say the same."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tape.pipeline.jobs.audit.check import QUIET, Check, told
+from tape.pipeline.jobs.audit.frames import STATUSES, Frames
+from tape.pipeline.jobs.audit.second_look import named_otherwise
+
+MOVES: Final = {
+    "runnable": ("running", "stuck", "cancelled", "compensating"),
+    "running": (
+        "running", "runnable", "waiting", "terminal", "failed", "cancelled", "stuck",
+        "compensating",
+    ),
+    "waiting": ("runnable", "running", "stuck", "cancelled", "compensating"),
+    "compensating": ("failed", "cancelled", "stuck"),
+    "stuck": ("runnable", "compensating", "cancelled"),
+    # An effect that was on its way was confirmed after the end, and has to be unwound.
+    "failed": ("compensating",),
+    "cancelled": ("compensating",),
+}  # fmt: skip
+"""What a run's status may become. A terminal one stays so."""
+
+
+def gaps(frames: Frames) -> DataFrame:
+    begins = F.lit(frames.moment.is_whole)
+    odd = frames.lines.where(
+        F.expr("prev_seq IS NOT NULL AND seq <> prev_seq + 1")
+        | (F.expr("prev_seq IS NULL AND seq <> 1") & begins)
+    )
+    return told(odd, "CONCAT('seq ', seq, ' follows ', COALESCE(prev_seq, 0))")
+
+
+def out_of_order(frames: Frames) -> DataFrame:
+    odd = frames.lines.where("prev_global_seq >= global_seq AND prev_seq < seq")
+    return told(odd, "CONCAT('seq ', seq, ' was recorded before seq ', prev_seq)")
+
+
+def begun_otherwise(frames: Frames) -> DataFrame:
+    odd = frames.lines.where("whole AND prev_seq IS NULL AND kind <> 'run'")
+    return told(odd, "CONCAT('its first entry is of kind ', kind)")
+
+
+def illegal_moves(frames: Frames) -> DataFrame:
+    legal = " OR ".join(
+        f"(status_before = '{one}' AND verb IN ({', '.join(repr(s) for s in others)}))"
+        for one, others in MOVES.items()
+    )
+    odd = frames.of("run").where(
+        f"""CASE
+            WHEN verb = 'cancel_requested' THEN status_before <> 'running'
+            WHEN status_before IS NULL THEN whole AND verb NOT IN ('runnable', 'running')
+            ELSE NOT ({legal})
+        END"""
+    )
+    return told(odd, "CONCAT(verb, ' follows ', COALESCE(status_before, 'nothing'))")
+
+
+def misnamed(frames: Frames) -> DataFrame:
+    first = frames.of("run").where("seq = 1 AND is_json")
+    names = ("app_name", "user_id", "session_id", "invocation_id")
+    named = first.select("global_seq", "run_id", *(F.col(f"p.{name}") for name in names))
+    odd = named.mapInArrow(named_otherwise, "global_seq BIGINT, run_id STRING, fault STRING")
+    return told(odd, "fault")
+
+
+def parents_missing(frames: Frames) -> DataFrame:
+    children = frames.of("run").where("seq = 1 AND p.parent_run_id <> ''")
+    known = frames.table("runs").select("run_id").union(frames.lines.select("run_id"))
+    odd = children.withColumn("parent", F.col("p.parent_run_id")).join(
+        known.select(F.col("run_id").alias("parent")), "parent", "left_anti"
+    )
+    return told(odd, "'its parent does not exist'", key="parent")
+
+
+def parents_untold(frames: Frames) -> DataFrame:
+    runs = frames.rows_of_settled("runs")
+    ended = runs.where("status IN (4, 5, 8) AND parent_run_id <> ''").select(
+        "run_id", F.col("parent_run_id").alias("parent")
+    )
+    open_runs = runs.where("status IN (1, 2, 3)").select(F.col("run_id").alias("parent"))
+    waiting = (
+        frames.table("gates")
+        .where("awaited AND NOT released")
+        .selectExpr("run_id AS parent", "SUBSTRING(gate_name, 5) AS run_id", "gate_name")
+    )
+    odd = (
+        ended.join(waiting.where("gate_name LIKE 'run:%'"), ["parent", "run_id"])
+        .join(open_runs, "parent", "left_semi")
+    )  # fmt: skip
+    words = "CONCAT('it has ended, and run ', parent, ' waits for that')"
+    return told(odd, words, key="gate_name", global_seq="0")
+
+
+def _stand(frames: Frames) -> DataFrame:
+    """How each run stands by its entries, and the row that should say the same."""
+    newest = Window.partitionBy("run_id").orderBy(F.desc("seq"), F.desc("global_seq"))
+    status = F.expr(f"CASE WHEN kind = 'run' AND verb IN {STATUSES} THEN verb END")
+    token = F.expr("CASE WHEN is_grant THEN p.fencing_token END")
+    last = (
+        frames.lines.where("whole AND quiet")
+        .withColumn("status_now", F.coalesce(status, "status_before"))
+        .withColumn("token_now", F.coalesce(token, "lease_before.token", F.lit(0)))
+        .withColumn("place", F.row_number().over(newest))
+        .where("place = 1")
+        .select("run_id", "global_seq", F.col("seq").alias("last_seq"), "status_now", "token_now")
+    )
+    words = F.array(*(F.lit(word) for word in ("", *STATUSES)))
+    rows = frames.table("runs").select(
+        "run_id", "seq_cursor", "fencing_token", "lease_owner", "ended_at_ms", "waiting_on",
+        "ending", F.get(words, F.col("status").cast("int")).alias("row_status"),
+    )  # fmt: skip
+    return last.join(rows, "run_id", "left")
+
+
+def rows_differ(frames: Frames) -> DataFrame:
+    faults = """CASE
+        WHEN row_status IS NULL THEN 'it has no row'
+        WHEN seq_cursor <> last_seq
+            THEN CONCAT('its row is at seq ', seq_cursor, ', its journal at ', last_seq)
+        WHEN NOT (row_status <=> status_now)
+            THEN CONCAT('its row says ', row_status, ', its journal ', status_now)
+        WHEN fencing_token <> token_now
+            THEN CONCAT('its row has token ', fencing_token, ', its journal ', token_now)
+        WHEN (lease_owner <> '') <> (row_status = 'running')
+            THEN CONCAT('it is ', row_status, ' and held by ', lease_owner)
+        WHEN (waiting_on <> '') AND row_status <> 'waiting'
+            THEN CONCAT('it is ', row_status, ' and waits for ', waiting_on)
+        WHEN (ended_at_ms > 0) <> (row_status IN ('terminal', 'failed', 'stuck', 'cancelled'))
+            THEN CONCAT('it is ', row_status, ' and has ended at ', ended_at_ms)
+        WHEN ending > 0 AND row_status NOT IN ('compensating', 'stuck')
+            THEN CONCAT('it is ', row_status, ' and still to be unwound')
+    END"""
+    return told(_stand(frames).withColumn("fault", F.expr(faults)).where("fault <> ''"), "fault")
+
+
+def rows_alone(frames: Frames) -> DataFrame:
+    """Decided only where the whole journal is at hand."""
+    rows = frames.table("runs").where(F.lit(frames.moment.is_whole))
+    odd = rows.join(frames.lines.select("run_id"), "run_id", "left_anti")
+    return told(odd, "'it has a row and no entry'", global_seq="0")
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    Check("run_seq_contiguous", "The entries of a run are numbered from 1 without a gap.", gaps),
+    Check("run_seq_order", "Entries of a run are recorded in the order of their seq.",
+          out_of_order),
+    Check("run_begins", "The first entry of a run is of the run itself.", begun_otherwise),
+    Check("run_moves", "A run's status becomes only what it may become.", illegal_moves),
+    Check("run_name", "A run's id is that of its name.", misnamed),
+    Check("run_parent", "A run's parent exists.", parents_missing),
+    Check("run_parent_told", "Nobody waits for a run that has ended.", parents_untold, QUIET),
+    Check("run_row", "A run's row says what its entries made of it.", rows_differ, QUIET),
+    Check("run_row_journal", "A run that has a row has entries.", rows_alone,
+          "the rows were read before the head, and so were the entries that came with them"),
+)  # fmt: skip

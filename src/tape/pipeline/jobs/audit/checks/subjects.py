@@ -1,0 +1,114 @@
+"""Checks of subjects: their grammar, and that they say what their entry is about."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tape.model.entry import Kind
+from tape.pipeline.jobs.audit.check import Check, told
+from tape.pipeline.jobs.audit.frames import STATUSES, Frames
+from tape.pipeline.jobs.audit.second_look import not_a_subject
+
+_PLAIN: Final = r"^/tape/[a-z][a-z0-9_]*/[a-z][a-z0-9_]*(/[A-Za-z0-9._~-]+)*$"
+
+_DIMENSIONS: Final = {
+    Kind.RUN: (4, (*STATUSES, "cancel_requested")),
+    Kind.DECISION: (2, ("recorded",)),
+    Kind.EFFECT: (
+        2,
+        ("pending", "confirmed", "failed", "unknown", "reconciled", "claimed", "attempted",
+         "stuck"),
+    ),
+    Kind.OBLIGATION: (2, ("registered", "committed", "attempted", "compensated", "stuck")),
+    Kind.GATE: (2, ("waiting", "released")),
+    Kind.VALUE: (2, ("changed", "deleted")),
+    Kind.EVENT: (3, ("recorded", "appended")),
+    Kind.SESSION: (3, ("created", "deleted")),
+    Kind.TASK: (2, ("dead_lettered", "failed", "replayed", "dropped")),
+    Kind.TIMER: (2, ("set", "fired", "cancelled")),
+    Kind.BUDGET: (1, ("set", "charged")),
+}  # fmt: skip
+"""How many dimensions the subject of a kind has, and which verbs there are."""
+_OTHERS: Final = (Kind.DRAINER, Kind.SUBSCRIPTION)
+"""Kinds whose verbs are not counted up."""
+
+# What a dimension must be, where the entry says it elsewhere, too.
+_SAID: Final = {
+    Kind.RUN: ("p.app_name", "p.user_id", "p.session_id", "run_id"),
+    Kind.DECISION: ("run_id", "CAST(p.decision_index AS STRING)"),
+    Kind.EFFECT: ("p.tool_name", "run_id"),
+    Kind.OBLIGATION: ("p.kind", "run_id"),
+    Kind.GATE: ("p.gate_name", "run_id"),
+    Kind.VALUE: ("p.value.namespace", "p.value.key"),
+    Kind.TASK: ("p.reaction_id", "p.task_id"),
+    Kind.TIMER: ("p.kind", "run_id"),
+    Kind.BUDGET: ("run_id",),
+}
+
+
+def broken_grammar(frames: Frames) -> DataFrame:
+    odd = frames.entries.where(f"subject NOT RLIKE '{_PLAIN}' OR LENGTH(subject) > 2048")
+    confirmed = odd.select("global_seq", "run_id", "subject").mapInArrow(
+        not_a_subject, "global_seq BIGINT, run_id STRING, subject STRING, fault STRING"
+    )
+    return told(confirmed, "fault", key="subject")
+
+
+def other_kind(frames: Frames) -> DataFrame:
+    known = " ".join(
+        f"WHEN kind = '{kind.value}' THEN SIZE(dims) = {count} AND verb IN ({_quoted(verbs)})"
+        for kind, (count, verbs) in _DIMENSIONS.items()
+    )
+    fits = f"CASE {known} WHEN kind IN ({_quoted(k.value for k in _OTHERS)}) THEN TRUE END"
+    odd = frames.entries.withColumn("fits", F.expr(f"COALESCE({fits}, FALSE)")).where(
+        "subject LIKE '/tape/%' AND (NOT fits OR GET(SPLIT(subject, '/'), 2) <> kind)"
+    )
+    return told(odd, "CONCAT('no subject of an entry of kind ', kind)", key="subject")
+
+
+def about_something_else(frames: Frames) -> DataFrame:
+    cases = [
+        _unlike(f"kind = '{kind.value}'", columns) for kind, columns in _SAID.items()
+    ]  # fmt: skip
+    recorded = ("event_type", "entity_type", "entity_id")
+    cases.append(_unlike("kind = 'event' AND verb = 'recorded'", recorded))
+    # What could not be parsed says nothing; another check tells of it.
+    odd = frames.entries.where("is_json").withColumn(
+        "said", F.expr(f"COALESCE({', '.join(cases)})")
+    )
+    return told(odd.where("said IS NOT NULL"), "CONCAT('its entry is about ', said)", key="subject")
+
+
+def _unlike(condition: str, columns: tuple[str, ...]) -> str:
+    """What the entry says, where its subject does not say the same."""
+    differ = " OR ".join(
+        f"NOT ({_decoded(place)} <=> COALESCE({column}, ''))"
+        for place, column in enumerate(columns)
+    )
+    sized = f"SIZE(dims) = {len(columns)}"
+    said = f"CONCAT_WS(', ', {', '.join(columns)})"
+    return f"CASE WHEN {condition} AND {sized} AND ({differ}) THEN {said} END"
+
+
+def _decoded(place: int) -> str:
+    """A dimension as it was before it was made a segment; no segment has a +."""
+    dim = f"GET(dims, {place})"
+    return f"CASE WHEN {dim} = '_' THEN '' ELSE TRY_URL_DECODE({dim}) END"
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    Check("subject_grammar", "A subject follows the grammar of subjects.", broken_grammar),
+    Check(
+        "subject_of_kind", "A subject has the kind of its entry, a verb of it, and its dimensions.",
+        other_kind,
+    ),
+    Check(
+        "subject_of_entry", "A subject names what its entry is about.", about_something_else
+    ),
+)  # fmt: skip

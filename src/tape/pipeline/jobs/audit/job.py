@@ -1,0 +1,83 @@
+"""The job: read, check, tell."""
+
+import time
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import ClassVar
+
+from tape.errors import InvalidArgument
+from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.jobs.audit.catalogue import CHECKS
+from tape.pipeline.jobs.audit.finding import run_checks
+from tape.pipeline.jobs.audit.reading import read_frames
+from tape.pipeline.jobs.audit.report import Audited, form_of, plain
+
+EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Hold the journal and the tables beside it to what must be true of them.
+
+    `lake` brings back what was pruned; `check` names checks, all by default; at most `limit`
+    violations of each are told, and always how many there are.
+    """
+
+    name: ClassVar[str] = "audit"
+
+    lake: str = ""
+    check: tuple[str, ...] = ()
+    report: str = ""
+    limit: int = 20
+
+    def run(self, work: Work) -> Summary:
+        started = time.monotonic()
+        _refuse_unknown(self.check)
+        form = form_of(self.report) if self.report else None
+        if self.limit < 0:
+            raise InvalidArgument("is how many violations to tell, not negative", field="limit")
+        total = len(self.check) or len(CHECKS)
+
+        def done(count: int, name: str) -> None:
+            work.report(Progress(self.name, count, total, "checks", name))
+
+        done(0, "reading")
+        frames = read_frames(work, self.lake)
+        try:
+            entries = frames.entries.count()
+            results = list(run_checks(frames, self.check, limit=self.limit, done=done))
+        finally:
+            frames.release()
+        moment = frames.moment
+        audited = Audited(moment.store, moment.begins_after, moment.head, entries, results)
+        if form is not None:
+            Path(self.report).write_text(form(audited))
+        return self._summary(audited, time.monotonic() - started)
+
+    def _summary(self, audited: Audited, seconds: float) -> Summary:
+        errors, warnings = audited.count("error"), audited.count("warning")
+        facts: dict[str, object] = {"upto": audited.upto}
+        if audited.broken:
+            facts["violations"] = {r.check.name: r.count for r in audited.broken}
+        for result in audited.broken:
+            facts[result.check.name] = [
+                plain(" ".join(filter(None, (str(v.global_seq or ""), v.run_id, v.key, v.found))))
+                for v in result.violations[:EXAMPLES]
+            ]
+        if self.report:
+            facts["report"] = self.report
+        counts = {
+            "checks": len(audited.results), "entries": audited.entries, "errors": errors,
+            "warnings": warnings,
+        }  # fmt: skip
+        failed = f"{errors:,} violations of what must hold" if errors else ""
+        return Summary(self.name, counts, seconds, facts, failed)
+
+
+def _refuse_unknown(names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in CHECKS:
+            near = get_close_matches(name, CHECKS, n=1)
+            meant = f"did you mean {near[0]}?" if near else "--list names them all"
+            raise InvalidArgument(f"there is no check {name!r}; {meant}", field="check")

@@ -1,0 +1,134 @@
+"""A journal in which everything there is has really happened, on any store."""
+
+from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
+from tape.model.event import NewEvent
+from tape.model.lease import Taker
+from tape.model.obligation import (
+    ClaimObligation,
+    ObligationKey,
+    ObligationStatus,
+    RegisterCompensation,
+    ResolveObligation,
+)
+from tape.model.run import RunName, RunStatus
+from tape.model.run_end import EndRun
+from tape.model.session import SessionKey
+from tape.model.value import ANY_VERSION, Author, DeleteValue, WriteValue
+from tape.ports.store import Store
+from tape.testing.conformance.dead_letters import dropping, replaying
+from tape.testing.conformance.playing import IDS, LIMITS, attempt, play, record
+from tape.testing.conformance.reacting import (
+    a_cursor,
+    a_task,
+    claim,
+    fail,
+    keys_of,
+    register,
+    step,
+)
+from tape.testing.conformance.run_sequences import play_batch
+from tape.testing.conformance.run_steps import RunWalk
+from tape.testing.conformance.running import beginning, drive
+from tape.testing.conformance.sessions import appending, creating, deleting
+
+
+async def walk_runs(store: Store, name: str, seed: int, batches: int) -> None:
+    """Any moves of runs there are, in any order that is allowed."""
+    walk = RunWalk(name, seed)
+    for _ in range(batches):
+        await play_batch(store, walk)
+
+
+async def unwind_a_run(store: Store) -> None:
+    """Two effects, a failure, and their undoing, newest first."""
+    driver = await drive(store, "unwound", app_name="désk/1", session=("u_", "_"))
+    for name in ("debit", "credit"):
+        await driver.extend(
+            BeginEffect(0, name, 0, business_key=f"key of {name}"),
+            CompleteEffect(
+                f"{driver.run_id}/decision-0/{name}/0",
+                EffectStatus.CONFIRMED,
+                compensation=RegisterCompensation(f"{driver.run_id}/decision-0/{name}/0", "undo"),
+            ),
+        )
+    await driver.write(EndRun(RunStatus.FAILED, '"no"', parent_run_id=""))
+    for name in ("credit", "debit"):
+        key = ObligationKey(f"{driver.run_id}/decision-0/{name}/0", "undo")
+        claimed = await driver.tell(ClaimObligation(key, "undoer", 60_000))
+        resolve = ResolveObligation(
+            key, claimed.claim_token, ObligationStatus.COMPENSATED, parent_run_id=""
+        )
+        await driver.tell(resolve)
+
+
+async def change_values(store: Store) -> None:
+    driver = await drive(store, "writes")
+    by_run = Author("driver", driver.run_id, driver.token)
+    for number, author in enumerate((Author(), Author("someone"), by_run)):
+        for key in ("a/b", "ä_"):
+            await play(
+                store,
+                WriteValue(
+                    "n s", key, f'{{"n": {number}}}', ANY_VERSION, author=author,
+                    event_id=next(IDS), limits=LIMITS,
+                ),
+            )  # fmt: skip
+    await play(store, DeleteValue("n s", "ä_", by_run, next(IDS), LIMITS))
+    await record(
+        store, NewEvent("in.run", run_id=driver.run_id, fencing_token=driver.token)
+    )
+    await driver.end()
+
+
+async def hold_sessions(store: Store) -> None:
+    key, gone = SessionKey("app", "~u ser*", "_"), SessionKey("app", "u", "gone")
+    for session in (key, gone):
+        await play(store, creating(key=session))
+        for number in range(3):
+            await play(store, appending(f"e{number}", key=session))
+    await play(store, deleting(gone))
+    await play(store, creating(key=gone))
+    await play(store, appending("e0", key=gone))
+
+
+async def do_tasks(store: Store) -> None:
+    """Tasks that are done, queued, in hand, dead-lettered, replayed, dropped and failed."""
+    await register(store, "r", subject_pattern="/tape/event/recorded/a/**", dlq_after_n=1,
+                   predicate_cel="payload.n >= 1")  # fmt: skip
+    await register(store, "given up", subject_pattern="/tape/event/*/a/**", dlq_after_n=0,
+                   retry_max=0, num_shards=2)  # fmt: skip
+    await register(store, "elsewhere", engine="spark", from_global_seq=0)
+    events = [NewEvent("a", f'{{"n": {n}}}', "t", f"{n} x") for n in range(1, 8)]
+    recorded = await record(store, *events)
+    sources = [one.global_seq for one in recorded]
+    tasks = [a_task(source) for source in sources]
+    tasks += [a_task(source, "given up") for source in sources[:2]]
+    cursors = [a_cursor(sources[-1]), a_cursor(sources[-1], "given up")]
+    assert await step(store, tasks=tasks, cursors=cursors, position=sources[-1]) == "made"
+    mine = keys_of(await claim(store, most=5))
+    await store.complete_tasks("a", mine[:1])
+    await fail(store, "a", mine[1:4])
+    await play(store, replaying(mine[1:2]))
+    await play(store, dropping(mine[2:3]))
+    await fail(store, "a", keys_of(await claim(store, "given up", 1)))
+
+
+async def record_events(store: Store) -> None:
+    (first,) = await record(store, NewEvent("order.placed", '{"qty": 1.5e3}', "order", "a/ä %_"))
+    await record(
+        store,
+        NewEvent("order.paid", "null", idempotency_key="k1", caused_by=first.event_id,
+                 trace_id="0" * 31 + "1", span_id="0" * 15 + "2"),
+        NewEvent("odd", '"\\ud83d\\ude00 \\u0000"', "_", ""),
+        NewEvent("deep", "[" * 60 + "12345678901234567890123456789012345678901234567890" + "]" * 60),
+    )  # fmt: skip
+
+
+async def make_healthy(store: Store, *, seed: int = 1, batches: int = 120) -> None:
+    await record_events(store)
+    await hold_sessions(store)
+    await change_values(store)
+    await unwind_a_run(store)
+    await do_tasks(store)
+    await walk_runs(store, "app", seed, batches)
+    await attempt(store, beginning(RunName("app", "", "", "queued"), Taker()))
