@@ -18,7 +18,7 @@ from tape.errors import StoreUnavailable, TapeError
 # Each is the object of its own name in the module of its own name, loaded when it is asked for.
 COMMANDS = (
     "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "runs",
-    "replay", "relay", "pipeline", "config", "migrate", "doctor", "demo", "bench",
+    "replay", "relay", "pipeline", "prune", "config", "migrate", "doctor", "demo", "bench",
 )  # fmt: skip
 
 

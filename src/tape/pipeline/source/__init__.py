@@ -11,7 +11,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.schema import ENTRY_SCHEMA
+from tape.pipeline.source.history import WithLake
 from tape.pipeline.source.options import JOURNAL, read_options, refuse_unknown
 from tape.pipeline.source.read import JournalReader, TableReader
 from tape.pipeline.source.stream import JournalStream
@@ -31,6 +33,8 @@ class TapeSource(DataSource):
         if url := options.get("url"):
             # Here it is the driver's working directory that counts; executors have their own.
             options["url"] = self.stores.located(url)
+        if lake := options.get("lake"):
+            options["lake"] = str(LakeLog(lake).path)
 
     @classmethod
     def name(cls) -> str:
@@ -44,7 +48,8 @@ class TapeSource(DataSource):
         refuse_foreign_columns(schema, self.schema())
         if what.table != JOURNAL:
             return TableReader(self.stores, what, schema)
-        return JournalReader(self.stores, what, schema)
+        stores = WithLake(self.stores, what.lake) if what.lake else self.stores
+        return JournalReader(stores, what, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         what = read_options(self.options, streaming=True)

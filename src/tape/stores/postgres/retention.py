@@ -47,7 +47,8 @@ async def _prune(connection: asyncpg.Connection, step: PruneStep) -> StepDone:
         limit = step_limit(step, head, await _read_holds(connection))
         if limit <= step.after:
             return StepDone(step.after, 0, pruned, {})
-        count, last = await connection.fetchrow(SQL["find_prune_end"], step.after, limit, step.most)
+        (found,) = await connection.fetch(SQL["find_prune_end"], step.after, limit, step.most)
+        count, last = found
         through = last if count == step.most else limit
         kept = await connection.fetch(SQL["find_kept"], step.after, through)
         numbers = [seq for seq, _why in kept]

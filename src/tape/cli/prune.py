@@ -1,0 +1,157 @@
+"""`tape prune`: drop old entries that are archived and that nobody needs any more."""
+
+import asyncio
+from pathlib import Path
+
+import click
+from rich.progress import Progress
+
+from tape.cli.output import notes, print_json, say
+from tape.cli.target import Target, target_options
+from tape.errors import InvalidArgument, SparkUnavailable
+from tape.journal.retention import (
+    Bound,
+    Outcome,
+    Plan,
+    find_recorded_before,
+    parse_age,
+    plan_prune,
+)
+from tape.journal.retention import (
+    prune as prune_journal,
+)
+from tape.outbox.cursor_file import CursorFile
+from tape.ports.store import Store
+from tape.stores.by_url import open_store
+
+
+@click.command()
+@click.option("--lake", required=True, metavar="PATH", help="Where the entries are archived.")
+@click.option(
+    "--older-than",
+    default="7d",
+    show_default=True,
+    metavar="AGE",
+    help="Only what was recorded so long ago. An idempotency key is known as long as its entry.",
+)
+@click.option(
+    "--grace",
+    default="1h",
+    show_default=True,
+    metavar="AGE",
+    help="Only what was archived so long ago.",
+)
+@click.option(
+    "--keep-from",
+    type=click.IntRange(min=1),
+    metavar="SEQ",
+    help="Keep this entry and what follows.",
+)
+@click.option(
+    "--cursor",
+    "cursors",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A relay's cursor file; nothing that it has not sent goes. May be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@target_options
+@click.pass_obj
+def prune(
+    target: Target, *, lake: str, older_than: str, grace: str, keep_from: int | None,
+    cursors: tuple[Path, ...], dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Drop entries from the journal that are archived in a lake.
+
+    Nothing goes that a reaction, the matcher or a named cursor has not passed, nor what a run that
+    has not ended or a task that is queued or dead-lettered still needs. It may be stopped and run
+    again at any time. Followers with an older cursor get an error, not a gap.
+    """  # fmt: skip
+    older_ms = parse_age(older_than, field="--older-than")
+    grace_ms = parse_age(grace, field="--grace")
+    named = [_relay_bound(path) for path in cursors]
+    if keep_from is not None:
+        named.append(Bound(f"--keep-from {keep_from}", keep_from - 1))
+
+    async def work() -> tuple[Plan, Outcome | None]:
+        store = await open_store(target.store_url, target.settings)
+        try:
+            after, archived = await _archived(store, lake, grace_ms)
+            bounds = [*named, *archived]
+            bounds += await _age_bounds(store, older_than, older_ms)
+            plan = await plan_prune(store, after, bounds)
+            return plan, None if dry_run else await _pruned(store, plan, quiet=as_json)
+        finally:
+            await store.close()
+
+    _tell(*asyncio.run(work()), as_json=as_json)
+
+
+def _relay_bound(path: Path) -> Bound:
+    position = CursorFile(path).read()
+    if position is None:
+        raise InvalidArgument(f"there is no file {path}", field="--cursor")
+    if not isinstance(position, int):
+        raise InvalidArgument(
+            f"{path} is a cursor of before the journal had one order: start its relay once",
+            field="--cursor",
+        )
+    return Bound(f"relay {path}", position)
+
+
+async def _archived(store: Store, path: str, grace_ms: int) -> tuple[int, list[Bound]]:
+    """Where the lake begins, and how far it is certain to have everything."""
+    try:
+        from tape.pipeline.lake.prunable import prunable
+    except ModuleNotFoundError as missing:
+        raise SparkUnavailable(
+            f"reading a lake needs {missing.name}: pip install 'tape-bus[spark]'"
+        ) from missing
+    found = await prunable(store, path, grace_ms)
+    return found.after, [Bound(name, upto) for name, upto in found.bounds]
+
+
+async def _age_bounds(store: Store, older_than: str, older_ms: int) -> list[Bound]:
+    from tape.ports.clock import system_clock
+
+    if not older_ms:
+        return []
+    upto = await find_recorded_before(store, system_clock() - older_ms, store.head)
+    return [Bound(f"--older-than {older_than}", upto)]
+
+
+async def _pruned(store: Store, plan: Plan, *, quiet: bool) -> Outcome:
+    out = notes()
+    if quiet or not out.is_terminal:
+        return await prune_journal(store, plan)
+    with Progress(console=out, transient=True) as bar:
+        task = bar.add_task("prune", total=max(plan.upto - plan.after, 0))
+        return await prune_journal(
+            store, plan, on_progress=lambda at, _upto: bar.update(task, completed=at - plan.after)
+        )
+
+
+def _tell(plan: Plan, outcome: Outcome | None, *, as_json: bool) -> None:
+    held = plan.held_by if outcome is None else outcome.held_by
+    if as_json:
+        record = {
+            "dry_run": outcome is None, "removed": outcome.removed if outcome else 0,
+            "would_reach": plan.upto,
+            "pruned_through": outcome.pruned_through if outcome else plan.pruned_through,
+            "head": plan.head, "kept": outcome.kept if outcome else {},
+            "held_by": [bound._asdict() for bound in held],
+            "bounds": [bound._asdict() for bound in plan.bounds],
+        }  # fmt: skip
+        print_json(record)
+        return
+    if outcome is None:
+        say(f"entries {plan.pruned_through + 1} to {plan.upto} would go"
+            if plan.upto > plan.pruned_through else "nothing would go")  # fmt: skip
+    else:
+        say(f"{outcome.removed:,} entries removed; pruned through {outcome.pruned_through}")
+        for why, count in outcome.kept.items():
+            say(f"  {count:,} stay below that for {why}")
+    for bound in held:
+        say(f"  held at {bound.upto} by {bound.name}")

@@ -1,0 +1,53 @@
+"""Entries into Parquet files: one for each partition, in the order of the journal."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tape.pipeline.lake.files import Written, staging_folder, written_under
+from tape.pipeline.lake.manifest import LakeFile
+from tape.pipeline.schema import ENTRY_WITH_PAYLOAD, PAYLOAD
+
+
+def with_payload(entries: DataFrame) -> DataFrame:
+    """Entries with their payload parsed besides; NULL where it cannot be held as a VARIANT."""
+    return entries.withColumn(PAYLOAD, F.try_parse_json("payload_json")).select(
+        *ENTRY_WITH_PAYLOAD.names
+    )
+
+
+def journal_range(
+    spark: SparkSession, url: str, after: int, upto: int, rows_per_file: int
+) -> DataFrame:
+    """Entries of a range, in partitions that are each in order and follow one another."""
+    options: dict[str, str | int] = {
+        "url": url, "from": after, "upto": upto, "partition_rows": rows_per_file,
+    }  # fmt: skip
+    return with_payload(spark.read.format("tape").options(**options).load())
+
+
+def merged(spark: SparkSession, root: Path, groups: Sequence[Sequence[LakeFile]]) -> DataFrame:
+    """The files of each group as one partition, in order."""
+    return reduce(DataFrame.unionAll, (_merged(spark, root, group) for group in groups))
+
+
+def _merged(spark: SparkSession, root: Path, group: Sequence[LakeFile]) -> DataFrame:
+    paths = [f"file://{root / file.path}" for file in group]
+    files = spark.read.schema(ENTRY_WITH_PAYLOAD).parquet(*paths)
+    return files.coalesce(1).sortWithinPartitions("global_seq")
+
+
+@contextmanager
+def written(entries: DataFrame, root: Path) -> Iterator[list[Written]]:
+    """What the entries have become, for whoever takes the files over before this ends."""
+    folder = staging_folder(root)
+    try:
+        entries.write.option("compression", "zstd").parquet(f"file://{folder}")
+        yield written_under(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
