@@ -285,16 +285,16 @@ def _turned(state: State) -> Change:
     return save(BOOK, book._replace(version=book.version + 1))
 
 
-_FNV_OFFSET = 0xCBF29CE484222325
-_FNV_PRIME = 0x100000001B3
+FNV_OFFSET = 0xCBF29CE484222325
+FNV_PRIME = 0x100000001B3
 
 
 @lru_cache(65_536)
 def fnv1a(text: str) -> int:
     """64-bit FNV-1a of the text in UTF-8."""
-    number = _FNV_OFFSET
+    number = FNV_OFFSET
     for byte in text.encode():
-        number = (number ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
+        number = (number ^ byte) * FNV_PRIME & 0xFFFFFFFFFFFFFFFF
     return number
 
 

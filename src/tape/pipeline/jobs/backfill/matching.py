@@ -1,0 +1,136 @@
+"""What reactions make of entries, as `reactions.rules` decides it, with the whole of Spark.
+
+Each entry is looked at once for all reactions: an array holds the number of each reaction that
+matches (negative where the predicate has no result), and becomes rows. Debounced reactions are a
+second look of their own, since only their matches need to be brought together by subject.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from tape.model.reaction import Reaction
+from tape.model.subject import Pattern, parse_pattern
+from tape.pipeline.jobs.backfill import evaluation
+from tape.pipeline.jobs.backfill.evaluation import Asked
+from tape.pipeline.jobs.backfill.patterns import subject_matches
+from tape.pipeline.jobs.backfill.shards import key_hash, shard_of_hash
+from tape.predicates import Predicate, check
+
+KEPT: Final = ("global_seq", "ts_ms", "subject")
+NATIVE_MOST: Final = 200
+"""So many reactions are columns of one plan; beyond, Python's trie is quicker than Spark's plan."""
+
+
+class Numbered(NamedTuple):
+    """A reaction and its number, from 1, in one list of reactions."""
+
+    number: int
+    reaction: Reaction
+    pattern: Pattern
+    predicate: Predicate
+
+
+def numbered(reactions: Sequence[Reaction]) -> list[Numbered]:
+    return [
+        Numbered(
+            number, reaction, parse_pattern(reaction.subject_pattern), check(reaction.predicate_cel)
+        )
+        for number, reaction in enumerate(reactions, start=1)
+    ]
+
+
+def matches(entries: DataFrame, reactions: Sequence[Reaction]) -> DataFrame:
+    """A row for each reaction and entry it matches, or has no result for: then `error` says why.
+
+    Columns: reaction_id, shard, global_seq, ts_ms, subject, error, left_to. Work of a debounced
+    reaction whose burst goes on is left to a later entry: `left_to` is that one's shard, else NULL.
+    """
+    rules = numbered(reactions)
+    found = decided(entries, rules, keep=evaluation.SEEN)
+    ids = _of_each(rules, lambda rule: rule.reaction.reaction_id)
+    expressions = {rule.number: rule.reaction.predicate_cel for rule in rules}
+    return found.select(
+        f.element_at(ids, f.col("number")).alias("reaction_id"),
+        "shard", "global_seq", "ts_ms", "subject",
+        evaluation.reasons(expressions).alias("error"),
+        "left_to",
+    )  # fmt: skip
+
+
+def decided(entries: DataFrame, rules: Sequence[Numbered], keep: Sequence[str] = ()) -> DataFrame:
+    """The same by number, with `failed` for `error`, and with more columns of the entry to keep."""
+    wanted = tuple(dict.fromkeys((*KEPT, *keep)))
+    plain = [rule for rule in rules if not rule.reaction.debounce_ms]
+    debounced = [rule for rule in rules if rule.reaction.debounce_ms]
+    frames = []
+    if plain or not debounced:
+        found = _found(entries, plain, wanted)
+        frames.append(found.withColumn("left_to", f.lit(None).cast("int")))
+    if debounced:
+        frames.append(_with_bursts(_found(entries, debounced, wanted), debounced))
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def _found(entries: DataFrame, rules: Sequence[Numbered], wanted: Sequence[str]) -> DataFrame:
+    """A row for each hit. The outer explode keeps Spark from asking all predicates twice, once in a
+    filter for entries with any hit."""
+    hits = entries.select(*wanted, "run_id", f.explode_outer(_hits(rules)).alias("hit"))
+    sharded = [rule.number for rule in rules if rule.reaction.num_shards > 1]
+    number = f.abs("hit")
+    shard = f.lit(0)
+    if sharded:
+        shards = _of_each(rules, lambda rule: rule.reaction.num_shards)
+        shard = shard_of_hash(key_hash(number.isin(sharded)), f.element_at(shards, number))
+    return hits.where(f.col("hit").isNotNull()).select(
+        number.alias("number"), (f.col("hit") < 0).alias("failed"), shard.alias("shard"), *wanted
+    )
+
+
+def _hits(rules: Sequence[Numbered]) -> Column:
+    native: list[Column] = []
+    asked: list[Numbered] = []
+    for rule in rules:
+        column = _decision(rule) if len(native) < NATIVE_MOST else None
+        if column is None:
+            asked.append(rule)
+        else:
+            native.append(f.when(subject_matches(rule.pattern), column).otherwise(0))
+    hits = f.array_remove(f.array(*native), 0) if native else f.array().cast("array<int>")
+    if not asked:
+        return hits
+    wanted = f.lit(True)
+    if len(asked) <= NATIVE_MOST:
+        wanted = reduce(or_, (subject_matches(rule.pattern) for rule in asked))
+    questions = [
+        Asked(rule.number, rule.pattern.text, rule.reaction.predicate_cel) for rule in asked
+    ]
+    return f.concat(hits, evaluation.decisions(questions, wanted))
+
+
+def _decision(rule: Numbered) -> Column | None:
+    """The number where the predicate holds, 0 where not, negative where it has no result."""
+    if rule.predicate.always_true:
+        return f.lit(rule.number)
+    return None
+
+
+def _with_bursts(found: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
+    """As `reactions.rules` does: the next match of the subject takes the place of one whose window
+    it falls into."""
+    burst = Window.partitionBy("number", "subject", "failed").orderBy("global_seq")
+    windows = _of_each(rules, lambda rule: rule.reaction.debounce_ms)
+    until = f.col("ts_ms") + f.element_at(windows, f.col("number"))
+    goes_on = ~f.col("failed") & (f.lead("ts_ms").over(burst) < until)
+    return found.withColumn("left_to", f.when(goes_on, f.lead("shard").over(burst)))
+
+
+def _of_each(rules: Sequence[Numbered], of: Callable[[Numbered], int | str]) -> Column:
+    """A literal array, to look up by number what holds for a rule."""
+    values = {rule.number: of(rule) for rule in rules}
+    blank = type(next(iter(values.values())))()
+    return f.array(*(f.lit(values.get(n, blank)) for n in range(1, max(values) + 1)))

@@ -1,0 +1,21 @@
+"""Subject patterns as columns: what `model.subject_trie` decides, for one pattern."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from tape.model.subject import Pattern
+
+SUBJECT = "subject"
+
+
+def subject_matches(pattern: Pattern) -> Column:
+    """Whether a well-formed subject matches; never NULL."""
+    subject = f.col(SUBJECT)
+    if pattern.everything:
+        return f.lit(True)
+    if pattern.exact:
+        return subject == pattern.prefix
+    if "*" not in pattern.segments:
+        return (subject == pattern.prefix) | subject.startswith(pattern.prefix + "/")
+    # The prefix is cheaper than the expression, and most subjects fail it.
+    return subject.startswith(pattern.prefix) & subject.rlike(f"^{pattern.expression.pattern}$")
