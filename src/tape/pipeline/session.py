@@ -2,12 +2,14 @@
 
 import logging
 import os
+import socket
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # no py.typed in the wheel
+from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.sql import SparkSession
 
 from tape.errors import SparkUnavailable
@@ -32,6 +34,8 @@ _LOCAL: Final = {
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }
+_PORTS: Final = {"spark": "7077", "sc": "15002"}
+REACH_S: Final = 5.0
 KAFKA_PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
 
 
@@ -49,6 +53,7 @@ def session(
     """
     if master and remote:
         raise SparkUnavailable("a session has a master or is remote, not both")
+    refuse_unreachable(master or remote)
     # Workers must find the same Python and the same modules as this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
@@ -64,10 +69,40 @@ def session(
     builder = _configured(builder, {**_NEEDED, **(config or {})})
     try:
         spark = builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
+    except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         where = remote or master or "this machine"
-        raise SparkUnavailable(f"Spark did not start on {where}: {error}") from error
+        raise SparkUnavailable(f"Spark did not start on {where}: {_reason(error)}") from error
     return prepared(spark)
+
+
+def refuse_unreachable(address: str) -> None:
+    """Spark itself would try for a minute and then say that its context was stopped."""
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme not in _PORTS:
+        return
+    faults = []
+    for place in rest.partition("/")[0].split(","):
+        host, _, port = place.rpartition(":") if ":" in place else (place, "", _PORTS[scheme])
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+        except ValueError:
+            faults.append(f"{place} is not HOST:PORT")
+        except OSError as fault:
+            faults.append(f"nobody answers on {place} ({fault})")
+        else:
+            return
+    raise SparkUnavailable(
+        f"Spark at {address} cannot be reached: {'; '.join(faults)}. Is it running, and is the "
+        "address right? Without one, jobs run on this machine"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The first line: what follows is Java's."""
+    if isinstance(error, PySparkImportError):
+        return f"{error}; pip install 'tape-bus[spark]' brings what it needs"
+    lines = [line for line in str(error).splitlines() if line.strip(" :")]
+    return " ".join(lines[:2])
 
 
 def prepared(spark: SparkSession) -> SparkSession:

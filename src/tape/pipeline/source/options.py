@@ -16,9 +16,9 @@ from tape.predicates import check
 JOURNAL: Final = "journal"
 _SELECTING: Final = {"url", "pattern", "where", "on_error", "payload"}
 _SIZING: Final = {"partition_rows", "batch_rows"}
-READING: Final = frozenset({"from", "upto", "table", "lake"} | _SELECTING | _SIZING)
+READING: Final = frozenset({"from", "upto", "table", "lake", "push_filters"} | _SELECTING | _SIZING)
 STREAMING: Final = frozenset({"start", "max_entries_per_trigger"} | _SELECTING | _SIZING)
-WRITING: Final = frozenset({"url", "into", "write_id"})
+WRITING: Final = frozenset({"url", "into", "write_id", "epoch"})
 _SPARKS_OWN: Final = frozenset(("checkpointlocation", "queryname", "path"))
 
 LARGEST: Final = 2**63 - 1
@@ -27,7 +27,6 @@ BATCH_ROWS: Final = 20_000
 
 N = TypeVar("N", int, None)
 OnError = Literal["skip", "fail"]
-Payload = Literal["text", "variant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,9 @@ class ReadOptions:
     pattern: str = EVERYTHING
     where: str = ""
     on_error: OnError = "skip"
-    payload: Payload = "text"
     table: str = JOURNAL
     lake: str = ""
+    push_filters: bool = False
     partition_rows: int = PARTITION_ROWS
     batch_rows: int = BATCH_ROWS
     start: str | int = "earliest"
@@ -69,6 +68,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     _refuse_misplaced(given, streaming=streaming)
     if not given.get("url"):
         raise InvalidArgument("is required: sqlite:PATH or postgres://…", field="url")
+    _refuse_variant(given)
     pattern = given.get("pattern") or EVERYTHING
     parse_pattern(pattern, field="pattern")
     where = given.get("where", "")
@@ -80,9 +80,9 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         pattern=pattern,
         where=where,
         on_error=cast("OnError", _choice(given, "on_error", ("skip", "fail"))),
-        payload=cast("Payload", _choice(given, "payload", ("text", "variant"))),
         table=_choice(given, "table", (JOURNAL, *SIDE_TABLES)),
         lake=given.get("lake", ""),
+        push_filters=_choice(given, "push_filters", ("false", "true")) == "true",
         partition_rows=_number(given, "partition_rows", PARTITION_ROWS, least=1),
         batch_rows=_number(given, "batch_rows", BATCH_ROWS, least=1),
         start=_start(given),
@@ -98,9 +98,19 @@ def _refuse_misplaced(given: Mapping[str, str], *, streaming: bool) -> None:
     table = given.get("table", JOURNAL)
     if table == JOURNAL:
         return
-    for name in ("from", "upto", "pattern", "where", "lake", "payload"):
+    for name in ("from", "upto", "pattern", "where", "lake", "payload", "push_filters"):
         if name in given:
             raise InvalidArgument(f"is for the journal, {table} is read whole", field=name)
+
+
+def _refuse_variant(given: Mapping[str, str]) -> None:
+    """Spark itself parses JSON many times faster than Python could on its way there."""
+    if _choice(given, "payload", ("text", "variant")) == "variant":
+        raise InvalidArgument(
+            "the source itself gives text; tape.spark.journal(…, payload='variant') adds the "
+            "parsed column, as .withColumn('payload', try_parse_json('payload_json')) does",
+            field="payload",
+        )
 
 
 def _number(given: Mapping[str, str], name: str, default: N, *, least: int) -> int | N:

@@ -36,11 +36,6 @@ class JournalReader(DataSourceReader):
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._conditions: tuple[Condition, ...] = ()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        conditions, left = pushed(filters)
-        self._conditions = tuple(conditions)
-        return left
-
     def partitions(self) -> list[InputPartition]:
         with closing(self._stores.reader(self._what.url)) as reader:
             after, upto = resolved(reader.bounds(), self._what)
@@ -51,6 +46,20 @@ class JournalReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)  # noqa: S101 - made above
         return read_range(self._stores, self._what, self._schema, partition, self._conditions)
+
+
+class PushedReader(JournalReader):
+    """One whose filters the store decides, for a DataFrame that is used in a single query.
+
+    Spark 4.3 keeps what one query has pushed with the loaded DataFrame, and every later query on
+    it, and every other branch of the same one, reads no more than that: see the test. So it is
+    asked for by an option; pattern, where, from and upto narrow a read without that danger.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        conditions, left = pushed(filters)
+        self._conditions = tuple(conditions)
+        return left
 
 
 class TableReader(DataSourceReader):
