@@ -15,7 +15,7 @@ from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.schema import ENTRY_SCHEMA
 from tape.pipeline.source.history import WithLake
 from tape.pipeline.source.options import JOURNAL, read_options, refuse_unknown
-from tape.pipeline.source.read import JournalReader, TableReader
+from tape.pipeline.source.read import JournalReader, PushedReader, TableReader
 from tape.pipeline.source.stream import JournalStream
 from tape.pipeline.source.tables import TABLE_SCHEMAS, refuse_foreign_columns
 from tape.pipeline.source.write import batch_writer, stream_writer
@@ -49,7 +49,8 @@ class TapeSource(DataSource):
         if what.table != JOURNAL:
             return TableReader(self.stores, what, schema)
         stores = WithLake(self.stores, what.lake) if what.lake else self.stores
-        return JournalReader(stores, what, schema)
+        kind = PushedReader if what.push_filters else JournalReader
+        return kind(stores, what, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         what = read_options(self.options, streaming=True)
