@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tape.pipeline.job import Work
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
 from tape.pipeline.jobs.rollup.counts import COUNTS_SCHEMA
 from tape.pipeline.jobs.rollup.job import Rollup
+from tape.pipeline.jobs.rollup.klines import NUMBERS
 from tape.pipeline.jobs.rollup.latency import LATENCY_SCHEMA
 from tape.pipeline.jobs.rollup.tables import Tables, Version
 from tape.stores.blocking import Stores
@@ -127,6 +129,23 @@ def files(out: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in out.rglob("*")}
 
 
+def as_values(bars: Rows) -> dict[str, dict[str, Any]]:
+    names = ("venue", "market", "symbol", "tf", "open_time", *NUMBERS, "klines", "complete")
+    made = {}
+    for bar in bars:
+        said = dict(zip(names, bar, strict=True))
+        said |= {name: f"{said[name]:f}".rstrip("0").rstrip(".") for name in NUMBERS}
+        market = said["symbol"].replace("%", "%25").replace("/", "%2F")
+        key = f"{said['venue']}/{said['market']}/{market}/{said['tf']}/{said['open_time']}"
+        made[key] = said
+    return made
+
+
+def told(url: str) -> dict[str, dict[str, Any]]:
+    with tape.connect(url) as client:
+        return {value.key: value.value for value in client.list_values("bars")}
+
+
 def test_increments_cut_short_and_run_again(
     work: Work, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,38 +153,46 @@ def test_increments_cut_short_and_run_again(
     arrived, _bad = arrivals(rng, minutes=40)
     half = len(arrived) // 2
     out = tmp_path / "out"
-    job = Rollup(out=str(out))
+    everything = Rollup(out=str(out), values=True)
+    only_bars = replace(everything, what=("bars",))
 
     record(url, rng, arrived[:half])
-    job.run(work)
+    everything.run(work)
+    first = tables(work, out)[2]
+    assert told(url) == as_values(first)
+
     record(url, rng, arrived[half:])
-    with monkeypatch.context() as patch:
-        patch.setattr(Tables, "publish", killed_at("bars", Tables.publish))
-        with pytest.raises(KeyboardInterrupt):
-            job.run(work)
-    done = job.run(work)
+    for step in ("published", "settled"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Tables, "publish", killed_before(step, Tables.publish))
+            with pytest.raises(KeyboardInterrupt):
+                only_bars.run(work)
+    everything.run(work)
+    everything.run(work)  # the values that were told are entries as well
 
     journal = entries(url)
-    assert done.counts["read"] < done.facts["through"] == journal[-1].global_seq  # type: ignore[operator]
     counts, latencies, bars = tables(work, out)
     assert counts == counted(journal)
     assert latencies == measured(journal)
     bad = [entry.payload_json for entry in journal if entry.event_type == "market.klines.bad"]
     kept = [Arrival(entry.event_type, entry.payload_json) for entry in journal if entry.entity_id]
     assert bars == bars_by_pandas(kept, bad)
+    assert told(url) == as_values(bars)
+    changes = [entry for entry in journal if entry.kind == "value"]
+    assert len(changes) == len(first) + len(bars - first)
 
     before = files(out)
-    assert job.run(work).counts == {"read": 0}
+    assert everything.run(work).counts == {"read": 0}
     assert files(out) == before
 
 
-def killed_at(
-    name: str, publish: Callable[[Tables, Version], None]
+def killed_before(
+    step: str, publish: Callable[[Tables, Version], None]
 ) -> Callable[[Tables, Version], None]:
-    """Everything is written and nothing published, as a kill would leave it."""
+    """As a kill leaves it: tables written and not published; values told and not marked so."""
 
     def killed(tables: Tables, version: Version) -> None:
-        if name in version.parts:
+        if version.owed == (step == "published"):
             raise KeyboardInterrupt
         publish(tables, version)
 
