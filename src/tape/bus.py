@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from tape.config import Limits, Settings
-from tape.errors import InvalidArgument, TapeError
+from tape.errors import InvalidArgument, Pruned, TapeError
 from tape.journal.follow import Follow, Page, follow, follow_run, watch_value
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
@@ -308,7 +308,20 @@ class Bus:
         self._checked(new.predicate_cel)
         if new.publish_target and self._check_target is not None:
             self._check_target(new.publish_target)
+        if new.from_global_seq:
+            await self._refuse_pruned(new.reaction_id, new.from_global_seq)
         return await self._writer.submit(move)
+
+    async def _refuse_pruned(self, reaction_id: str, after: int) -> None:
+        """A new reaction cannot start where entries are missing; one that is there goes on."""
+        pruned = await self._store.read_pruned_through()
+        if after < pruned:
+            known = (await self._store.read_reactions()).reactions
+            if all(reaction.reaction_id != reaction_id for reaction in known):
+                raise Pruned(
+                    f"from_global_seq: entries up to {pruned} have been pruned: start from there, "
+                    "or from 0, which is the oldest kept, and backfill the rest from the lake"
+                )
 
     async def deregister_reaction(self, reaction_id: str) -> bool:
         return await self._writer.submit(DeregisterReaction(reaction_id, self._limits))

@@ -25,7 +25,7 @@ from tape.cli.run_view import (
 )
 from tape.cli.target import Target, connect, target_options
 from tape.client import AsyncTapeClient
-from tape.errors import EffectFailed, NotFound, RunCancelled, RunEnded
+from tape.errors import EffectFailed, NotFound, Pruned, RunCancelled, RunEnded
 from tape.model.run import DEFAULT_POOL, Run, RunStatus
 from tape.runs.timeline import Timeline, timeline
 
@@ -124,7 +124,11 @@ def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
     async def read() -> RunSeen:
         async with connect(target) as client:
             run = await _found(client, run_id)
-            entries = await client.read_run(run_id)
+            try:
+                entries = await client.read_run(run_id)
+            except Pruned as gone:
+                notes().print(f"note: {gone}", style="dim")
+                entries = []
             children = [await client.get_run(child) for child in children_of(entries)]
             return RunSeen(run, entries, [child for child in children if child is not None])
 

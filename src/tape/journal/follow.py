@@ -4,6 +4,9 @@ A follower pulls. It reads a page, hands it on, and reads the next when it is as
 slow reader costs one page of memory and nothing else. It walks the journal in windows up to the
 known head; since whoever sees N sees all below N, a window that was read is done with for ever,
 and the cursor is one integer.
+
+Whoever asks for entries that have been pruned, or is overtaken by a prune on the way, gets Pruned
+and not a gap. A cursor of 0 starts at the oldest entry that was not pruned.
 """
 
 import asyncio
@@ -13,8 +16,9 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import orjson
 
-from tape.errors import InvalidArgument, PredicateError, StoreUnavailable
+from tape.errors import InvalidArgument, PredicateError, Pruned, StoreUnavailable
 from tape.model.entry import Entry, Kind
+from tape.model.run import RunStatus
 from tape.model.subject import Pattern
 from tape.model.subjects import value_changed, value_deleted
 from tape.model.value import ValueChange, change_of
@@ -28,6 +32,7 @@ log = logging.getLogger("tape.follow")
 WINDOW = 50_000
 AWAY_FIRST_S = 0.1
 AWAY_MOST_S = 2.0
+ENDED = frozenset({RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED})
 
 
 class Follow(NamedTuple):
@@ -78,7 +83,7 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
 
 async def follow(store: Store, what: Follow) -> AsyncGenerator[Page, None]:
     """Pages up to `until`, or for ever; waits where there is nothing new. Ends when closed."""
-    cursor = what.after
+    cursor = what.after or await _patiently(store.read_pruned_through)
     await _refuse_beyond_the_end(store, cursor)
     while not what.until or cursor < what.until:
         head = await store.await_beyond(cursor)
@@ -86,6 +91,7 @@ async def follow(store: Store, what: Follow) -> AsyncGenerator[Page, None]:
         query = ReadEntries(
             cursor, upto, what.max_entries, what.max_bytes, what.pattern.prefix, what.kind,
             what.run_id, what.from_ts_ms, None if what.predicate.always_true else what.predicate,
+            unbroken=True,
         )  # fmt: skip
         found = await _patiently(store.read_entries, query)
         cursor = found.through
@@ -98,7 +104,7 @@ async def follow_run(
     """The entries of one run in its own order, then its new ones as they come."""
     while True:
         head = store.head
-        found = await _patiently(store.read_run, run_id, after_seq, max_entries)
+        found = await _patiently(read_run, store, run_id, after_seq, max_entries)
         if found:
             after_seq = found[-1].seq
             yield found
@@ -106,10 +112,33 @@ async def follow_run(
             await store.await_beyond(head)
 
 
+async def read_run(store: Store, run_id: str, after_seq: int, limit: int) -> list[Entry]:
+    """The entries of a run after one of them; Pruned if the next of them is gone.
+
+    Entries of a run go only when it has ended, so only then is an empty page suspicious.
+    """
+    found = await store.read_run(run_id, after_seq, limit)
+    if found and found[0].seq == after_seq + 1:
+        return found
+    run = await store.get_run(run_id)
+    if run is None or run.status not in ENDED or run.seq_cursor <= after_seq:
+        return found
+    found = await store.read_run(run_id, after_seq, limit)  # it may have ended since
+    if found and found[0].seq == after_seq + 1:
+        return found
+    raise Pruned(
+        f"run {run_id!r} has ended and its journal after {after_seq} has been pruned: read it from "
+        "the lake it was archived to"
+    )
+
+
 async def watch_value(
     store: Store, namespace: str, key: str, from_version: int, max_entries: int
 ) -> AsyncGenerator[ValueChange, None]:
-    """Every change with a greater version, oldest first, then new ones as they come."""
+    """Every change with a greater version, oldest first, then new ones as they come.
+
+    Versions have no gaps, so one in what is left of the journal shows that a change was pruned.
+    """
     subjects = (value_changed(namespace, key), value_deleted(namespace, key))
     cursor = 0
     while True:
@@ -118,7 +147,14 @@ async def watch_value(
         for entry in found:
             cursor = entry.global_seq
             change = change_of(entry)
-            if change.value.version > from_version:
+            version = change.value.version
+            if version > from_version:
+                if 0 < from_version < version - 1:
+                    raise Pruned(
+                        f"changes of {namespace}/{key} after version {from_version} have been "
+                        f"pruned: the oldest kept is {version}"
+                    )
+                from_version = version
                 yield change
         if not found:
             cursor = max(cursor, head)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tape.config import Limits
 from tape.errors import InvalidArgument
+from tape.journal.follow import read_run
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.budget import Budget, check_amounts
@@ -199,7 +200,8 @@ class Runs:
         return await self._store.list_runs_to_recover(query._replace(limit=_page(query.limit)))
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
-        return await self._store.read_run(self._name(run_id, "run_id"), after_seq, _page(limit))
+        name = self._name(run_id, "run_id")
+        return await read_run(self._store, name, after_seq, _page(limit))
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         return await self._store.get_decision(self._name(run_id, "run_id"), decision_index)
