@@ -5,7 +5,7 @@ One call for all of them, so that an entry is handed over and its payload parsed
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -42,11 +42,11 @@ def decisions(asked: Sequence[Asked], wanted: Column) -> Column:
     """
     compiled = tuple(asked)
 
-    def decide(*columns: pa.Array) -> pa.Array:
+    def decide(*columns: "pa.Array[Any]") -> "pa.Array[Any]":
         return pa.array(_decide(compiled, columns), pa.list_(pa.int32()))
 
     decide.__annotations__ = {"columns": pa.Array, "return": pa.Array}
-    called = f.arrow_udf(decide, ArrayType(IntegerType()))
+    called = f.arrow_udf(decide, ArrayType(IntegerType()))  # type: ignore[attr-defined]
     return called(*(f.when(wanted, f.col(name)) for name in SEEN))  # type: ignore[no-any-return]
 
 
@@ -54,18 +54,18 @@ def reasons(expressions: Mapping[int, str]) -> Column:
     """Why the rule `number` has no result, where it `failed`; NULL elsewhere."""
     known = dict(expressions)
 
-    def explain(*columns: pa.Array) -> pa.Array:
+    def explain(*columns: "pa.Array[Any]") -> "pa.Array[Any]":
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         told = [None if n is None else reason(known[n], seen_entry(seen)) for n, *seen in rows]
         return pa.array(told, pa.string())
 
     explain.__annotations__ = {"columns": pa.Array, "return": pa.Array}
-    called = f.arrow_udf(explain, StringType())
+    called = f.arrow_udf(explain, StringType())  # type: ignore[attr-defined]
     failed = (f.when(f.col("failed"), f.col(name)) for name in ("number", *SEEN))
     return called(*failed)  # type: ignore[no-any-return]
 
 
-def _decide(asked: tuple[Asked, ...], columns: Sequence[pa.Array]) -> list[list[int]]:
+def _decide(asked: tuple[Asked, ...], columns: "Sequence[pa.Array[Any]]") -> list[list[int]]:
     chosen = _chooser(asked)
     results: list[list[int]] = []
     for row in zip(*(column.to_pylist() for column in columns), strict=True):
@@ -94,7 +94,7 @@ def _chooser(asked: tuple[Asked, ...]) -> "Callable[[str], list[tuple[int, Predi
     return lru_cache(SUBJECTS_REMEMBERED)(trie.match)
 
 
-def seen_entry(row: Sequence[object]) -> Entry:
+def seen_entry(row: Sequence[Any]) -> Entry:
     """An entry with what a predicate may see of it."""
     return _BLANK._replace(**dict(zip(SEEN, row, strict=True)))
 

@@ -19,7 +19,9 @@ from tape.pipeline.jobs.backfill import evaluation
 from tape.pipeline.jobs.backfill.evaluation import Asked
 from tape.pipeline.jobs.backfill.patterns import subject_matches
 from tape.pipeline.jobs.backfill.shards import key_hash, shard_of_hash
+from tape.pipeline.schema import PAYLOAD
 from tape.predicates import Predicate, check
+from tape.predicates.to_spark import parsed_payload, spark_predicate
 
 KEPT: Final = ("global_seq", "ts_ms", "subject")
 NATIVE_MOST: Final = 200
@@ -62,9 +64,20 @@ def matches(entries: DataFrame, reactions: Sequence[Reaction]) -> DataFrame:
     )  # fmt: skip
 
 
-def decided(entries: DataFrame, rules: Sequence[Numbered], keep: Sequence[str] = ()) -> DataFrame:
-    """The same by number, with `failed` for `error`, and with more columns of the entry to keep."""
+def decided(
+    entries: DataFrame,
+    rules: Sequence[Numbered],
+    keep: Sequence[str] = (),
+    later: DataFrame | None = None,
+) -> DataFrame:
+    """The same by number, with `failed` for `error`, and with more columns of the entry to keep.
+
+    `later` entries may go on with a burst; they have rows as well, but only of debounced reactions.
+    """
     wanted = tuple(dict.fromkeys((*KEPT, *keep)))
+    if PAYLOAD not in entries.columns:
+        entries = _with_payload(entries, rules)
+        later = None if later is None else _with_payload(later, rules)
     plain = [rule for rule in rules if not rule.reaction.debounce_ms]
     debounced = [rule for rule in rules if rule.reaction.debounce_ms]
     frames = []
@@ -72,14 +85,32 @@ def decided(entries: DataFrame, rules: Sequence[Numbered], keep: Sequence[str] =
         found = _found(entries, plain, wanted)
         frames.append(found.withColumn("left_to", f.lit(None).cast("int")))
     if debounced:
+        if later is not None:
+            entries = entries.unionByName(later)
         frames.append(_with_bursts(_found(entries, debounced, wanted), debounced))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
+def _with_payload(entries: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
+    """Parsed for those entries only that some pattern is for."""
+    chosen = entries.where(_any(rules)) if len(rules) <= NATIVE_MOST else entries
+    return chosen.withColumn(PAYLOAD, parsed_payload(f.col("payload_json")))
+
+
+def _any(rules: Sequence[Numbered]) -> Column:
+    patterns = {rule.pattern.text: rule.pattern for rule in rules}
+    return reduce(or_, map(subject_matches, patterns.values()), f.lit(False))
+
+
 def _found(entries: DataFrame, rules: Sequence[Numbered], wanted: Sequence[str]) -> DataFrame:
-    """A row for each hit. The outer explode keeps Spark from asking all predicates twice, once in a
-    filter for entries with any hit."""
-    hits = entries.select(*wanted, "run_id", f.explode_outer(_hits(rules)).alias("hit"))
+    """A row for each hit.
+
+    The hits are a column before they are rows: Spark compiles a projection and interprets a
+    generator. The outer explode keeps it from asking all predicates twice, once in a filter for
+    entries with any hit.
+    """
+    found = entries.select(*wanted, "run_id", _hits(rules).alias("hits"))
+    hits = found.select(*wanted, "run_id", f.explode_outer("hits").alias("hit"))
     sharded = [rule.number for rule in rules if rule.reaction.num_shards > 1]
     number = f.abs("hit")
     shard = f.lit(0)
@@ -105,7 +136,7 @@ def _hits(rules: Sequence[Numbered]) -> Column:
         return hits
     wanted = f.lit(True)
     if len(asked) <= NATIVE_MOST:
-        wanted = reduce(or_, (subject_matches(rule.pattern) for rule in asked))
+        wanted = _any(asked)
     questions = [
         Asked(rule.number, rule.pattern.text, rule.reaction.predicate_cel) for rule in asked
     ]
@@ -113,10 +144,14 @@ def _hits(rules: Sequence[Numbered]) -> Column:
 
 
 def _decision(rule: Numbered) -> Column | None:
-    """The number where the predicate holds, 0 where not, negative where it has no result."""
+    """The number where the predicate holds, 0 where not, negative where it has no result; None
+    where only Python can tell."""
     if rule.predicate.always_true:
         return f.lit(rule.number)
-    return None
+    translated = spark_predicate(rule.predicate)
+    if translated.engine != "column":
+        return None
+    return f.coalesce(translated.column.cast("int"), f.lit(-1)) * rule.number
 
 
 def _with_bursts(found: DataFrame, rules: Sequence[Numbered]) -> DataFrame:

@@ -1,5 +1,7 @@
 """`model.reaction.shard_of` by the column."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
@@ -9,22 +11,23 @@ from pyspark.sql.types import LongType
 from tape.model.reaction import FNV_OFFSET, FNV_PRIME
 
 
-@f.arrow_udf(LongType())  # type: ignore[untyped-decorator]
-def _hashes(keys: pa.Array) -> pa.Array:
+@f.arrow_udf(LongType())  # type: ignore[attr-defined, untyped-decorator]  # its stub lacks it
+def _hashes(keys: pa.Array) -> pa.Array:  # type: ignore[type-arg]  # Spark looks at it
     """Of each distinct key once: a run's entries, or a subject's, come together."""
-    encoded = keys.dictionary_encode()
+    encoded: Any = keys.dictionary_encode()
     hashed = fnv1a_all(encoded.dictionary)
     indices = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    return pa.array(hashed[indices] if len(hashed) else np.zeros(len(keys), np.int64))
+    found: pa.Array[Any] = pa.array(hashed[indices] if len(hashed) else np.zeros(len(keys), int))
+    return found
 
 
-def fnv1a_all(texts: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def fnv1a_all(texts: "pa.Array[Any]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     """64-bit FNV-1a of each text in UTF-8, its bits as a signed number.
 
     Byte by byte over all texts at once, the longest first, so that those not yet at their end are
     always the first ones.
     """
-    data = texts.cast(pa.large_binary())
+    data: Any = texts.cast(pa.large_binary())
     offsets = np.frombuffer(data.buffers()[1], np.int64)[data.offset : data.offset + len(data) + 1]
     body = np.frombuffer(data.buffers()[2] or b"\0", np.uint8)
     lengths = np.diff(offsets)

@@ -1,0 +1,45 @@
+"""`tape pipeline backfill`: reactions over history, or followed on Spark."""
+
+from typing import Any
+
+import click
+
+from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.target import Target, target_options
+from tape.errors import SparkUnavailable
+
+_SEQ = click.IntRange(min=0)
+
+
+@click.command()
+@click.argument("reactions", nargs=-1, metavar="REACTION…")
+@click.option("--from", "from_seq", type=_SEQ, metavar="SEQ", help="After this entry.")
+@click.option("--upto", type=_SEQ, metavar="SEQ", help="Up to this entry; by default to the end.")
+@click.option("--lake", default="", metavar="FOLDER", help="Read archived history as well.")
+@click.option("--dry-run", is_flag=True, help="Say what would fire; change nothing.")
+@click.option("--follow", is_flag=True, help="Match reactions of the engine spark, until stopped.")
+@click.option(
+    "--batch-entries",
+    default=200_000,
+    show_default=True,
+    metavar="N",
+    help="At most so many entries are matched at a time with --follow.",
+)
+@job_options
+@target_options
+@click.pass_obj
+def backfill(
+    target: Target, /, *, reactions: tuple[str, ...], from_seq: int | None, upto: int | None,
+    lake: str, dry_run: bool, follow: bool, batch_entries: int, **options: Any,
+) -> int:  # fmt: skip
+    """Make the tasks that a reaction would have made, had it been registered earlier.
+
+    What has a task already, done or not, gets none again. With --follow, reactions declared with
+    the engine spark are matched here as the journal grows: all of them, or those named.
+    """
+    try:
+        from tape.pipeline.jobs.backfill.job import Backfill
+    except ModuleNotFoundError as missing:
+        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
+    job = Backfill(reactions, from_seq, upto, lake, dry_run, follow, batch_entries)
+    return run_jobs(target, [job], **options)

@@ -1,0 +1,171 @@
+"""The job: a reaction over any part of history, as if it had been registered then."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tape.errors import InvalidArgument
+from tape.model.reaction import Reaction
+from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.jobs.backfill.following import Follower
+from tape.pipeline.jobs.backfill.history import Span, find_span, read_later, read_span
+from tape.pipeline.jobs.backfill.matching import Numbered, decided, numbered
+from tape.pipeline.jobs.backfill.queueing import Hit, Queueing, SettingsChanged, chosen
+from tape.pipeline.jobs.backfill.survey import survey
+from tape.ports.matching import Reactions
+from tape.ports.store import Store
+
+log = logging.getLogger("tape.pipeline")
+
+TOTALS = ("matched", "coalesced", "errors", "made", "already_there")
+
+
+class _Plan(NamedTuple):
+    book: Reactions
+    rules: list[Numbered]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Entries after `from_seq` up to `upto`; by default all there are. With `follow` it goes on
+    matching the reactions whose engine is Spark, all of them or those named."""
+
+    name: ClassVar[str] = "backfill"
+    reactions: tuple[str, ...] = ()
+    from_seq: int | None = None
+    upto: int | None = None
+    lake: str = ""
+    dry_run: bool = False
+    follow: bool = False
+    batch_entries: int = 200_000
+
+    def run(self, work: Work) -> Summary:
+        began = time.monotonic()
+        self._refuse_contradictions()
+        if self.follow:
+            return self._follow(work, began)
+        while True:
+            plan = work.use_store(self._plan)
+            if self.dry_run:
+                return self._survey(work, plan, began)
+            try:
+                return self._fill(work, plan, began)
+            except SettingsChanged:
+                log.warning("a reaction was registered with other settings: matching it anew")
+
+    def _refuse_contradictions(self) -> None:
+        if self.batch_entries < 1:
+            raise InvalidArgument("must be at least 1", field="batch_entries")
+        if not self.follow:
+            if not self.reactions:
+                raise InvalidArgument("name at least one reaction", field="reactions")
+            return
+        for name in ("from_seq", "upto"):
+            if getattr(self, name) is not None:
+                raise InvalidArgument("reactions say themselves where they are", field=name)
+        if self.dry_run:
+            raise InvalidArgument("what is followed is also done", field="dry_run")
+
+    async def _plan(self, store: Store) -> _Plan:
+        book = await store.read_reactions()
+        reactions = chosen(book, self.reactions)
+        span = await find_span(store, self.from_seq, self.upto, reactions)
+        return _Plan(book, numbered(reactions), span)
+
+    def _decided(self, work: Work, plan: _Plan) -> tuple[DataFrame, DataFrame]:
+        """Entries, and what was decided of them."""
+        entries = read_span(work, self.lake, plan.span)
+        found = decided(entries, plan.rules, later=read_later(work, self.lake, plan.span))
+        return entries, found.where(f.col("global_seq") <= plan.span.upto)
+
+    def _survey(self, work: Work, plan: _Plan, began: float) -> Summary:
+        entries, found = self._decided(work, plan)
+        tasks = work.spark.read.format("tape").options(url=work.store_url, table="tasks").load()
+        records = survey(found, entries, tasks, plan.rules)
+        names = ("matched", "coalesced", "errors", "already_there", "would_fire")
+        totals = {name: sum(record[name] for record in records) for name in names}
+        return self._summary(plan, totals, began, {"reactions": records})
+
+    def _fill(self, work: Work, plan: _Plan, began: float) -> Summary:
+        _entries, found = self._decided(work, plan)
+        rows = found.select(*Hit._fields).toLocalIterator(prefetchPartitions=True)
+        counts = work.use_store(lambda store: self._queue(store, work, plan, rows))
+        records = [{"reaction_id": name, **_named(of)} for name, of in counts.items()]
+        totals = _named(sum(counts.values(), Counter()))
+        return self._summary(plan, totals, began, {"reactions": records})
+
+    async def _queue(
+        self, store: Store, work: Work, plan: _Plan, rows: Iterator[Any]
+    ) -> dict[str, Counter[str]]:
+        queueing = Queueing(store, plan.book, plan.rules)
+        while await queueing.take(rows):
+            made = sum(of["made"] for of in queueing.counts.values())
+            work.report(Progress(
+                self.name, queueing.through, plan.span.upto, "entries", f"{made:,} tasks"
+            ))  # fmt: skip
+        return queueing.counts
+
+    def _summary(
+        self, plan: _Plan, counts: dict[str, int], began: float, facts: dict[str, object]
+    ) -> Summary:
+        span = {"from": plan.span.after or 0, "upto": plan.span.upto, "dry_run": self.dry_run}
+        return Summary(self.name, counts, time.monotonic() - began, {**span, **facts})
+
+    def _follow(self, work: Work, began: float) -> Summary:
+        def read(after: int, upto: int) -> DataFrame:
+            return read_span(work, self.lake, Span(after, upto))
+
+        follower = Follower(read, self.reactions, self.batch_entries)
+
+        def tell(head: int) -> None:
+            detail = f"{follower.counts['made']:,} tasks"
+            work.report(Progress(self.name, follower.position, head, "entries", detail))
+
+        async def run(store: Store) -> None:
+            self._refuse_others((await store.read_reactions()).reactions)
+            stopped = asyncio.Event()
+            with _on_signals(stopped):
+                await follower.run(store, stopped, tell)
+
+        work.use_store(run)
+        counts = {"entries": follower.counts["entries"], **_named(follower.counts)}
+        return Summary(self.name, counts, time.monotonic() - began, {"position": follower.position})
+
+    def _refuse_others(self, known: list[Reaction]) -> None:
+        engines = {reaction.reaction_id: reaction.engine for reaction in known}
+        for reaction_id in self.reactions:
+            if engines.get(reaction_id, "spark") != "spark":
+                raise InvalidArgument(
+                    f"{reaction_id!r} is matched by the server: without --follow, what it missed "
+                    "is made up for", field="reactions",
+                )  # fmt: skip
+
+
+def _named(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: counts.get(name, 0) for name in TOTALS}
+
+
+@contextlib.contextmanager
+def _on_signals(stopped: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set it, where this is the thread that hears of them."""
+    loop = asyncio.get_running_loop()
+    heard = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+            loop.add_signal_handler(number, stopped.set)
+            heard.append(number)
+    try:
+        yield
+    finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
