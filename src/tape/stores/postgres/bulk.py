@@ -61,7 +61,7 @@ class PostgresReader:
 
     def bounds(self) -> Bounds:
         with self._translated():
-            self._db.rollback()
+            self._db.adbc_connection.rollback()
             ((first, head),) = self._rows(SQL["read_bounds"])
             return Bounds(first, head, self._pruned_through())
 
@@ -69,13 +69,13 @@ class PostgresReader:
         if after >= upto:
             return []
         with self._translated():
-            self._db.rollback()
+            self._db.adbc_connection.rollback()
             found = self._rows(SQL["cut_range"], after, upto, even_rows(after, upto, rows))
             return ends_of((end for (end,) in found), upto)
 
     def reach(self, after: int, entries: int) -> int | None:
         with self._translated():
-            self._db.rollback()
+            self._db.adbc_connection.rollback()
             found = self._rows(SQL["reach_entries"], after, entries)
             return found[0][0] if found else None
 
@@ -89,14 +89,14 @@ class PostgresReader:
             decided = written_out(condition.text, condition.params)
             text = text.replace(PREDICATE, f"({decided}) IS NOT FALSE")
         with self._translated():
-            self._db.rollback()
+            self._db.adbc_connection.rollback()
             refuse_pruned(scan.after, self._pruned_through())
             yield from self._batches(text, batch_rows)
 
     def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
         text = SQL["read_table"].replace(COLUMNS, ", ".join(table_columns(name)))
         with self._translated():
-            self._db.rollback()
+            self._db.adbc_connection.rollback()
             yield from self._batches(text.replace(TABLE, f"tape_{name}"), batch_rows)
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ from tape.stores.statements import PREDICATE, load_statements
 
 SQL: Final = load_statements("tape.stores.sqlite")
 _STARTS: Final = "substr({column}, 1, {length}) = {value}"
-_NO_TABLE: Final = re.compile(r"no such (table|column)")
+_NOT_OURS: Final = re.compile(r"no such (table|column)|file is not a database")
 
 
 class SqliteReader:
@@ -121,7 +121,7 @@ class SqliteReader:
         try:
             yield
         except Error as error:
-            if _NO_TABLE.search(str(error)):
+            if _NOT_OURS.search(str(error)):
                 raise StoreMismatch(f"{self._path} is no journal, or not up to date") from error
             kind = StoreUnavailable if isinstance(error, OperationalError) else StoreFailed
             raise kind(f"{self._path} cannot be read: {error}") from error
