@@ -23,7 +23,7 @@ FILES_MTIME = 1_700_000_000
 def prepare(folder: Path, files: int, rows: int) -> list[tuple[str, str]]:
     """The input, and what it makes of the journal."""
     folder.mkdir()
-    expected = []
+    expected: list[tuple[str, str]] = []
     for number in range(files):
         ids = [f"{number}-{row}" for row in range(rows)]
         texts = [f'{{"row":{row}}}' for row in range(rows)]

@@ -1,0 +1,44 @@
+"""Kafka as messages, through Spark's own connector."""
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tape.pipeline.jobs.ingest.messages import readable
+from tape.pipeline.session import KAFKA_PACKAGE
+
+
+def kafka_packages() -> tuple[str, ...]:
+    """What a session needs to have been started with."""
+    return (KAFKA_PACKAGE.format(version=pyspark.__version__),)
+
+
+def kafka_messages(
+    spark: SparkSession, server: str, topic: str, messages_per_batch: int
+) -> DataFrame:
+    reading = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", server)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+    )
+    if messages_per_batch:
+        reading = reading.option("maxOffsetsPerTrigger", messages_per_batch)
+    body, raw, fault = readable(F.col("value").cast("string"))
+    return reading.load().select(
+        F.concat_ws("/", F.lit("kafka"), "topic", "partition").alias("origin"),
+        F.col("offset").alias("number"),
+        F.make_valid_utf8(F.col("key").cast("string")).alias("key"),
+        F.unix_millis("timestamp").alias("timestamp_ms"),
+        F.transform(
+            "headers",
+            lambda header: F.struct(
+                header["key"].alias("name"),
+                F.make_valid_utf8(header["value"].cast("string")).alias("value"),
+            ),
+        ).alias("headers"),
+        body.alias("body"),
+        raw.alias("raw"),
+        fault.alias("fault"),
+    )

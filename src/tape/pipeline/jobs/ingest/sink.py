@@ -1,0 +1,60 @@
+"""What becomes of a batch: bad messages to the quarantine, events to the journal, each once.
+
+The quarantine has a folder to a stream and epoch, which a repeated epoch writes anew; the journal
+takes an epoch once. So whoever is killed in between leaves nothing that the next does not put
+right.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tape.pipeline.jobs.ingest.validate import COLUMNS
+
+START_S: Final = 120.0
+Tell = Callable[[int], None]
+
+
+class Sink:
+    """`stream_id` comes once the query has started, which may be after its first batch."""
+
+    def __init__(self, url: str, quarantine: str, tell: Tell) -> None:
+        self._url = url
+        self._quarantine = quarantine.rstrip("/")
+        self._tell = tell
+        self.stream_id: Future[str] = Future()
+        self.read = 0
+        self.quarantined = 0
+
+    def __call__(self, batch: DataFrame, epoch: int) -> None:
+        stream = self.stream_id.result(START_S)
+        batch = batch.persist()
+        try:
+            counted = batch.select(F.count("*"), F.count("reason")).first()
+            read, bad = counted if counted is not None else (0, 0)
+            if bad:
+                where = f"{self._quarantine}/stream={stream}/epoch={epoch}"
+                quarantined(batch).write.mode("overwrite").parquet(where)
+            good = batch.where("reason IS NULL").select(*COLUMNS)
+            target = {"url": self._url, "write_id": write_id(stream), "epoch": str(epoch)}
+            good.write.format("tape").mode("append").options(**target).save()
+        finally:
+            batch.unpersist()
+        self.read += read
+        self.quarantined += bad
+        self._tell(self.read)
+
+
+def write_id(stream: str) -> str:
+    return f"ingest/{stream}"
+
+
+def quarantined(batch: DataFrame) -> DataFrame:
+    """What could not be recorded: why, where it was, and the text as it came."""
+    position = F.concat_ws("/", "origin", "number").alias("position")
+    return batch.where("reason IS NOT NULL").select(
+        "reason", position, "key", "raw", F.current_timestamp().alias("quarantined_at")
+    )

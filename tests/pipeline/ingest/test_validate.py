@@ -1,0 +1,103 @@
+"""Which event a message is, and why it is none: without Spark."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tape.errors import InvalidArgument
+from tape.pipeline.jobs.ingest.files import csv_records, landed_message
+from tape.pipeline.jobs.ingest.validate import Rules, checking, event_of
+
+EVENT = Rules("event")
+
+
+def message(body: str | None, headers: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    made = {
+        "origin": "nats/S", "number": 7, "key": None, "timestamp_ms": 5, "raw": body, "fault": None,
+    }  # fmt: skip
+    return made | {"body": body, "headers": list((headers or {}).items())} | more
+
+
+def test_a_body_is_a_payload_and_headers_say_the_rest() -> None:
+    event = event_of(
+        message('{"a": 1}', {"entity_id": "e", "schema_version": "2"}), Rules(event_type="t")
+    )
+    assert event[:5] == ("t", '{"a": 1}', "", "e", "nats/S/7")
+    assert (event.schema_version, event.occurred_at_ms, event.source) == (2, 5, "nats/S")
+    said = event_of(message("[1]", {"event_type": "h", "idempotency_key": "k"}), Rules())
+    assert (said.event_type, said.idempotency_key) == ("h", "k")
+    mapped = Rules(event_type_from="Kind", key_from="id")
+    found = event_of(message('{"id": 9}', {"kind": "x"}), mapped)
+    assert (found.event_type, found.idempotency_key) == ("x", "9")
+
+
+def test_a_body_is_an_event() -> None:
+    body = '{"event_type": "t", "payload": {"a": 1}, "occurred_at_ms": 3, "entity_id": null}'
+    event = event_of(message(body), EVENT)
+    assert event[:5] == ("t", '{"a":1}', "", "", "nats/S/7")
+    assert event.occurred_at_ms == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "rules", "reason"),
+    [
+        (message("{"), Rules(event_type="t"), "payload_json at position 1: not valid JSON"),
+        (message("{"), EVENT, "body at position 1: not valid JSON"),
+        (message(""), EVENT, "body: is empty"),
+        (message(None, fault="body: is not UTF-8"), EVENT, "body: is not UTF-8"),
+        (message("[1]"), EVENT, "body: is not an object with the columns of an event"),
+        (message("{}"), EVENT, "event_type: neither the message nor an option says it"),
+        (message('{"event_type":"t","colour":1}'), EVENT, "colour: is no column of an event; the"),
+        (message('{"event_type":7}'), EVENT, "event_type: 7 is not text"),
+        (message('{"event_type":"t","schema_version":true}'), EVENT, "schema_version: True is not"),
+        (message("1", {"schema_version": "x"}), Rules(event_type="t"), "schema_version: 'x' is no"),
+        (
+            message("1", {"schema_version": "4"}),
+            Rules(event_type="t", newest=3),
+            "schema_version: 4 is not in 1..3",
+        ),
+        (message("1"), Rules(event_type="t", key_from="id"), "id: the message has no such header"),
+        (message("1"), Rules(event_type="t" * 600), "event_type: 600 bytes, the limit is 512"),
+    ],
+)
+def test_what_is_no_event_has_a_reason(one: dict[str, Any], rules: Rules, reason: str) -> None:
+    (checked,) = checking(rules)(iter([pa.RecordBatch.from_pylist([one])]))
+    (row,) = checked.to_pylist()
+    assert row["reason"].startswith(reason)
+    assert (row["origin"], row["number"], row["raw"]) == ("nats/S", 7, one["raw"])
+
+
+def test_csv_is_cut_into_records_by_line() -> None:
+    text = 'event_type,payload_json,schema_version\nt,"{""a"": ""x\ny""}",2\nt\nt,,\n\n'
+    found = list(csv_records(message(text)))
+    assert [(row["number"], row["body"], row["fault"]) for row in found] == [
+        (3, '{"event_type":"t","payload_json":"{\\"a\\": \\"x\\ny\\"}","schema_version":2}', None),
+        (4, None, "body: has 1 fields, the first line 3"),
+        (5, '{"event_type":"t"}', None),
+    ]
+    (torn,) = csv_records(message('a\n"x'))
+    assert torn["fault"] == "body: is not CSV: unexpected end of data"
+
+
+def test_landed_messages_bring_headers_and_position() -> None:
+    line = '{"headers": {"Event-Type": "t"}, "position": "p/1", "body": {"a": 1}, "key": 3}'
+    (found,) = landed_message(message(line))
+    assert (found["body"], found["key"]) == ('{"a":1}', "3")
+    assert found["headers"] == [
+        {"name": "Event-Type", "value": "t"}, {"name": "idempotency_key", "value": "p/1"},
+    ]  # fmt: skip
+    for text, fault in (
+        ("{", "message: not valid JSON"),
+        ("1", "message: is not an object"),
+        ('{"boddy": 1}', "boddy: is no part of it; there are headers, key"),
+        ("{}", "body: is missing"),
+    ):
+        (bad,) = landed_message(message(text))
+        assert bad["fault"].startswith(fault)
+        assert bad["raw"] == text
+
+
+def test_a_refusal_is_an_invalid_argument() -> None:
+    with pytest.raises(InvalidArgument):
+        event_of(message(None), Rules())
