@@ -1,4 +1,4 @@
-"""Tape in a notebook or a Spark program: a session, and the journal as a DataFrame.
+"""Tape in a notebook or a Spark program: a session, the journal as a DataFrame, and the jobs.
 
 spark = tape.spark.session()
 df = tape.spark.journal(spark, "sqlite:tape.db")
@@ -7,6 +7,10 @@ df = tape.spark.journal(spark, "sqlite:tape.db")
 from tape.errors import SparkUnavailable
 
 try:
+    from pyspark.sql import SparkSession
+
+    from tape.pipeline.job import Job, Report, Summary, Work, say_nothing
+    from tape.pipeline.jobs.rollup.reading import rollup
     from tape.pipeline.lake.frames import history, lake
     from tape.pipeline.session import session
     from tape.pipeline.source.frames import follow, journal, with_payload
@@ -15,4 +19,20 @@ except ModuleNotFoundError as missing:
         f"the pipeline needs {missing.name}: pip install 'tape-bus[spark]'"
     ) from missing
 
-__all__ = ["follow", "history", "journal", "lake", "session", "with_payload"]
+from tape.stores.blocking import Stores
+
+__all__ = [
+    "follow",
+    "history",
+    "journal",
+    "lake",
+    "rollup",
+    "run",
+    "session",
+    "with_payload",
+]
+
+
+def run(spark: SparkSession, url: str, job: Job, report: Report = say_nothing) -> Summary:
+    """Run a job on the store at this URL; it says what it did. The session stays."""
+    return job.run(Work(spark, url, Stores().store(url), report))

@@ -1,0 +1,1 @@
+"""A day on a market, from the journal to pictures."""
