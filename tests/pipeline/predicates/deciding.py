@@ -4,6 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
@@ -18,8 +19,6 @@ from tape.predicates.to_spark import SparkPredicate, parsed_payload, spark_predi
 
 Verdict = bool | None
 """None is an error."""
-
-COLUMNS_AT_ONCE = 40
 
 
 def by_python(predicate: Predicate, entries: Sequence[Entry]) -> list[Verdict]:
@@ -45,12 +44,14 @@ class SparkAnswers:
     chosen: list[SparkPredicate]
 
 
-def by_spark(entries: DataFrame, predicates: Sequence[Predicate]) -> SparkAnswers:
+def by_spark(
+    entries: DataFrame, predicates: Sequence[Predicate], at_once: int = 90
+) -> SparkAnswers:
     """The verdicts of each predicate over all entries, in the order of `global_seq`."""
     chosen = [spark_predicate(predicate) for predicate in predicates]
     verdicts: list[list[Verdict]] = []
-    for start in range(0, len(chosen), COLUMNS_AT_ONCE):
-        part = chosen[start : start + COLUMNS_AT_ONCE]
+    for start in range(0, len(chosen), at_once):
+        part = chosen[start : start + at_once]
         named = [one.column.alias(f"p{number}") for number, one in enumerate(part)]
         rows = entries.select("global_seq", *named).collect()
         rows.sort(key=lambda row: row[0])
@@ -70,6 +71,12 @@ _JOURNAL = (
 
 def _rows(entries: Iterable[Entry]) -> list[list[object]]:
     return [[getattr(entry, name) for name in _NAMES] for entry in entries]
+
+
+class Database(Protocol):
+    def verdicts(self, predicate: Predicate) -> list[Verdict] | None:
+        """None where its SQL cannot decide exactly."""
+        ...
 
 
 class Sqlite:
