@@ -1,7 +1,12 @@
 """A journal in which everything there is has really happened, on any store."""
 
+from typing import Any
+
+from tape.model.budget import ChargeBudget, SetBudget
+from tape.model.decision import RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
 from tape.model.event import NewEvent
+from tape.model.gate import AwaitSignal, SendSignal
 from tape.model.lease import Taker
 from tape.model.obligation import (
     ClaimObligation,
@@ -12,7 +17,9 @@ from tape.model.obligation import (
 )
 from tape.model.run import RunName, RunStatus
 from tape.model.run_end import EndRun
+from tape.model.run_write import RunWrite
 from tape.model.session import SessionKey
+from tape.model.timer import FireTimer, SetTimer
 from tape.model.value import ANY_VERSION, Author, DeleteValue, WriteValue
 from tape.ports.store import Store
 from tape.testing.conformance.dead_letters import dropping, replaying
@@ -28,7 +35,7 @@ from tape.testing.conformance.reacting import (
 )
 from tape.testing.conformance.run_sequences import play_batch
 from tape.testing.conformance.run_steps import RunWalk
-from tape.testing.conformance.running import beginning, drive
+from tape.testing.conformance.running import Driver, beginning, drive
 from tape.testing.conformance.sessions import appending, creating, deleting
 
 
@@ -74,9 +81,7 @@ async def change_values(store: Store) -> None:
                 ),
             )  # fmt: skip
     await play(store, DeleteValue("n s", "ä_", by_run, next(IDS), LIMITS))
-    await record(
-        store, NewEvent("in.run", run_id=driver.run_id, fencing_token=driver.token)
-    )
+    await record(store, NewEvent("in.run", run_id=driver.run_id, fencing_token=driver.token))
     await driver.end()
 
 
@@ -98,6 +103,7 @@ async def do_tasks(store: Store) -> None:
     await register(store, "given up", subject_pattern="/tape/event/*/a/**", dlq_after_n=0,
                    retry_max=0, num_shards=2)  # fmt: skip
     await register(store, "elsewhere", engine="spark", from_global_seq=0)
+    await register(store, "r2")
     events = [NewEvent("a", f'{{"n": {n}}}', "t", f"{n} x") for n in range(1, 8)]
     recorded = await record(store, *events)
     sources = [one.global_seq for one in recorded]
@@ -120,15 +126,55 @@ async def record_events(store: Store) -> None:
         NewEvent("order.paid", "null", idempotency_key="k1", caused_by=first.event_id,
                  trace_id="0" * 31 + "1", span_id="0" * 15 + "2"),
         NewEvent("odd", '"\\ud83d\\ude00 \\u0000"', "_", ""),
-        NewEvent("deep", "[" * 60 + "12345678901234567890123456789012345678901234567890" + "]" * 60),
+        NewEvent("deep", "[" * 60 + "1234567890" * 5 + "]" * 60),
     )  # fmt: skip
 
 
-async def make_healthy(store: Store, *, seed: int = 1, batches: int = 120) -> None:
+Driven = dict[str, str]
+"""Ids of runs by what they are for."""
+
+
+async def drive_some(store: Store) -> Driven:
+    """Runs that have come somewhere and stay there, each with something of its own."""
+    runs: Driven = {}
+
+    async def driven(name: str, *writes: RunWrite, **fields: Any) -> Driver:
+        driver = await drive(store, name, **fields)
+        if writes:
+            await driver.extend(*writes)
+        runs[name] = driver.run_id
+        return driver
+
+    await driven("run_row")
+    await driven("decision_row", RecordDecision(0, "model"), RecordDecision(1, "now"))
+    await driven("effect_row", BeginEffect(0, "wire", 0))
+    done = CompleteEffect(
+        "k", EffectStatus.CONFIRMED, compensation=RegisterCompensation("k", "undo")
+    )
+    for name in ("obligation_row", "obligation_top"):
+        await driven(name, BeginEffect(0, "wire", 0, custom_key="k"), done)
+    await driven("gate_row", AwaitSignal("g"))
+    await driven("timer_row", SetTimer("t", after_ms=60_000))
+    await driven("budget_row", SetBudget(2.5, 10), ChargeBudget(0.1, 3, "c"))
+    parent = await driven("run_parent_told")
+    child = await driven(
+        "the child", parent_run_id=parent.run_id, parent_fencing_token=parent.token
+    )
+    await parent.write(AwaitSignal(f"run:{child.run_id}"))
+    await child.end(parent_run_id=parent.run_id)
+    waiting = await driven("waiting", AwaitSignal("g"), SetTimer("t", 1))
+    await waiting.release("g")
+    (timer,) = await store.list_timers(waiting.run_id)
+    await waiting.tell(FireTimer(timer))
+    await waiting.tell(SendSignal("g", "1"))
+    return runs
+
+
+async def make_healthy(store: Store) -> Driven:
     await record_events(store)
     await hold_sessions(store)
     await change_values(store)
     await unwind_a_run(store)
     await do_tasks(store)
-    await walk_runs(store, "app", seed, batches)
     await attempt(store, beginning(RunName("app", "", "", "queued"), Taker()))
+    return await drive_some(store)

@@ -11,7 +11,7 @@ are unknown. A run whose first entry is known is *whole*; nothing is said of wha
 could explain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,6 +50,7 @@ class Frames:
         self.tables = tables
         self.moment = moment
         self._kept: list[DataFrame] = []
+        self._shared: dict[str, DataFrame] = {}
 
     @cached_property
     def entries(self) -> DataFrame:
@@ -105,7 +106,7 @@ class Frames:
     @cached_property
     def settled_runs(self) -> DataFrame:
         """Runs that are whole and quiet, so their rows can be held to their entries."""
-        return self.lines.where("whole AND quiet").select("run_id").distinct()
+        return self._keep(self.lines.where("whole AND quiet").select("run_id").distinct())
 
     def table(self, name: str) -> DataFrame:
         return self.tables[name]
@@ -113,6 +114,12 @@ class Frames:
     def rows_of_settled(self, name: str) -> DataFrame:
         """A table's rows, of runs that are whole and quiet."""
         return self.table(name).join(self.settled_runs, "run_id", "left_semi")
+
+    def shared(self, name: str, build: Callable[[], DataFrame]) -> DataFrame:
+        """A frame that several checks of a noun look at; built by the first of them."""
+        if name not in self._shared:
+            self._shared[name] = self._keep(build())
+        return self._shared[name]
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist())
@@ -122,3 +129,4 @@ class Frames:
         for frame in reversed(self._kept):
             frame.unpersist()
         self._kept.clear()
+        self._shared.clear()

@@ -12,6 +12,7 @@ from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.finding import run_checks
 from tape.pipeline.jobs.audit.reading import read_frames
 from tape.pipeline.jobs.audit.report import Audited, form_of, plain
+from tape.pipeline.jobs.audit.sizing import sized_for
 
 EXAMPLES = 3
 
@@ -44,12 +45,13 @@ class Audit:
 
         done(0, "reading")
         frames = read_frames(work, self.lake)
+        moment = frames.moment
         try:
-            entries = frames.entries.count()
-            results = list(run_checks(frames, self.check, limit=self.limit, done=done))
+            with sized_for(work.spark, moment.head - moment.begins_after):
+                entries = frames.entries.count()
+                results = list(run_checks(frames, self.check, limit=self.limit, done=done))
         finally:
             frames.release()
-        moment = frames.moment
         audited = Audited(moment.store, moment.begins_after, moment.head, entries, results)
         if form is not None:
             Path(self.report).write_text(form(audited))

@@ -10,6 +10,11 @@ from tape.pipeline.jobs.audit.frames import Frames
 
 
 def _lines(frames: Frames) -> DataFrame:
+    """Entries of budgets, each with the one before it as `b`."""
+    return frames.shared("budget_lines", lambda: _in_order(frames))
+
+
+def _in_order(frames: Frames) -> DataFrame:
     run = Window.partitionBy("run_id").orderBy("seq", "global_seq")
     before = F.lag("p").over(run)
     return frames.of("budget").withColumn("b", before)

@@ -19,6 +19,10 @@ SETTLED: Final = "('confirmed', 'failed')"
 
 def effect_lines(frames: Frames) -> DataFrame:
     """Entries of effects, each with how its effect stood before it."""
+    return frames.shared("effect_lines", lambda: _effect_lines(frames))
+
+
+def _effect_lines(frames: Frames) -> DataFrame:
     effect = Window.partitionBy("run_id", "key")
     in_order = effect.orderBy("seq", "global_seq")
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)

@@ -24,6 +24,10 @@ _STACKED: Final = (
 
 def _lines(frames: Frames) -> DataFrame:
     """Entries of obligations, each with what came before it."""
+    return frames.shared("obligation_lines", lambda: _in_order(frames))
+
+
+def _in_order(frames: Frames) -> DataFrame:
     obligation = Window.partitionBy("run_id", "number").orderBy("seq", "global_seq")
     return (
         frames.of("obligation")
@@ -39,6 +43,10 @@ def _stacks(frames: Frames) -> DataFrame:
 
     That one stands alone only its row tells, so whatever has no row yet is left out.
     """
+    return frames.shared("obligation_stacks", lambda: _stacked(frames))
+
+
+def _stacked(frames: Frames) -> DataFrame:
     rows = frames.table("obligations").where(F.col("below") != ALONE)
     return (
         _lines(frames)

@@ -13,6 +13,10 @@ _NAME: Final = "session"
 
 def _lines(frames: Frames) -> DataFrame:
     """What became of sessions, each with what came before; a session that is made anew is new."""
+    return frames.shared("session_lines", lambda: _in_order(frames))
+
+
+def _in_order(frames: Frames) -> DataFrame:
     session = Window.partitionBy(_NAME).orderBy("global_seq")
     return (
         frames.entries.where("kind = 'session' OR (kind = 'event' AND verb = 'appended')")

@@ -20,6 +20,10 @@ _ROWS: Final = "compares tasks of which the journal says nothing new since befor
 
 def _sourced(frames: Frames) -> DataFrame:
     """Tasks, each with the entry that made it where that is there."""
+    return frames.shared("sourced_tasks", lambda: _with_sources(frames))
+
+
+def _with_sources(frames: Frames) -> DataFrame:
     sources = frames.entries.selectExpr(
         "global_seq AS source_global_seq", "subject AS source_subject", "run_id"
     )
@@ -91,6 +95,11 @@ def shards_differ(frames: Frames) -> DataFrame:
 
 
 def _told_of(frames: Frames) -> DataFrame:
+    """What the journal says of tasks, each with what it said before."""
+    return frames.shared("task_lines", lambda: _in_order(frames))
+
+
+def _in_order(frames: Frames) -> DataFrame:
     task = Window.partitionBy("task_id").orderBy("global_seq")
     return (
         frames.entries.where("kind = 'task'")

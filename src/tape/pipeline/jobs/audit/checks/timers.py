@@ -10,6 +10,11 @@ from tape.pipeline.jobs.audit.frames import Frames
 
 
 def _lines(frames: Frames) -> DataFrame:
+    """Entries of timers, each with what came before it."""
+    return frames.shared("timer_lines", lambda: _in_order(frames))
+
+
+def _in_order(frames: Frames) -> DataFrame:
     timer = Window.partitionBy("run_id", "timer_id")
     return (
         frames.of("timer")

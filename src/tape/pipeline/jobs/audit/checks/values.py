@@ -13,6 +13,10 @@ _KEY: Final = "CONCAT(namespace, '/', name)"
 
 def _changes(frames: Frames) -> DataFrame:
     """Changes of values in order, each with the version and the value before it."""
+    return frames.shared("value_changes", lambda: _in_order(frames))
+
+
+def _in_order(frames: Frames) -> DataFrame:
     value = Window.partitionBy("namespace", "name").orderBy("global_seq")
     return (
         frames.entries.where("kind = 'value' AND p.value.version IS NOT NULL")
@@ -84,7 +88,7 @@ def rows_differ(frames: Frames) -> DataFrame:
         .join(same, ["namespace", "name", "row_version"], "left")
         .withColumn("fault", F.expr(faults))
     )
-    return told(both.where("fault <> ''"), "fault", key=_KEY, global_seq="last_seq")
+    return told(both.where("fault <> ''"), "fault", key=_KEY, global_seq="last_seq", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -1,0 +1,114 @@
+"""Every check finds what breaks it and nothing else; a healthy store passes while it is in use."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tape.config import Settings
+from tape.journal.ids import UlidFactory
+from tape.pipeline.job import Work
+from tape.pipeline.jobs.audit.catalogue import CHECKS
+from tape.pipeline.jobs.audit.finding import Violation, run_checks
+from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.job import Audit
+from tape.pipeline.jobs.audit.reading import read_frames
+from tape.pipeline.jobs.audit.sizing import sized_for
+from tape.ports.store import Store
+from tape.stores.blocking import Stores
+from tape.stores.by_url import open_store
+from tests.pipeline.audit.healthy import make_healthy, walk_runs
+from tests.pipeline.audit.planting import Field
+from tests.pipeline.audit.plants import plant_everything
+
+WALKED = {"obligation_of_effect", "budget_cap", "lease_takeover", "decision_contiguous"}
+"""Warnings: a walk does what Tape lets anybody do, and nobody means."""
+
+
+def work(spark: SparkSession, url: str) -> Work:
+    return Work(spark, url, Stores().store(url))
+
+
+def identity(violation: Violation) -> str:
+    return violation.run_id or violation.key or str(violation.global_seq)
+
+
+def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
+    spark: SparkSession, sqlite_url: str, tmp_path: Path
+) -> None:
+    runs = Stores().store(sqlite_url)(make_healthy)
+    field = Field(str(tmp_path / "tape.db"), time.time_ns() // 1_000_000)
+    to_double = plant_everything(field, runs)
+    assert field.expected.keys() == CHECKS.keys()
+    field.db.close()
+    read = read_frames(work(spark, sqlite_url))
+    # As if pruned entries had come back from a lake, and entries were written meanwhile.
+    moment = replace(read.moment, before=field.before, pruned_through=1)
+    double = read.journal.where(F.col("global_seq") == to_double).withColumn(
+        "event_id", F.lit(next(UlidFactory()))
+    )
+    frames = Frames(read.journal.unionByName(double), read.tables, moment)
+    with sized_for(spark, 0):
+        results = {r.check.name: r for r in run_checks(frames, limit=100)}
+    frames.release()
+    found = {name: {identity(v) for v in result.violations} for name, result in results.items()}
+    assert found == field.expected
+    assert all(result.count == len(result.violations) for result in results.values())
+
+
+@contextmanager
+def writing(url: str) -> Iterator[Callable[[], int]]:
+    """Somebody who goes on writing all the time; tells how often it has."""
+    stop, rounds = threading.Event(), 0
+
+    async def write() -> None:
+        nonlocal rounds
+        store: Store = await open_store(url, Settings())
+        try:
+            while not stop.is_set():
+                await walk_runs(store, f"live {rounds}", rounds, 10)
+                rounds += 1
+        finally:
+            await store.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(write()))
+    thread.start()
+    try:
+        yield lambda: rounds
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_healthy_store_passes_while_it_is_written_to(
+    spark: SparkSession, store_url: str, tmp_path: Path
+) -> None:
+    async def make(store: Store) -> None:
+        await make_healthy(store)
+        await walk_runs(store, "app", 7, 200)
+
+    Stores().store(store_url)(make)
+    report = tmp_path / "report.json"
+    with writing(store_url) as rounds:
+        before = rounds()
+        summary = Audit(report=str(report)).run(work(spark, store_url))
+        assert rounds() > before
+    told = json.loads(report.read_text())
+    broken = {check["name"] for check in told["checks"] if check["count"]}
+    assert broken <= WALKED, [c for c in told["checks"] if c["count"] and c["name"] not in WALKED]
+    assert summary.failed == ""
+    assert summary.counts["checks"] == len(CHECKS) == len(told["checks"])
+    assert summary.counts["entries"] == told["entries"] > 200
+
+
+@pytest.fixture
+def postgres_url(migrated_postgres_url: str) -> str:
+    return migrated_postgres_url
