@@ -7,6 +7,7 @@ the stream's checkpoint.
 import csv
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -49,7 +50,7 @@ def _whole(spark: SparkSession, path: str, files_per_batch: int) -> DataFrame:
     if files_per_batch:
         reading = reading.option("maxFilesPerTrigger", files_per_batch)
     body, raw, fault = readable(F.col("value"))
-    return reading.load(path).select(
+    return reading.load(_pattern(path)).select(
         _origin().alias("origin"),
         F.lit(0).cast("long").alias("number"),
         F.lit(None).cast("string").alias("key"),
@@ -60,6 +61,11 @@ def _whole(spark: SparkSession, path: str, files_per_batch: int) -> DataFrame:
         fault.alias("fault"),
         "value",
     )
+
+
+def _pattern(path: str) -> str:
+    """Spark follows folders and globs; so one file is a glob that only its name matches."""
+    return f"{path[:-1]}[{path[-1]}]" if Path(path).is_file() else path
 
 
 def _origin() -> Column:
@@ -74,15 +80,20 @@ def _origin() -> Column:
 def _lines(files: DataFrame) -> DataFrame:
     """A message to a line that is not blank, numbered from 1."""
     lines = files.select(
-        "origin", "timestamp_ms", "key", "headers",
+        "origin",
+        "timestamp_ms",
+        "key",
+        "headers",
+        "fault",
         F.posexplode(F.split("value", "\r?\n")).alias("place", "line"),
-    ).where(F.trim("line") != "")  # fmt: skip
-    body, raw, fault = readable(F.col("line"))
+    ).where(F.trim("line") != "")
+    # Cutting a text puts this in the place of what is not UTF-8.
+    torn = F.col("fault").isNotNull() & F.contains("line", F.lit("\ufffd"))
     made = {
         "number": F.col("place").cast("long") + 1,
-        "body": body,
-        "raw": raw,
-        "fault": fault,
+        "body": F.when(~torn, F.col("line")),
+        "raw": F.col("line"),
+        "fault": F.when(torn, F.col("fault")),
     }
     return lines.select(*(made.get(name, F.col(name)).alias(name) for name in MESSAGE.names))
 
@@ -93,7 +104,7 @@ def _parquet(spark: SparkSession, path: str, files_per_batch: int) -> DataFrame:
     if files_per_batch:
         reading = reading.option("maxFilesPerTrigger", files_per_batch)
     body = F.to_json(F.struct(*(F.col(f"`{name}`") for name in schema.names)))
-    return reading.parquet(path).select(
+    return reading.parquet(_pattern(path)).select(
         _origin().alias("origin"),
         (F.col("_metadata.row_index") + 1).alias("number"),
         F.lit(None).cast("string").alias("key"),
