@@ -16,7 +16,11 @@ def _free_port() -> int:
         return port
 
 
-WITH_EXAMPLES = [page for page in pages() if any(examples(page, 7878, 7879))]
+# That of the pipeline is run by tests/pipeline, where there is a Spark session.
+ELSEWHERE = {"pipeline.md"}
+WITH_EXAMPLES = [
+    page for page in pages() if page.name not in ELSEWHERE and any(examples(page, 7878, 7879))
+]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -20,15 +20,14 @@ from tape.pipeline.job import Work
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
 from tape.pipeline.jobs.rollup.counts import COUNTS_SCHEMA
 from tape.pipeline.jobs.rollup.job import Rollup
-from tape.pipeline.jobs.rollup.klines import NUMBERS
 from tape.pipeline.jobs.rollup.latency import LATENCY_SCHEMA
 from tape.pipeline.jobs.rollup.tables import Tables, Version
 from tape.stores.blocking import Stores
 from tests.pipeline.rollup.arrivals import Arrival, arrivals
 from tests.pipeline.rollup.by_pandas import bars_by_pandas
+from tests.pipeline.rollup.told import Rows, as_values, told
 
 HOUR_MS = 3_600_000
-Rows = set[tuple[Any, ...]]
 
 
 @tape.effect
@@ -129,23 +128,6 @@ def files(out: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in out.rglob("*")}
 
 
-def as_values(bars: Rows) -> dict[str, dict[str, Any]]:
-    names = ("venue", "market", "symbol", "tf", "open_time", *NUMBERS, "klines", "complete")
-    made = {}
-    for bar in bars:
-        said = dict(zip(names, bar, strict=True))
-        said |= {name: f"{said[name]:f}".rstrip("0").rstrip(".") for name in NUMBERS}
-        market = said["symbol"].replace("%", "%25").replace("/", "%2F")
-        key = f"{said['venue']}/{said['market']}/{market}/{said['tf']}/{said['open_time']}"
-        made[key] = said
-    return made
-
-
-def told(url: str) -> dict[str, dict[str, Any]]:
-    with tape.connect(url) as client:
-        return {value.key: value.value for value in client.list_values("bars")}
-
-
 def test_increments_cut_short_and_run_again(
     work: Work, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +150,6 @@ def test_increments_cut_short_and_run_again(
             with pytest.raises(KeyboardInterrupt):
                 only_bars.run(work)
     everything.run(work)
-    everything.run(work)  # the values that were told are entries as well
 
     journal = entries(url)
     counts, latencies, bars = tables(work, out)
@@ -210,7 +191,7 @@ def killed_before(
         ({"to": ()}, "to: names no period"),
         ({"depth": 0}, "depth: must be at least 1"),
         ({"events": ""}, "events: is empty"),
-        ({"out": "s3://bucket"}, "out: 's3://bucket' is no folder"),
+        ({"out": "s3://bucket"}, "out: 's3://bucket' is not a folder"),
     ],
 )
 def test_bad_options_are_refused(

@@ -15,10 +15,13 @@ from tape.pipeline.jobs.rollup.periods import parse_period
 from tape.pipeline.jobs.rollup.rolls import Bars, Counts, Latency, Roll
 from tape.pipeline.jobs.rollup.tables import Tables, Version
 from tape.pipeline.jobs.rollup.told import bars_as_values
+from tape.pipeline.lake.frames import history
+from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.source.frames import journal
 from tape.ports.store import JournalInfo, Store
 
 WHAT = ("counts", "latency", "bars")
+_GLOBBED = frozenset("*?[]{}\\,\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,11 @@ class Rollup:
 
     def _rolls(self) -> list[Roll]:
         """What is asked for, with everything wrong about it said before anything is done."""
-        if not self.out or "://" in self.out:
+        if not self.out or "://" in self.out or _GLOBBED & set(self.out):
             raise InvalidArgument(
-                f"{self.out!r} is no folder that this process and Spark's see alike", field="out"
-            )
+                f"{self.out!r} is not a folder on a local or shared file system (or has characters "
+                "that Spark takes for a pattern)", field="out",
+            )  # fmt: skip
         if self.depth < 1:
             raise InvalidArgument("must be at least 1", field="depth")
         if self.slice_entries < 1:
@@ -103,8 +107,7 @@ class _Rolling:
         if version.owed:
             self._tell(version)
         head = self._info.head_global_seq
-        first = 0 if self._job.lake else max(self._info.first_global_seq - 1, 0)
-        after = max(version.through, first) if version.number == 0 else version.through
+        after = version.through if version.number else self._first()
         begun = after
         while after < head:
             upto = min(after + self._job.slice_entries, head)
@@ -117,11 +120,17 @@ class _Rolling:
             )
         return counts
 
-    def _slice(self, after: int, upto: int) -> dict[str, int]:
-        options = {"from": str(after), "upto": str(upto)}
+    def _first(self) -> int:
+        """Behind which entry there is something to read."""
         if self._job.lake:
-            options["lake"] = self._job.lake
-        entries = journal(self._work.spark, self._work.store_url, **options)
+            return LakeLog(self._job.lake).require().after
+        return max(self._info.first_global_seq - 1, 0)
+
+    def _slice(self, after: int, upto: int) -> dict[str, int]:
+        # Each aggregate reads a frame once, so its filters may be pushed into the store.
+        options = {"from": str(after), "upto": str(upto), "push_filters": "true"}
+        spark, url, lake = self._work.spark, self._work.store_url, self._job.lake
+        entries = history(spark, url, lake, **options) if lake else journal(spark, url, **options)
         draft = self._tables.draft(upto)
         counts = self._roll.advance(self._work.spark, entries, draft)
         draft.owed = self._job.values and counts.get("bars_changed", 0) > 0
@@ -132,12 +141,15 @@ class _Rolling:
         return counts
 
     def _tell(self, version: Version) -> None:
-        """Set the values that are owed. Said twice they count once: the write has a name."""
+        """Set the values that are owed. Told twice they count once: write and epoch have names."""
         bars = self._tables.read(self._work.spark, "bars", BARS_SCHEMA)
         changed = bars.where(F.col("changed_at") == version.through)
         values = bars_as_values(changed, self._job.namespace)
         values.write.format("tape").mode("append").options(
-            url=self._work.store_url, into="values", write_id=f"{version.series}-{version.number}"
+            url=self._work.store_url,
+            into="values",
+            write_id=f"rollup/{version.series}",
+            epoch=str(version.number),
         ).save()
         self._tables.publish(version.settled())
 

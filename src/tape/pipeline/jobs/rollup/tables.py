@@ -137,13 +137,13 @@ class Draft:
     def write(self, table: str, frame: DataFrame, partitions: Iterable[str], by: str) -> None:
         """`frame` has exactly these partitions, named by its column `by`, which is not kept."""
         path = f"{self.folder}/{table}"
-        frame.repartition(by).write.partitionBy(by).parquet(str(self.root / path))
+        frame.repartition(by).write.partitionBy(by).parquet(_local(self.root / path))
         self.written[table] = {name: f"{path}/{by}={name}" for name in partitions}
 
     def write_one(self, table: str, partition: str, frame: DataFrame) -> None:
         """All of the frame as one partition of the table."""
         path = f"{self.folder}/{table}/{partition}"
-        frame.write.parquet(str(self.root / path))
+        frame.write.parquet(_local(self.root / path))
         self.written[table] = {partition: path}
 
     def read_written(self, spark: SparkSession, table: str, schema: str) -> DataFrame:
@@ -169,7 +169,12 @@ class Draft:
 def _at(spark: SparkSession, schema: str, folders: list[Path]) -> DataFrame:
     if not folders:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*map(str, folders))
+    return spark.read.schema(schema).parquet(*map(_local, folders))
+
+
+def _local(path: Path) -> str:
+    """Whatever file system Spark takes for its own by default."""
+    return f"file://{path}"
 
 
 def _sync(folder: Path) -> None:
