@@ -1,5 +1,6 @@
 """From the tree of an expression to Columns, one rule per kind of node."""
 
+from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_
 from typing import Final
@@ -185,9 +186,12 @@ class Translator:
     def _within(self, value: Value, container: Value) -> Column:
         if isinstance(value, Json) or not isinstance(container, Json):
             raise Untranslatable("`in` where neither side is constant")
-        elements = self._bounded(container.elements)
-        is_element = F.exists(elements, lambda element: equal(Json(element), value))
-        members = container.members
+        held = Json(container.variant)
+        is_element = self._over(
+            held.elements,
+            lambda items: F.exists(items, lambda item: equal(Json(item), value)),
+        )
+        members = held.members
         match value.type:
             case "null":
                 is_key = nothing()
@@ -202,29 +206,37 @@ class Translator:
         over = self.value(node.over)
         if not isinstance(over, Json):
             raise Untranslatable("a macro over what is not JSON")
-        names = F.transform(F.map_keys(over.members), lambda key: key.cast("variant"))
-        items = self._bounded(F.coalesce(over.elements, names))
+        held = Json(over.variant)
+        names = F.transform(F.map_keys(held.members), lambda key: key.cast("variant"))
 
         def holds(item: Column) -> Column:
             self._locals[node.variable.number] = Json(item)
             return self.truth(node.predicate)
 
-        match node.macro:
-            case "all":
-                return F.forall(items, holds)
-            case "exists":
-                return F.exists(items, holds)
-            case "exists_one":
-                failed = F.exists(items, lambda item: holds(item).isNull())
-                return F.when(~failed, F.size(F.filter(items, holds)) == 1)
-            case "collect":
-                raise Untranslatable("a list made by map() or filter()")
+        def decided(items: Column) -> Column:
+            match node.macro:
+                case "all":
+                    return F.forall(items, holds)
+                case "exists":
+                    return F.exists(items, holds)
+                case "exists_one":
+                    failed = F.exists(items, lambda item: holds(item).isNull())
+                    return F.when(~failed, F.size(F.filter(items, holds)) == 1)
+                case "collect":
+                    raise Untranslatable("a list made by map() or filter()")
 
-    def _bounded(self, items: Column) -> Column:
-        """Python ends an evaluation that does too much work; so long a list may get there."""
+        return self._over(F.coalesce(held.elements, names), decided)
+
+    def _over(self, items: Column, decided: Callable[[Column], Column]) -> Column:
+        """What is decided about a list, made once. Python ends an evaluation that does too much
+        work, and a list that is too long may get there."""
         message = f"a list of more than {self._most_elements} elements: decide with udf_predicate"
-        refused = F.raise_error(F.lit(message)).cast("array<variant>")
-        return F.when(F.size(items) > self._most_elements, refused).otherwise(items)
+        refused = F.raise_error(F.lit(message)).cast("boolean")
+
+        def bounded(made: Column) -> Column:
+            return F.when(F.size(made) > self._most_elements, refused).otherwise(decided(made))
+
+        return F.transform(F.array(items), bounded)[0]
 
 
 def most_elements(tree: Node) -> int:
