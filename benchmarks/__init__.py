@@ -5,6 +5,7 @@ turns, and the reported figures are medians over the repetitions.
 """
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 from benchmarks import (
     append,
@@ -21,6 +22,16 @@ from benchmarks import (
 )
 from benchmarks.result import Result
 
+
+def _on_spark(module: str) -> Callable[[], Iterator[Result]]:
+    """Loaded when it runs: Spark takes longer to load than some benchmarks take."""
+
+    def results() -> Iterator[Result]:
+        yield from import_module(f"benchmarks.{module}").run()
+
+    return results
+
+
 AREAS: dict[str, Callable[[], Iterator[Result]]] = {
     "append": append.run,
     "follow": follow.run,
@@ -33,6 +44,7 @@ AREAS: dict[str, Callable[[], Iterator[Result]]] = {
     "tasks.age": tasks_age.run,
     "runs.rates": runs.run,
     "runs.taken_over": runs_taken_over.run,
+    "pipeline.read": _on_spark("pipeline_read"),
 }
 
 
