@@ -1,18 +1,23 @@
 """The demo keeps its promises, and says so when one does not hold."""
 
+import random
 import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
-from tape.cli.demo import command, limits, trading
+from tape.app import connect_async
+from tape.cli.demo import command, limits, pipeline, trading
 from tape.cli.demo.stage import Stage
 from tape.cli.root import run
-from tests.integration.cli.command import tape
+from tests.integration.cli.command import start, tape
 
 
 def test_a_small_day(tmp_path: Path) -> None:
-    done = tape("demo", "--events", "600", "--keep", "day", folder=tmp_path)
+    done = tape("demo", "--no-pipeline", "--events", "600", "--keep", "day", folder=tmp_path)
     assert (done.code, done.err) == (0, ""), done.out
     assert re.search(r"All \d+ promises held", done.out)
     assert "BROKEN" not in done.out
@@ -34,5 +39,32 @@ def test_a_broken_promise_is_a_failure(
 
     monkeypatch.setattr(limits, "play", play)
     monkeypatch.setattr(command, "ACTS", (trading, limits))
-    assert run(["demo", "--events", "200"]) == 1
+    assert run(["demo", "--no-pipeline", "--events", "200"]) == 1
     assert "the impossible" in capfd.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_day_ends_with_the_pipeline(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="the last act needs the extra spark")
+    demo = start("demo", "--events", "200", "--keep", "day", folder=tmp_path)
+    out, err = demo.communicate(timeout=380)
+    assert (demo.returncode, err) == (0, ""), out
+    assert "and found nothing wrong" in out
+    assert re.search(r"All \d+ promises held", out)
+    assert (tmp_path / "day" / "audit.html").exists()
+
+
+async def test_without_spark_the_last_act_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pipeline, "find_spec", lambda _name: None)
+    text = StringIO()
+    async with connect_async(f"sqlite:{tmp_path / 'tape.db'}") as client:
+        out = Console(file=text, width=200)
+        stage = Stage("", client, out, Progress(disable=True), 1, random.Random(1))
+        await pipeline.prepare(stage)
+        await pipeline.play(stage)
+        assert (await client.info()).head_global_seq == 0
+    assert "pip install 'tape-bus[spark]'" in text.getvalue()
+    assert stage.promises == []

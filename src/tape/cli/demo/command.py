@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from tape.app import connect_async
-from tape.cli.demo import absence, crash, limits, proof, reactions, trading, treasury
+from tape.cli.demo import absence, crash, limits, pipeline, proof, reactions, trading, treasury
 from tape.cli.demo.stage import Stage
 from tape.cli.demo.summary import print_summary
 from tape.cli.output import console
@@ -38,8 +38,9 @@ SEED = 7878  # the same day each time
     metavar="DIR",
     help="Keep the journal in DIR, as DIR/tape.db.",
 )
+@click.option("--pipeline/--no-pipeline", "spark", default=True, help="With the act on Spark.")
 @click.pass_context
-def demo(ctx: click.Context, events: int, keep: Path | None) -> None:
+def demo(ctx: click.Context, events: int, keep: Path | None, spark: bool) -> None:
     """A guided tour: a day at a small trading desk, on a SQLite file of its own.
 
     Ends by itself. Exit code 1 if anything it promises does not hold.
@@ -48,7 +49,8 @@ def demo(ctx: click.Context, events: int, keep: Path | None) -> None:
         raise click.UsageError(f"{keep / 'tape.db'} is there already; name another folder", ctx)
     with _folder(keep) as folder:
         kept = f"sqlite:{folder / 'tape.db'}" if keep is not None else ""
-        if not asyncio.run(_play(f"sqlite:{(folder / 'tape.db').absolute()}", events, kept)):
+        url = f"sqlite:{(folder / 'tape.db').absolute()}"
+        if not asyncio.run(_play(url, events, kept, with_pipeline=spark)):
             ctx.exit(1)
 
 
@@ -62,7 +64,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-async def _play(url: str, events: int, kept: str) -> bool:
+async def _play(url: str, events: int, kept: str, *, with_pipeline: bool) -> bool:
     out = console()
     started = time.monotonic()
     out.print("[bold]A day at a small trading desk[/]")
@@ -75,12 +77,18 @@ async def _play(url: str, events: int, kept: str) -> bool:
                 for number, act in enumerate(ACTS, 1):
                     _announce(out, number, act.TITLE, act.STORY)
                     await act.play(stage)
+                if with_pipeline:
+                    await pipeline.prepare(stage)
                 _announce(out, len(ACTS) + 1, proof.TITLE, proof.STORY)
                 day = await proof.play(stage)
+                seconds = time.monotonic() - started
+                if with_pipeline:
+                    _announce(out, len(ACTS) + 2, pipeline.TITLE, pipeline.STORY)
+                    await pipeline.play(stage)
             finally:
                 for follower in stage.followers.values():
                     await follower.stop()
-    print_summary(stage, day, time.monotonic() - started, kept)
+    print_summary(stage, day, seconds, kept)
     return all(promise.held for promise in stage.promises)
 
 

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame
 
 from tape.pipeline.job import Work
 from tape.pipeline.jobs.audit.frames import Frames, Moment
+from tape.pipeline.lake.frames import history
+from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.session import prepared
 from tape.pipeline.source.frames import journal
 from tape.ports.retention import Retention
@@ -34,11 +36,11 @@ def read_frames(work: Work, lake: str = "") -> Frames:
     for step in STEPS:
         tables |= _read_tables(work, step)
     after, _ = _look(work)
-    # With a lake the journal is whole again, however much of it was pruned.
-    begins_after = 0 if lake else after.pruned_through
+    # A lake has what was pruned, from where it begins.
+    begins_after = LakeLog(lake).require().after if lake else after.pruned_through
+    spark, url = work.spark, work.store_url
     options = {"from": str(begins_after), "upto": str(after.head)}
-    if lake:
-        options["lake"] = lake
+    entries = history(spark, url, lake, **options) if lake else journal(spark, url, **options)
     moment = Moment(
         before=before.head,
         head=after.head,
@@ -47,7 +49,7 @@ def read_frames(work: Work, lake: str = "") -> Frames:
         audited_at_ms=time.time_ns() // 1_000_000,
         store=store,
     )
-    return Frames(journal(work.spark, work.store_url, **options), tables, moment)
+    return Frames(entries, tables, moment)
 
 
 def _look(work: Work) -> tuple[Retention, str]:

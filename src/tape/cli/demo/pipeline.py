@@ -1,0 +1,148 @@
+"""The act on Spark: the day is archived, tried again, rolled up and audited."""
+
+import asyncio
+import contextlib
+import math
+import os
+import random
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from tape.cli.demo import desk
+from tape.cli.demo.stage import Stage
+from tape.client import event
+from tape.errors import SparkUnavailable
+from tape.model.event import NewEvent
+from tape.model.reaction import HandlerKind, NewReaction
+from tape.stores.by_url import sqlite_path
+
+if TYPE_CHECKING:  # Spark is loaded only if it is there
+    from tape.pipeline.job import Job, Summary
+
+TITLE = "The night shift"
+STORY = (
+    "Spark takes the journal as a table: it archives the day, tries a rule on it that nobody had "
+    "thought of in the morning, makes bars of a day of prices, and audits everything."
+)
+MINUTES = 1440
+HEDGE = NewReaction(
+    "hedge",
+    "/tape/event/recorded/order.filled/**",
+    HandlerKind.TASK,
+    predicate_cel=f"payload.notional > {desk.LARGE}",
+    engine="spark",
+)
+
+
+async def prepare(stage: Stage) -> None:
+    """Record a day of prices, so that it is part of what is checked at the end."""
+    if find_spec("pyspark") is not None:
+        await stage.record_many(list(_prices(stage.rng)))
+
+
+async def play(stage: Stage, spark: Any = None) -> None:
+    if find_spec("pyspark") is None:
+        stage.say(escape("this act needs Spark: pip install 'tape-bus[spark]'"))
+        return
+    await stage.client.register_reaction(HEDGE)
+    head = (await stage.client.info()).head_global_seq
+    try:
+        await asyncio.to_thread(_on_spark, stage, head, spark)
+    except SparkUnavailable as missing:
+        stage.say(escape(f"this act is left out: {missing}"))
+
+
+def _on_spark(stage: Stage, head: int, given: Any) -> None:
+    from tape.pipeline.jobs.archive.job import Archive
+    from tape.pipeline.jobs.audit.job import Audit
+    from tape.pipeline.jobs.backfill.job import Backfill
+    from tape.pipeline.jobs.rollup.job import Rollup
+    from tape.spark import run, session
+
+    folder = sqlite_path(stage.url).parent
+    lake, report = str(folder / "lake"), str(folder / "audit.html")
+    with _silenced():
+        spark = given or session(config={"spark.sql.shuffle.partitions": "2"})
+
+    def does(name: str, job: "Job") -> "Summary":
+        task = stage.progress.add_task(name, total=None)
+        try:
+            return run(spark, stage.url, job)
+        finally:
+            stage.progress.remove_task(task)
+
+    try:
+        _archived(stage, does("archive", Archive(lake)), head)
+        _tried(stage, does("backtest", Backfill((HEDGE.reaction_id,), lake=lake, dry_run=True)))
+        bars = Rollup(str(folder / "bars"), ("bars",), lake, to=("1h", "1d"))
+        _rolled_up(stage, does("bars", bars))
+        _audited(stage, does("audit", Audit(lake, report=report)))
+    finally:
+        if given is None:
+            spark.stop()
+
+
+def _archived(stage: Stage, done: "Summary", head: int) -> None:
+    stage.promise(
+        f"{done.counts['archived']:,} entries are in the lake, each once",
+        done.counts["archived"] == head and done.facts["covered"] == f"1..{head}",
+    )
+
+
+def _tried(stage: Stage, done: "Summary") -> None:
+    seen = len(stage.followers["risk"].seen)
+    stage.promise(
+        f"a hedge for large fills would have fired {done.counts['would_fire']:,} times that day, "
+        "for just the fills that risk saw live",
+        done.counts["would_fire"] == seen,
+    )
+
+
+def _rolled_up(stage: Stage, done: "Summary") -> None:
+    made = done.counts["bars_changed"]
+    stage.promise(f"{MINUTES:,} prices became {made} bars, of hours and of the day", made == 25)
+
+
+def _audited(stage: Stage, done: "Summary") -> None:
+    checks, entries = done.counts["checks"], done.counts["entries"]
+    stage.promise(
+        f"the audit made {checks} checks of {entries:,} entries and found nothing wrong",
+        not done.failed and done.counts["warnings"] == 0,
+    )
+    for name, found in done.facts.items():
+        if isinstance(found, list):
+            stage.say(escape(f"{name}: {'; '.join(found)}"))
+
+
+def _prices(rng: random.Random) -> Iterator[NewEvent]:
+    opens_ms, price = desk.OPENS_MS - desk.OPENS_MS % 86_400_000, 64_000.0
+    for minute in range(MINUTES):
+        closed = price * math.exp(rng.gauss(0, 0.0006))
+        payload = {
+            "venue": "exchange", "market": "spot", "symbol": "BTCUSDT", "tf": "1m",
+            "open_time": opens_ms + minute * 60_000, "open": f"{price:.2f}",
+            "high": f"{max(price, closed) * 1.0002:.2f}", "close": f"{closed:.2f}",
+            "low": f"{min(price, closed) * 0.9998:.2f}", "volume": f"{rng.expovariate(0.2):.4f}",
+        }  # fmt: skip
+        yield event(
+            "market.klines.spot", payload, entity_type="instrument", entity_id="BTCUSDT",
+            idempotency_key=f"klines:BTCUSDT:{minute}", source="exchange",
+        )  # fmt: skip
+        price = closed
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """What is started meanwhile has nowhere to talk to: Java greets whoever starts it."""
+    before = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
