@@ -123,6 +123,53 @@ class Entries:
         return '"' + "".join(f"\\u{units[n : n + 2].hex()}" for n in range(0, len(units), 2)) + '"'
 
 
+def plain_entries() -> list[str]:
+    """Payloads that have each of the texts and numbers at `a`, beside another at `b`."""
+    scalars = [*map(quoted, TEXTS), *NUMBERS, *LITERALS, "[1, 2.0, null]", '{"a": "b"}']
+    shifted = [*scalars[5:], *scalars[:5]]
+    pairs = zip(scalars, shifted, strict=True)
+    return [f'{{"a": {one}, "b": {other}, "c": [{one}, {other}]}}' for one, other in pairs]
+
+
+EVERY_RULE = [
+    "double(payload.a) > 5.0",
+    "double(payload.a) == double(payload.a)",
+    "!(5.0 < double(payload.a))",
+    "double(payload.a) <= double(payload.b)",
+    "double(payload.a) in [1.5, 2.0]",
+    "double(payload.a) - double(payload.b) >= 0.0",
+    "-double(payload.a) < 1.0",
+    "double(payload.a) * double(payload.b) != 0.0",
+    "int(payload.a) >= 1",
+    "int(payload.a) % 2 == 1",
+    "payload.a == 9007199254740993",
+    "payload.a < payload.b",
+    "payload.a >= payload.b",
+    "payload.a == '2' || payload.a == 2",
+    "payload.a == true",
+    "payload.a == null",
+    "payload.a",
+    "has(payload.a.a)",
+    "!has(payload.z)",
+    "size(payload.a) == 1",
+    "size(payload.c) == 2",
+    "payload.c.exists(x, x == 2)",
+    "payload.c.all(x, x > 1)",
+    "payload.c.exists_one(x, x == 'a')",
+    "payload.a in ['a', '1', 'true']",
+    "2 in payload.c",
+    "'a' in payload.a",
+    "payload.a.contains('a')",
+    "payload.a + 'a' == 'aa'",
+    "payload.a > 'a'",
+    "payload.a < global_seq",
+    "payload.a <= ts_ms",
+    "payload.c.exists(x, payload.a == 1)",
+    "payload.a < true",
+    "(payload.b == 2 ? payload.a : payload.c[0]) == 1",
+]
+
+
 @dataclass
 class Expressions:
     random: Random

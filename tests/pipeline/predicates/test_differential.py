@@ -21,7 +21,13 @@ from tests.pipeline.predicates.deciding import (
     by_spark,
     frame,
 )
-from tests.pipeline.predicates.generated import Entries, Expressions, an_entry
+from tests.pipeline.predicates.generated import (
+    EVERY_RULE,
+    Entries,
+    Expressions,
+    an_entry,
+    plain_entries,
+)
 
 SEED = 20_261_116
 
@@ -79,7 +85,9 @@ def _assert_same(
 
 def test_engines_agree(spark: SparkSession, migrated_postgres_url: str) -> None:
     random = Random(SEED)
-    entries, predicates = entries_of(random, 64), predicates_of(random, 180)
+    predicates = [*map(check, EVERY_RULE), *predicates_of(random, 90)]
+    entries = entries_of(random, 40)
+    entries += [an_entry(number, text) for number, text in enumerate(plain_entries(), 41)]
     counted = compare(frame(spark, entries), entries, predicates, migrated_postgres_url)
     assert len(entries) * len(predicates) > 10_000
     assert counted["column"] > len(predicates) / 2
