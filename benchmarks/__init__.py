@@ -45,6 +45,7 @@ AREAS: dict[str, Callable[[], Iterator[Result]]] = {
     "runs.rates": runs.run,
     "runs.taken_over": runs_taken_over.run,
     "pipeline.read": _on_spark("pipeline_read"),
+    "pipeline.match": _on_spark("pipeline_match"),
 }
 
 

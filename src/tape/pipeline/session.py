@@ -25,6 +25,8 @@ _NEEDED: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # Of a key that is there twice the last counts, as it does for the server.
     "spark.sql.variant.allowDuplicateKeys": "true",
+    # What is larger the JVM interprets for ever; Spark then makes smaller methods of it.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",

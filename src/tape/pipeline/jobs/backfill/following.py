@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from tape.errors import StoreUnavailable
 from tape.model.reaction import Reaction
 from tape.pipeline.jobs.backfill import evaluation
-from tape.pipeline.jobs.backfill.matching import Numbered, decided, numbered
+from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, Numbered, decided, numbered
 from tape.pipeline.jobs.backfill.queueing import GROUP_TASKS, Hit, task_of
 from tape.ports.matching import CursorMove, NewTask, QueueTasks, Reactions
 from tape.ports.store import ReadEntries, Store
@@ -110,7 +110,9 @@ class Follower:
         if self._rules[0] != batch.reactions:
             self._rules = (batch.reactions, numbered(batch.reactions))
         rules = self._rules[1]
-        found = decided(self._read(batch.after, batch.upto), rules).select(*COLUMNS)
+        native = batch.upto - batch.after > FEW_ENTRIES
+        entries = self._read(batch.after, batch.upto)
+        found = decided(entries, rules, native=native).select(*COLUMNS)
         rows = await asyncio.to_thread(found.collect)
         steps = Steps(store, book, rules)
         hits = sorted((Hit(*row) for row in rows), key=lambda hit: hit.global_seq)

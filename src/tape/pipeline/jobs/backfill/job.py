@@ -18,7 +18,7 @@ from tape.model.reaction import Reaction
 from tape.pipeline.job import Progress, Summary, Work
 from tape.pipeline.jobs.backfill.following import Follower
 from tape.pipeline.jobs.backfill.history import Span, find_span, read_later, read_span
-from tape.pipeline.jobs.backfill.matching import Numbered, decided, numbered
+from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, Numbered, decided, numbered
 from tape.pipeline.jobs.backfill.queueing import Hit, Queueing, SettingsChanged, chosen
 from tape.pipeline.jobs.backfill.survey import survey
 from tape.ports.matching import Reactions
@@ -85,7 +85,9 @@ class Backfill:
     def _decided(self, work: Work, plan: _Plan) -> tuple[DataFrame, DataFrame]:
         """Entries, and what was decided of them."""
         entries = read_span(work, self.lake, plan.span)
-        found = decided(entries, plan.rules, later=read_later(work, self.lake, plan.span))
+        later = read_later(work, self.lake, plan.span)
+        native = plan.span.upto - (plan.span.after or 0) > FEW_ENTRIES
+        found = decided(entries, plan.rules, later=later, native=native)
         return entries, found.where(f.col("global_seq") <= plan.span.upto)
 
     def _survey(self, work: Work, plan: _Plan, began: float) -> Summary:

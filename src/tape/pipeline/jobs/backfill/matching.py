@@ -3,6 +3,9 @@
 Each entry is looked at once for all reactions: an array holds the number of each reaction that
 matches (negative where the predicate has no result), and becomes rows. Debounced reactions are a
 second look of their own, since only their matches need to be brought together by subject.
+
+Spark must compile what it decides by columns. A method of more than 8,000 bytes of code its JVM
+never compiles further, so sessions have `spark.sql.codegen.hugeMethodLimit` at that.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +27,7 @@ from tape.predicates import Predicate, check
 from tape.predicates.to_spark import parsed_payload, spark_predicate
 
 KEPT: Final = ("global_seq", "ts_ms", "subject")
+FEW_ENTRIES: Final = 20_000
 NATIVE_MOST: Final = 200
 """So many reactions are columns of one plan; beyond, Python's trie is quicker than Spark's plan."""
 
@@ -69,25 +73,30 @@ def decided(
     rules: Sequence[Numbered],
     keep: Sequence[str] = (),
     later: DataFrame | None = None,
+    *,
+    native: bool = True,
 ) -> DataFrame:
     """The same by number, with `failed` for `error`, and with more columns of the entry to keep.
 
     `later` entries may go on with a burst; they have rows as well, but only of debounced reactions.
+    Without `native` all is decided in Python, for few entries: compiling a plan with forty
+    predicates takes longer than deciding thousands of entries without one.
     """
     wanted = tuple(dict.fromkeys((*KEPT, *keep)))
-    if PAYLOAD not in entries.columns:
+    if native and PAYLOAD not in entries.columns:
         entries = _with_payload(entries, rules)
         later = None if later is None else _with_payload(later, rules)
     plain = [rule for rule in rules if not rule.reaction.debounce_ms]
     debounced = [rule for rule in rules if rule.reaction.debounce_ms]
     frames = []
     if plain or not debounced:
-        found = _found(entries, plain, wanted)
+        found = _found(entries, plain, wanted, native=native)
         frames.append(found.withColumn("left_to", f.lit(None).cast("int")))
     if debounced:
         if later is not None:
             entries = entries.unionByName(later)
-        frames.append(_with_bursts(_found(entries, debounced, wanted), debounced))
+        found = _found(entries, debounced, wanted, native=native)
+        frames.append(_with_bursts(found, debounced))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
@@ -102,14 +111,16 @@ def _any(rules: Sequence[Numbered]) -> Column:
     return reduce(or_, map(subject_matches, patterns.values()), f.lit(False))
 
 
-def _found(entries: DataFrame, rules: Sequence[Numbered], wanted: Sequence[str]) -> DataFrame:
+def _found(
+    entries: DataFrame, rules: Sequence[Numbered], wanted: Sequence[str], *, native: bool
+) -> DataFrame:
     """A row for each hit.
 
     The hits are a column before they are rows: Spark compiles a projection and interprets a
     generator. The outer explode keeps it from asking all predicates twice, once in a filter for
     entries with any hit.
     """
-    found = entries.select(*wanted, "run_id", _hits(rules).alias("hits"))
+    found = entries.select(*wanted, "run_id", _hits(rules, native=native).alias("hits"))
     hits = found.select(*wanted, "run_id", f.explode_outer("hits").alias("hit"))
     sharded = [rule.number for rule in rules if rule.reaction.num_shards > 1]
     number = f.abs("hit")
@@ -122,21 +133,27 @@ def _found(entries: DataFrame, rules: Sequence[Numbered], wanted: Sequence[str])
     )
 
 
-def _hits(rules: Sequence[Numbered]) -> Column:
-    native: list[Column] = []
+def _hits(rules: Sequence[Numbered], *, native: bool) -> Column:
+    """Each pattern is asked once, and only where it matches the predicates behind it."""
+    by_pattern: dict[Pattern, list[Column]] = {}
     asked: list[Numbered] = []
-    for rule in rules:
-        column = _decision(rule) if len(native) < NATIVE_MOST else None
+    for number, rule in enumerate(rules):
+        column = _decision(rule) if native and number < NATIVE_MOST else None
         if column is None:
             asked.append(rule)
         else:
-            native.append(f.when(subject_matches(rule.pattern), column).otherwise(0))
-    hits = f.array_remove(f.array(*native), 0) if native else f.array().cast("array<int>")
+            by_pattern.setdefault(rule.pattern, []).append(column)
+    none = f.array().cast("array<int>")
+    hits = none
+    if by_pattern:
+        parts = (
+            f.when(subject_matches(pattern), f.array(*columns)).otherwise(none)
+            for pattern, columns in by_pattern.items()
+        )
+        hits = f.array_remove(f.concat(*parts), 0)
     if not asked:
         return hits
-    wanted = f.lit(True)
-    if len(asked) <= NATIVE_MOST:
-        wanted = _any(asked)
+    wanted = _any(asked) if len(asked) <= NATIVE_MOST else f.lit(True)
     questions = [
         Asked(rule.number, rule.pattern.text, rule.reaction.predicate_cel) for rule in asked
     ]
