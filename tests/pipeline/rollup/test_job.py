@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tape
-from tape.errors import InvalidArgument
+from tape.errors import InvalidArgument, Pruned
 from tape.model.subject import parse_subject
 from tape.pipeline.job import Work
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
@@ -22,6 +22,8 @@ from tape.pipeline.jobs.rollup.counts import COUNTS_SCHEMA
 from tape.pipeline.jobs.rollup.job import Rollup
 from tape.pipeline.jobs.rollup.latency import LATENCY_SCHEMA
 from tape.pipeline.jobs.rollup.tables import Tables, Version
+from tape.ports.retention import Retention
+from tape.ports.store import Store
 from tape.stores.blocking import Stores
 from tests.pipeline.rollup.arrivals import Arrival, arrivals
 from tests.pipeline.rollup.by_pandas import bars_by_pandas
@@ -210,4 +212,19 @@ def test_tables_of_another_making_are_left_alone(work: Work, tmp_path: Path) -> 
         Rollup(out=str(out), what=("counts",), window="1d").run(work)
     made.publish(made.draft(10**9).version({"window": "1h", "depth": 3}))
     with pytest.raises(InvalidArgument, match="it was made from another store"):
+        Rollup(out=str(out), what=("counts",)).run(work)
+
+
+def test_a_pruned_journal_needs_its_lake(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    made = Tables(out / "counts")
+    made.publish(made.draft(3).version({"window": "1h", "depth": 3}))
+
+    async def pruned(_store: Store) -> Retention:
+        return Retention(pruned_through=5, first=6, head=9, holds=[])
+
+    monkeypatch.setattr("tape.pipeline.jobs.rollup.job._look", pruned)
+    with pytest.raises(Pruned, match="has come to 3 and the journal is pruned up to 5"):
         Rollup(out=str(out), what=("counts",)).run(work)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from tape.errors import InvalidArgument
+from tape.errors import InvalidArgument, Pruned
 from tape.pipeline.job import Progress, Summary, Work
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
 from tape.pipeline.jobs.rollup.periods import parse_period
@@ -18,7 +18,8 @@ from tape.pipeline.jobs.rollup.told import bars_as_values
 from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.source.frames import journal
-from tape.ports.store import JournalInfo, Store
+from tape.ports.retention import Retention
+from tape.ports.store import Store
 
 WHAT = ("counts", "latency", "bars")
 _GLOBBED = frozenset("*?[]{}\\,\n")
@@ -44,12 +45,12 @@ class Rollup:
     def run(self, work: Work) -> Summary:
         began = time.monotonic()
         rolls = self._rolls()
-        info = work.use_store(_info)
+        there = work.use_store(_look)
         counts: dict[str, int] = {"read": 0}
         for roll in rolls:
-            done = _Rolling(self, work, roll, info).run()
+            done = _Rolling(self, work, roll, there).run()
             counts |= done | {"read": max(counts["read"], done["read"])}
-        facts: dict[str, object] = {"through": info.head_global_seq, "out": self.out}
+        facts: dict[str, object] = {"through": there.head, "out": self.out}
         return Summary(self.name, counts, time.monotonic() - began, facts)
 
     def _rolls(self) -> list[Roll]:
@@ -86,18 +87,18 @@ class Rollup:
         return Bars(base, periods, self.events)
 
 
-async def _info(store: Store) -> JournalInfo:
-    return await store.info()
+async def _look(store: Store) -> Retention:
+    return await store.read_retention()
 
 
 class _Rolling:
     """One aggregate, slice by slice, each published before the next."""
 
-    def __init__(self, job: Rollup, work: Work, roll: Roll, info: JournalInfo) -> None:
+    def __init__(self, job: Rollup, work: Work, roll: Roll, there: Retention) -> None:
         self._job = job
         self._work = work
         self._roll = roll
-        self._info = info
+        self._there = there
         self._tables = Tables(Path(job.out, roll.name))
 
     def run(self) -> dict[str, int]:
@@ -106,7 +107,7 @@ class _Rolling:
         counts: dict[str, int] = {"read": 0}
         if version.owed:
             self._tell(version)
-        head = self._info.head_global_seq
+        head = self._there.head
         after = version.through if version.number else self._first()
         begun = after
         while after < head:
@@ -124,7 +125,7 @@ class _Rolling:
         """Behind which entry there is something to read."""
         if self._job.lake:
             return LakeLog(self._job.lake).require().after
-        return max(self._info.first_global_seq - 1, 0)
+        return self._there.pruned_through
 
     def _slice(self, after: int, upto: int) -> dict[str, int]:
         # Each aggregate reads a frame once, so its filters may be pushed into the store.
@@ -160,8 +161,14 @@ class _Rolling:
                 f"{where} was made with {version.settings}, not with {self._roll.settings}: "
                 "name another folder", field="out",
             )  # fmt: skip
-        if version.through > self._info.head_global_seq:
+        if version.through > self._there.head:
             raise InvalidArgument(
                 f"{where} has come to {version.through}, the journal only to "
-                f"{self._info.head_global_seq}: it was made from another store", field="out",
+                f"{self._there.head}: it was made from another store", field="out",
             )  # fmt: skip
+        pruned = self._there.pruned_through
+        if version.number and version.through < pruned and not self._job.lake:
+            raise Pruned(
+                f"{where} has come to {version.through} and the journal is pruned up to {pruned}: "
+                "name the lake where the rest is archived"
+            )

@@ -5,7 +5,7 @@
 
 A version is published by making its file, which only one can: everything before is as if it had not
 been, everything after is there as a whole. A day that changes gets a new folder; those that no
-version of the last two names are removed. The names start with `_` so that nobody reads a folder of
+version of the last few names are removed. The names start with `_` so that nobody reads a folder of
 old and new by mistake: `Tables.read` reads a version.
 """
 
@@ -24,7 +24,7 @@ from tape.errors import TapeError
 
 _VERSIONS: Final = "_versions"
 _DATA: Final = "_data"
-KEPT: Final = 2
+KEPT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
