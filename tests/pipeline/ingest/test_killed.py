@@ -57,7 +57,7 @@ def check(url: str, folder: Path, files: int, kills: Sequence[tuple[Victims, Sig
     assert left(url, folder) == (good, sorted(bad))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_killed_twice(sqlite_url: str, tmp_path: Path) -> None:
     tape.connect(sqlite_url).close()
     with looking(sqlite_url) as look:

@@ -16,7 +16,7 @@ from typing import Literal
 
 Victims = Literal["driver", "everything", "workers"]
 Sign = Callable[[], bool]
-PATIENCE_S = 110.0
+PATIENCE_S = 280.0
 
 
 def run_killed(command: Sequence[str], kills: Sequence[tuple[Victims, Sign]]) -> int:

@@ -67,7 +67,7 @@ def at_random(look: Look, chance: random.Random) -> Sign:
     return sign
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_killed_twice(sqlite_url: str, tmp_path: Path) -> None:
     expected = prepare(tmp_path / "in", files=3, rows=9_000)
     tape.connect(sqlite_url).close()

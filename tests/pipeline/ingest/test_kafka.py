@@ -1,0 +1,79 @@
+"""Kafka into the journal by Spark's own connector, from the command line.
+
+A session takes its connector along when it starts, so this one is a process of its own.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import tape
+
+pytest.importorskip("confluent_kafka", reason="Kafka tests need the extra kafka")
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tape.testing.kafka import KafkaServer, KafkaUnavailable
+
+UNRESOLVED = "unresolved dependency"
+
+
+@pytest.mark.timeout(600)
+def test_a_topic_by_partition_and_offset(sqlite_url: str, tmp_path: Path) -> None:
+    try:
+        server = KafkaServer()
+    except KafkaUnavailable as reason:
+        pytest.skip(f"a real Kafka is out of reach: {reason}")
+    with server:
+        _fill(server.address)
+        command = [
+            sys.executable, "-m", "tape.cli", "pipeline", "ingest", "kafka", "--store", sqlite_url,
+            "--server", server.address, "--topic", "orders", "--event-type-from", "kind",
+            "--checkpoint", str(tmp_path / "point"), "--quarantine", str(tmp_path / "bad"),
+            "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2", "--json",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+        if UNRESOLVED in done.stdout + done.stderr:
+            pytest.skip("Spark's connector for Kafka is out of reach of its resolver")
+        assert done.returncode == 0, done.stderr[-3000:]
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert {name: summary[name] for name in ("read", "written", "duplicates", "quarantined")} == {
+        "read": 5, "written": 3, "duplicates": 0, "quarantined": 2,
+    }  # fmt: skip
+    with tape.connect(sqlite_url) as client:
+        found = list(client.follow(live=False))
+    assert sorted((e.idempotency_key, e.event_type, e.payload_json) for e in found) == [
+        ("kafka/orders/0/0", "placed", '{"n":1}'),
+        ("kafka/orders/0/1", "placed", '{"n":1}'),
+        ("kafka/orders/1/0", "paid", '{"kind":"paid"}'),
+    ]
+    bad = [
+        row
+        for file in (tmp_path / "bad").rglob("*.parquet")
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
+    assert sorted((row["position"], row["key"], row["raw"]) for row in bad) == [
+        ("kafka/orders/0/2", "k", "{"),
+        ("kafka/orders/1/1", "k", "\ufffd"),
+    ]
+
+
+def _fill(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    for made in admin.create_topics([NewTopic("orders", 2, 1)]).values():
+        made.result(30)
+    producer = Producer({"bootstrap.servers": address})
+    for partition, body, headers in (
+        (0, b'{"n":1}', {"Kind": "placed"}),
+        (0, b'{"n":1}', {"Kind": "placed"}),
+        (0, b"{", {"Kind": "placed"}),
+        (1, b'{"kind":"paid"}', {}),
+        (1, b"\xff", {"Kind": "placed"}),
+    ):
+        producer.produce("orders", body, key="k", partition=partition, headers=[*headers.items()])
+    assert producer.flush(30) == 0
