@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tape
+from tape.cli.root import run
 from tape.errors import InvalidArgument, Pruned
 from tape.model.subject import parse_subject
-from tape.pipeline.job import Work
+from tape.pipeline.job import Job, Work
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
 from tape.pipeline.jobs.rollup.counts import COUNTS_SCHEMA
 from tape.pipeline.jobs.rollup.job import Rollup
@@ -186,6 +187,7 @@ def killed_before(
     ("options", "wrong"),
     [
         ({"what": ("averages",)}, "what: 'averages' is none of counts, latency, bars"),
+        ({"what": ()}, "what: names none of counts, latency, bars"),
         ({"window": "7m"}, "window: 7m does not divide a day"),
         ({"window": "1w"}, "window: '1w' is no span of time"),
         ({"to": ("1m",)}, "to: 1m is not made of 1m"),
@@ -228,3 +230,15 @@ def test_a_pruned_journal_needs_its_lake(
     monkeypatch.setattr("tape.pipeline.jobs.rollup.job._look", pruned)
     with pytest.raises(Pruned, match="has come to 3 and the journal is pruned up to 5"):
         Rollup(out=str(out), what=("counts",)).run(work)
+
+
+def test_the_command_says_what_the_job_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Job] = []
+    monkeypatch.setattr(
+        "tape.cli.pipeline.rollup.run_jobs", lambda _target, jobs, **_rest: asked.extend(jobs)
+    )
+    assert run(["pipeline", "rollup", "--out", "o"]) == 0
+    assert (
+        run(["pipeline", "rollup", "--out", "o", "--what", "bars", "--to", "1h", "--values"]) == 0
+    )
+    assert asked == [Rollup(out="o"), Rollup(out="o", what=("bars",), to=("1h",), values=True)]

@@ -16,6 +16,7 @@ from tape.errors import SparkUnavailable
     "--what",
     multiple=True,
     type=click.Choice(["counts", "latency", "bars"]),
+    default=("counts", "latency", "bars"),
     help="Only this; can be given several times.",
 )
 @click.option("--lake", default="", metavar="FOLDER", help="Read archived history as well.")

@@ -69,6 +69,8 @@ class Rollup:
             "latency": lambda: Latency(parse_period(self.window, "window")),
             "bars": self._bars,
         }
+        if not self.what:
+            raise InvalidArgument(f"names none of {', '.join(makers)}", field="what")
         for what in self.what:
             if what not in makers:
                 raise InvalidArgument(f"{what!r} is none of {', '.join(makers)}", field="what")
