@@ -29,6 +29,8 @@ from tests.pipeline.audit.healthy import make_healthy, walk_runs
 from tests.pipeline.audit.planting import Field
 from tests.pipeline.audit.plants import plant_everything
 
+pytestmark = pytest.mark.timeout(300)
+
 WALKED = {"obligation_of_effect", "budget_cap", "lease_takeover", "decision_contiguous"}
 """Warnings: a walk does what Tape lets anybody do, and nobody means."""
 
