@@ -85,7 +85,7 @@ def _assert_same(
 
 def test_engines_agree(spark: SparkSession, migrated_postgres_url: str) -> None:
     random = Random(SEED)
-    predicates = [*map(check, EVERY_RULE), *predicates_of(random, 90)]
+    predicates = [*map(check, EVERY_RULE), *predicates_of(random, 55)]
     entries = entries_of(random, 40)
     entries += [an_entry(number, text) for number, text in enumerate(plain_entries(), 41)]
     counted = compare(frame(spark, entries), entries, predicates, migrated_postgres_url)
