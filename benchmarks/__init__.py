@@ -46,6 +46,7 @@ AREAS: dict[str, Callable[[], Iterator[Result]]] = {
     "runs.taken_over": runs_taken_over.run,
     "pipeline.read": _on_spark("pipeline_read"),
     "pipeline.match": _on_spark("pipeline_match"),
+    "pipeline.predicate": _on_spark("pipeline_predicate"),
 }
 
 

@@ -1,11 +1,12 @@
 """The journal as a DataFrame, for programs and notebooks."""
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from tape.errors import InvalidArgument
 from tape.pipeline.schema import PAYLOAD
 from tape.pipeline.session import prepared
+from tape.predicates.to_spark import parsed_payload
 
 
 def journal(
@@ -29,7 +30,7 @@ def follow(
 
 def with_payload(entries: DataFrame) -> DataFrame:
     """With the payload parsed by Spark, as a VARIANT; NULL where Spark cannot hold it as one."""
-    return entries.withColumn(PAYLOAD, F.try_parse_json("payload_json"))
+    return entries.withColumn(PAYLOAD, parsed_payload(F.col("payload_json")))
 
 
 def _with(payload: str, entries: DataFrame) -> DataFrame:

@@ -7,18 +7,11 @@ from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from tape.pipeline.lake.files import Written, staging_folder, written_under
 from tape.pipeline.lake.manifest import LakeFile
-from tape.pipeline.schema import ENTRY_WITH_PAYLOAD, PAYLOAD
-
-
-def with_payload(entries: DataFrame) -> DataFrame:
-    """Entries with their payload parsed besides; NULL where it cannot be held as a VARIANT."""
-    return entries.withColumn(PAYLOAD, F.try_parse_json("payload_json")).select(
-        *ENTRY_WITH_PAYLOAD.names
-    )
+from tape.pipeline.schema import ENTRY_WITH_PAYLOAD
+from tape.pipeline.source.frames import with_payload
 
 
 def journal_range(
@@ -28,7 +21,8 @@ def journal_range(
     options: dict[str, str | int] = {
         "url": url, "from": after, "upto": upto, "partition_rows": rows_per_file,
     }  # fmt: skip
-    return with_payload(spark.read.format("tape").options(**options).load())
+    entries = with_payload(spark.read.format("tape").options(**options).load())
+    return entries.select(*ENTRY_WITH_PAYLOAD.names)
 
 
 def merged(spark: SparkSession, root: Path, groups: Sequence[Sequence[LakeFile]]) -> DataFrame:
