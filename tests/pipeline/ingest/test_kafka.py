@@ -16,7 +16,8 @@ import tape
 pytest.importorskip("confluent_kafka", reason="Kafka tests need the extra kafka")
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tape.testing.kafka import KafkaServer, KafkaUnavailable
 
