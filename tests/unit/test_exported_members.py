@@ -38,5 +38,6 @@ def test_every_error_a_caller_can_meet_is_there() -> None:
 
 
 def test_a_store_in_process_loads_no_network() -> None:
-    code = "import sys, tape; sys.exit(int(bool({'grpc', 'asyncpg', 'pyspark'} & sys.modules.keys())))"
+    heavy = {"grpc", "asyncpg", "pyspark"}
+    code = f"import sys, tape; sys.exit(int(bool({heavy} & sys.modules.keys())))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,6 +15,7 @@ decided with, and is durable.
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from tape.model.entry import Entry
 from tape.model.reaction import Reaction, ReactionCursor, ReactionState
 
 
@@ -97,11 +98,16 @@ class QueueTasks(NamedTuple):
     With `moves` they are all that came of the entries that these pass, and the moves count them:
     the result is `lost` if a cursor stands elsewhere. Without, they are of history: a task that is
     new counts as matched unless its entry is still before the cursor, where it will be counted.
+
+    A task's entry is read from the journal. Those of `entries` that have been pruned come back
+    there with their tasks, without their idempotency keys, and go when nothing needs them; a task
+    whose entry is then still missing raises Pruned, and nothing is made.
     """
 
     version: int
     tasks: Sequence[NewTask]
     moves: Sequence[CursorMove] = ()
+    entries: Sequence[Entry] = ()
 
 
 class Queued(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tape.errors import InvalidArgument, Pruned
+from tape.model.entry import Entry
 from tape.ports.retention import Hold, PruneStep
 from tape.ports.store import EntryRange, ReadEntries
 
@@ -24,6 +25,23 @@ def step_limit(step: PruneStep, head: int, holds: Iterable[Hold]) -> int:
 def count_kept(rows: Sequence[Any]) -> dict[str, int]:
     """By what needs it; an entry that several need counts for the first of them."""
     return dict(Counter(dict(reversed(rows)).values()))
+
+
+def recallable(entries: Iterable[Entry], pruned_through: int) -> list[tuple[Any, ...]]:
+    """Rows of `recall_entries` for those that can have been pruned."""
+    return [
+        (seq, run_id or None, number or None, *rest[:-1])
+        for seq, run_id, number, *rest in entries
+        if seq <= pruned_through
+    ]
+
+
+def refuse_absent(source: int | None) -> None:
+    if source is not None:
+        raise Pruned(
+            f"entry {source} has been pruned, so no task can be made of it: name the lake it was "
+            "archived to"
+        )
 
 
 def may_have_holes(query: ReadEntries, found: EntryRange) -> bool:

@@ -1,6 +1,6 @@
 """Entries of a lake by the column, with pyarrow: for the data source's own workers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tape.errors import StoreMismatch
+from tape.model.entry import Entry
+from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.lake.manifest import LakeFile
 from tape.ports.bulk import Condition, Scan
 
+RECALLED_ROWS: Final = 4_096
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": pc.equal,
     "<": pc.less,
@@ -41,6 +44,19 @@ def read_file(root: Path, file: LakeFile, scan: Scan, batch_rows: int) -> Iterat
                     yield kept.select(list(scan.columns))
     except pa.ArrowInvalid as error:
         raise StoreMismatch(f"{root / file.path} is damaged: {error}") from None
+
+
+def read_entries(log: LakeLog, numbers: Sequence[int]) -> list[Entry]:
+    """These entries, so far as the lake has them, in order."""
+    after, upto = min(numbers) - 1, max(numbers)
+    wanted = Condition("global_seq", "in", tuple(numbers))
+    scan = Scan(after, upto, Entry._fields, (wanted,))
+    return [
+        Entry(**row)
+        for file in log.require().between(after, upto)
+        for batch in read_file(log.path, file, scan, RECALLED_ROWS)
+        for row in batch.to_pylist()
+    ]
 
 
 def _groups(parquet: pq.ParquetFile, after: int, upto: int) -> list[int]:

@@ -19,6 +19,7 @@ from tape.ports.matching import (
 )
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
+from tape.stores.retained import recallable, refuse_absent
 
 _REACTION_FIELDS = len(Reaction._fields)
 
@@ -68,21 +69,29 @@ class PostgresMatching:
         return cast("StepResult", result)
 
     async def queue_tasks(self, step: QueueTasks) -> Queued:
-        params = [step.version, *_columns(step.moves, CursorMove), *_columns(step.tasks, NewTask)]
         # Made again it finds its tasks made and its cursors moved, and says so: never twice.
-        row = await self._writes.use(
-            lambda connection: connection.fetchrow(SQL["queue_tasks"], *params), again=True
-        )
-        result, reaction_ids, counts = row or ("outdated", [], [])
-        return Queued(
-            cast("StepResult", result), dict(zip(reaction_ids or (), counts or (), strict=True))
-        )
+        return await self._writes.use(lambda connection: _queue_tasks(connection, step), again=True)
 
     async def list_reactions(self) -> list[ReactionState]:
         rows = await self._reads.use(
             lambda connection: connection.fetch(SQL["list_reactions"]), again=True
         )
         return [_state(row) for row in rows]
+
+
+async def _queue_tasks(connection: asyncpg.Connection, step: QueueTasks) -> Queued:
+    params = [step.version, *_columns(step.moves, CursorMove), *_columns(step.tasks, NewTask)]
+    async with connection.transaction():
+        pruned_through = await connection.fetchval(SQL["hold_pruning"])
+        if back := recallable(step.entries, pruned_through):
+            await connection.execute(SQL["recall_entries"], *zip(*back, strict=True))
+        row = await connection.fetchrow(SQL["queue_tasks"], *params)
+        result, reaction_ids, counts = row or ("outdated", [], [])
+        if result == "made":
+            old = [t.source_global_seq for t in step.tasks if t.source_global_seq <= pruned_through]
+            refuse_absent(await connection.fetchval(SQL["find_absent"], old) if old else None)
+    made = dict(zip(reaction_ids or (), counts or (), strict=True))
+    return Queued(cast("StepResult", result), made)
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[tuple[Any, ...]]:

@@ -79,3 +79,33 @@ UPDATE tape_retention SET pruned_through = greatest(pruned_through, $1) WHERE na
 SELECT count(*), coalesce(min(global_seq), 0), coalesce(max(global_seq), 0)
 FROM tape_journal
 WHERE global_seq > $1 AND global_seq <= $2;
+
+-- name: hold_pruning
+-- Keep entries from being pruned until the end of the transaction; up to where they were.
+SELECT pruned_through FROM tape_retention WHERE name = 'journal' FOR SHARE;
+
+-- name: recall_entries
+-- Bring entries back that have been pruned; their keys may be others' by now.
+INSERT INTO tape_journal (
+  global_seq, run_id, seq, kind, subject, payload_json, schema_version, trace_id, span_id,
+  parent_span_id, ts_ms, event_id, event_type, entity_type, entity_id, caused_by, source,
+  occurred_at_ms)
+SELECT
+  d.global_seq, nullif(d.run_id, ''), nullif(d.seq, 0), d.kind, d.subject, d.payload_json,
+  d.schema_version, d.trace_id, d.span_id, d.parent_span_id, d.ts_ms, d.event_id, d.event_type,
+  d.entity_type, d.entity_id, d.caused_by, d.source, d.occurred_at_ms
+FROM unnest(
+  $1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::smallint[],
+  $8::text[], $9::text[], $10::text[], $11::bigint[], $12::text[], $13::text[], $14::text[],
+  $15::text[], $16::text[], $17::text[], $18::bigint[]
+) AS d (
+  global_seq, run_id, seq, kind, subject, payload_json, schema_version, trace_id, span_id,
+  parent_span_id, ts_ms, event_id, event_type, entity_type, entity_id, caused_by, source,
+  occurred_at_ms)
+ON CONFLICT (global_seq) DO NOTHING;
+
+-- name: find_absent
+-- The first of these entries that the journal does not have.
+SELECT min(d.global_seq)
+FROM unnest($1::bigint[]) AS d (global_seq)
+WHERE NOT EXISTS (SELECT FROM tape_journal j WHERE j.global_seq = d.global_seq);

@@ -19,6 +19,7 @@ from tape.ports.matching import (
     Step,
     StepResult,
 )
+from tape.stores.retained import recallable, refuse_absent
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
 from tape.stores.sqlite.turn import SQL, as_json, maker
 
@@ -86,6 +87,7 @@ def queue_tasks(db: sqlite3.Connection, step: QueueTasks, clock: Clock) -> Queue
             return Queued("outdated", {})
         if db.execute(SQL["find_moved_cursors"], (as_json(step.moves),)).fetchone():
             return Queued("lost", {})
+        _recall(db, step)
         now = clock()
         if step.moves:
             db.execute(SQL["advance_cursors"], (as_json(list(map(_as_step, step.moves))), now))
@@ -98,6 +100,16 @@ def queue_tasks(db: sqlite3.Connection, step: QueueTasks, clock: Clock) -> Queue
         if not step.moves and new:
             db.execute(SQL["count_matched"], (as_json(list(map(_key, new))),))
     return Queued("made", made)
+
+
+def _recall(db: sqlite3.Connection, step: QueueTasks) -> None:
+    """Bring the tasks' entries back, or refuse."""
+    (pruned_through,) = db.execute(SQL["read_pruned_through"]).fetchone()
+    if back := recallable(step.entries, pruned_through):
+        insert_many(db, SQL["recall_entries"], back)
+    old = [t.source_global_seq for t in step.tasks if t.source_global_seq <= pruned_through]
+    if old:
+        refuse_absent(db.execute(SQL["find_absent"], (as_json(old),)).fetchone()[0])
 
 
 def _as_step(move: CursorMove) -> CursorStep:

@@ -65,3 +65,18 @@ UPDATE tape_retention SET pruned_through = max(pruned_through, ?) WHERE name = '
 SELECT count(*), coalesce(min(global_seq), 0), coalesce(max(global_seq), 0)
 FROM tape_journal
 WHERE global_seq > ? AND global_seq <= ?;
+
+-- name: recall_entries
+-- Bring an entry back that has been pruned; its key may be another's by now.
+INSERT INTO tape_journal (
+  global_seq, run_id, seq, kind, subject, payload_json, schema_version, trace_id, span_id,
+  parent_span_id, ts_ms, event_id, event_type, entity_type, entity_id, caused_by, source,
+  occurred_at_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (global_seq) DO NOTHING;
+
+-- name: find_absent
+-- The first of these entries that the journal does not have.
+SELECT min(d.value)
+FROM json_each(?) AS d
+WHERE NOT EXISTS (SELECT 1 FROM tape_journal j WHERE j.global_seq = d.value);

@@ -8,6 +8,7 @@ import pytest
 from tape.errors import InvalidArgument, Pruned
 from tape.model.event import NewEvent
 from tape.model.run import RunStatus
+from tape.ports.matching import QueueTasks
 from tape.ports.retention import PruneStep, StepDone
 from tape.ports.store import ReadEntries, Store
 from tape.testing.conformance.order import FAR
@@ -20,6 +21,7 @@ from tape.testing.conformance.playing import (
 )
 from tape.testing.conformance.reacting import (
     a_cursor,
+    a_task,
     claim,
     deregister,
     fail,
@@ -185,3 +187,39 @@ class RetentionContract:
         found = await asyncio.gather(*(prune_all(store, most=7) for store in stores))
         assert sum(removed(steps) for steps in found) == 59
         assert await left(stores[0]) == [60]
+
+    async def test_archived_entries_come_back_for_their_tasks(self, open_store: OpenStore) -> None:
+        store, other = await open_store(), await open_store()
+        await record(
+            store, NewEvent("a", '{"n":1}', "b", "c", "key", "cause", "src", 5, 2),
+            *(NewEvent("a", entity_id=str(number)) for number in range(9)),
+        )  # fmt: skip
+        archived = (await store.read_entries(ReadEntries(0, FAR, 100, 1 << 40))).entries
+        await prune_all(store)
+        await record(store, NewEvent("a", idempotency_key="key"))
+        await register(store)
+        version = (await store.read_reactions()).version
+        tasks = [a_task(source) for source in (1, 3, 10)]
+        with pytest.raises(Pruned, match="entry 1 has been pruned"):
+            await store.queue_tasks(QueueTasks(version, tasks, entries=archived[2:3]))
+        assert await left(other) == [10, 11]
+        assert await claim(other, most=10) == []
+
+        wanted = [archived[0], archived[2], archived[9]]
+        assert await store.queue_tasks(QueueTasks(version, tasks, entries=wanted)) == (
+            "made", {"r": 3},
+        )  # fmt: skip
+        assert await left(other) == [1, 3, 10, 11]
+        held = await claim(other, most=10)
+        assert [task.entry for task in held] == [
+            archived[0]._replace(idempotency_key=""),
+            *wanted[1:],
+        ]
+        again = await store.queue_tasks(QueueTasks(version, tasks, entries=wanted))
+        assert again == ("made", {})
+
+        await store.prune(PruneStep(0, 9, 100))
+        assert await left(other) == [1, 3, 10, 11]
+        await other.complete_tasks(held[0].lease_owner, keys_of(held))
+        assert (await store.prune(PruneStep(0, 9, 100))).removed == 2
+        assert await left(other) == [10, 11]

@@ -1,6 +1,7 @@
 """The part of history that a backfill is about."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -8,7 +9,10 @@ from pyspark.sql import functions as f
 from tape.errors import InvalidArgument
 from tape.model.reaction import Reaction
 from tape.pipeline.job import Work
+from tape.pipeline.jobs.backfill.queueing import Recall
 from tape.pipeline.lake.frames import history
+from tape.pipeline.lake.log import LakeLog
+from tape.pipeline.lake.reading import read_entries
 from tape.pipeline.source.frames import journal
 from tape.ports.store import ReadEntries, Store
 
@@ -57,6 +61,13 @@ def read_later(work: Work, lake: str, span: Span) -> DataFrame | None:
         return None
     later = _read(work, lake, span.upto, span.later_upto)
     return later.where(f.col("ts_ms") < span.later_before_ms)
+
+
+def archived(lake: str) -> Recall:
+    """How entries come back that only the lake still has."""
+    if not lake:
+        return lambda _numbers: ()
+    return partial(read_entries, LakeLog(lake))
 
 
 def _read(work: Work, lake: str, after: int | None, upto: int) -> DataFrame:

@@ -17,7 +17,7 @@ from tape.errors import InvalidArgument
 from tape.model.reaction import Reaction
 from tape.pipeline.job import Progress, Summary, Work
 from tape.pipeline.jobs.backfill.following import Follower
-from tape.pipeline.jobs.backfill.history import Span, find_span, read_later, read_span
+from tape.pipeline.jobs.backfill.history import Span, archived, find_span, read_later, read_span
 from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, Numbered, decided, numbered
 from tape.pipeline.jobs.backfill.queueing import Hit, Queueing, SettingsChanged, chosen
 from tape.pipeline.jobs.backfill.survey import survey
@@ -109,7 +109,7 @@ class Backfill:
     async def _queue(
         self, store: Store, work: Work, plan: _Plan, rows: Iterator[Any]
     ) -> dict[str, Counter[str]]:
-        queueing = Queueing(store, plan.book, plan.rules)
+        queueing = Queueing(store, plan.book, plan.rules, archived(self.lake))
         while await queueing.take(rows):
             made = sum(of["made"] for of in queueing.counts.values())
             work.report(Progress(

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from tape.errors import NotFound
+from tape.model.entry import Entry
 from tape.model.reaction import Reaction
 from tape.pipeline.jobs.backfill.matching import Numbered
 from tape.ports.matching import NewTask, QueueTasks, Reactions
@@ -14,6 +15,11 @@ from tape.ports.store import Store
 
 GROUP_TASKS: Final = 2_000
 GROUP_ROWS: Final = 20_000
+RECALLED_TASKS: Final = 200
+"""Of tasks whose entries were pruned: they are held in memory with their payloads."""
+
+Recall = Callable[[Sequence[int]], Sequence[Entry]]
+"""Entries by number, as far as they are archived."""
 
 
 class Hit(NamedTuple):
@@ -54,10 +60,13 @@ def chosen(book: Reactions, reaction_ids: Sequence[str]) -> list[Reaction]:
 class Queueing:
     """Makes tasks of hits. What it counts is by reaction."""
 
-    def __init__(self, store: Store, book: Reactions, rules: Sequence[Numbered]) -> None:
+    def __init__(
+        self, store: Store, book: Reactions, rules: Sequence[Numbered], recall: Recall
+    ) -> None:
         self._store = store
         self._version = book.version
         self._rules = {rule.number: rule for rule in rules}
+        self._recall = recall
         self.counts: dict[str, Counter[str]] = {
             rule.reaction.reaction_id: Counter() for rule in rules
         }
@@ -78,13 +87,21 @@ class Queueing:
             elif not hit.failed:
                 tasks.append(task_of(rule, hit))
             self.through = max(self.through, hit.global_seq)
-        for start in range(0, len(tasks), GROUP_TASKS):
-            await self._queue(tasks[start : start + GROUP_TASKS])
+        pruned_through = await self._store.read_pruned_through()
+        old = [task for task in tasks if task.source_global_seq <= pruned_through]
+        new = [task for task in tasks if task.source_global_seq > pruned_through]
+        for start in range(0, len(old), RECALLED_TASKS):
+            group = old[start : start + RECALLED_TASKS]
+            sources = sorted({task.source_global_seq for task in group})
+            await self._queue(group, await asyncio.to_thread(self._recall, sources))
+        for start in range(0, len(new), GROUP_TASKS):
+            await self._queue(new[start : start + GROUP_TASKS])
         return bool(hits)
 
-    async def _queue(self, tasks: list[NewTask]) -> None:
+    async def _queue(self, tasks: list[NewTask], entries: Sequence[Entry] = ()) -> None:
         while True:
-            queued = await self._store.queue_tasks(QueueTasks(self._version, tasks))
+            step = QueueTasks(self._version, tasks, entries=entries)
+            queued = await self._store.queue_tasks(step)
             if queued.result == "made":
                 break
             await self._read_book()
