@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -96,7 +97,8 @@ def test_a_killed_worker_fails_the_step_and_no_more(
 
     killer = threading.Thread(target=kill_workers)
     killer.start()
-    with contextlib.suppress(PySparkException):
+    # Spark tells of a dead worker in one way where it plans and in another where it reads.
+    with contextlib.suppress(PySparkException, Py4JError):
         archive(spark, sqlite_url, lake, rows_per_file=200, upto=1300)
     over.set()
     killer.join()
@@ -106,7 +108,7 @@ def test_a_killed_worker_fails_the_step_and_no_more(
 
 
 def python_workers(spark: SparkSession) -> list[int]:
-    """Spark's Python daemons and what they have forked, of this session's JVM."""
+    """What the Python daemons of this session's JVM have forked."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     root = int(jvm.java.lang.ProcessHandle.current().pid())
@@ -118,12 +120,8 @@ def python_workers(spark: SparkSession) -> list[int]:
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(entry.name))
-    found, todo = list[int](), [root]
-    while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
-    return found
+    # Not the daemons: without one the whole session is of no use, which is Spark's to mend.
+    return [worker for daemon in children.get(root, []) for worker in children.get(daemon, [])]
 
 
 def killed_driver(spark: SparkSession, url: str, lake: Path, kills: int) -> None:
