@@ -37,8 +37,8 @@ SELECT count(*), coalesce(max(global_seq), 0) FROM (
 ) step;
 
 -- name: find_kept
--- Entries of a range that runs or tasks still need, each with what for; looked up one by one,
--- since a join may read all the runs and tasks there are.
+-- Entries of a range that runs or tasks still need, each with what for.
+-- They are looked up one by one: a join might read all the runs and tasks there are.
 WITH RECURSIVE places (reaction_id, shard, shards) AS (
   SELECT reaction_id, 0, shards FROM tape_reaction_tallies WHERE shards > 0
   UNION ALL
