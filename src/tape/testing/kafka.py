@@ -5,7 +5,6 @@ own mock cluster: it speaks the protocol over TCP but keeps nothing, so what is 
 less, and tests that kill the broker need the real one.
 """
 
-import os
 import re
 import shutil
 import signal
@@ -19,26 +18,16 @@ from typing import Protocol
 
 from confluent_kafka import Producer
 
+from tape.testing.maven import Coordinates, JarsUnavailable, fetched_jars
 from tape.testing.nats import await_port
 from tape.testing.postgres import free_port
 
 VERSION = "4.3.1"
+_BROKER = Coordinates("org.apache.kafka", "kafka_2.13", VERSION)
 LEAST_JAVA = 17
-RESOLVE_S = 300.0
 START_S = 60.0
 PORTS_TRIED = 3
 
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tape</groupId><artifactId>kafka-for-tests</artifactId><version>1</version>
-  <packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-    <version>{VERSION}</version>
-  </dependency></dependencies>
-</project>
-"""
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _SETTINGS = """
 process.roles=broker,controller
 node.id=1
@@ -82,18 +71,10 @@ class Kafka(Protocol):
 def kafka_classpath() -> str:
     """The broker's jars, fetched where the cache lacks them; KafkaUnavailable says why not."""
     _require_java()
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tape"
-    jars = root / f"kafka-{VERSION}"
-    if not jars.is_dir():
-        maven = shutil.which("mvn")
-        if maven is None:
-            raise KafkaUnavailable("Maven (mvn) is not installed")
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root) as work:
-            _resolve(maven, Path(work))
-            # Renamed whole, so that a fetch that was cut off leaves nothing behind.
-            if not jars.is_dir():
-                (Path(work) / "jars").rename(jars)
+    try:
+        jars = fetched_jars(f"kafka-{VERSION}", [_BROKER])
+    except JarsUnavailable as error:
+        raise KafkaUnavailable(str(error)) from None
     return f"{jars}/*"
 
 
@@ -212,16 +193,3 @@ def _require_java() -> None:
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < LEAST_JAVA:
         raise KafkaUnavailable(f"Kafka {VERSION} needs Java {LEAST_JAVA} or later")
-
-
-def _resolve(maven: str, work: Path) -> None:
-    (work / "pom.xml").write_text(_POM)
-    command = [maven, "-q", "-B", _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={work}/jars"]
-    try:
-        done = subprocess.run(
-            command, cwd=work, capture_output=True, text=True, check=False, timeout=RESOLVE_S
-        )
-    except subprocess.TimeoutExpired:
-        raise KafkaUnavailable(f"Maven did not answer within {RESOLVE_S:.0f} s") from None
-    if done.returncode:
-        raise KafkaUnavailable("Maven could not fetch Kafka: is a repository within reach?")

@@ -20,27 +20,27 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tape.testing.kafka import KafkaServer, KafkaUnavailable
-
-UNRESOLVED = "unresolved dependency"
+from tape.testing.maven import JarsUnavailable
+from tape.testing.spark_kafka import spark_kafka_jars
 
 
 @pytest.mark.timeout(600)
 def test_a_topic_by_partition_and_offset(sqlite_url: str, tmp_path: Path) -> None:
     try:
         server = KafkaServer()
-    except KafkaUnavailable as reason:
-        pytest.skip(f"a real Kafka is out of reach: {reason}")
+        connector = spark_kafka_jars()
+    except (KafkaUnavailable, JarsUnavailable) as reason:
+        pytest.skip(f"a real Kafka or Spark's connector for it is out of reach: {reason}")
     with server:
         _fill(server.address)
         command = [
             sys.executable, "-m", "tape.cli", "pipeline", "ingest", "kafka", "--store", sqlite_url,
             "--server", server.address, "--topic", "orders", "--event-type-from", "kind",
             "--checkpoint", str(tmp_path / "point"), "--quarantine", str(tmp_path / "bad"),
-            "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2", "--json",
+            "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2",
+            "--conf", f"spark.jars={connector}", "--json",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
-        if UNRESOLVED in done.stdout + done.stderr:
-            pytest.skip("Spark's connector for Kafka is out of reach of its resolver")
         assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout.splitlines()[-1])
     assert {name: summary[name] for name in ("read", "written", "duplicates", "quarantined")} == {

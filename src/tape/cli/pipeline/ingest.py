@@ -64,6 +64,8 @@ def ingest(target: Target, /, **options: Any) -> int:
 
     What is not valid goes to the quarantine, as Parquet, with the reason. A run ends with what was
     there when it began; the next one goes on from there.
+
+    Spark fetches its connector for Kafka by itself, unless --conf spark.jars=… brings one.
     """
     try:
         from tape.pipeline.jobs.ingest.job import Ingest
@@ -71,5 +73,6 @@ def ingest(target: Target, /, **options: Any) -> int:
     except ModuleNotFoundError as missing:
         raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     job = Ingest(**{name: options.pop(name) for name in _OWN})
-    packages = kafka_packages() if job.source == "kafka" else ()
+    brought = any(setting.startswith("spark.jars") for setting in options["conf"])
+    packages = kafka_packages() if job.source == "kafka" and not brought else ()
     return run_jobs(target, [job], packages=packages, **options)
