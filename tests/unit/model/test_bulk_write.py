@@ -71,7 +71,7 @@ def test_an_epoch_begins_when_the_one_before_is_recorded() -> None:
 def test_a_write_is_not_taken_over_by_another_stream() -> None:
     state = State()
     register(state)
-    with pytest.raises(InvalidArgument, match="belongs to another write .batch, this is stream q"):
+    with pytest.raises(InvalidArgument, match=r"belongs to another write .batch, this is stream q"):
         playing(state, RegisterWrite("w", 0, "stream q", PARTS))
     assert written(state).origin == BATCH
 
