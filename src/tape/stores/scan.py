@@ -24,7 +24,9 @@ Put = Callable[[str | int], str]
 
 def entry_columns(names: Iterable[str]) -> str:
     """What to select for columns of `Entry`."""
-    return ", ".join(f"{_read(name)} AS {name}" if name in _NULLABLE else name for name in names)
+    return ", ".join(
+        f"{read_column(name)} AS {name}" if name in _NULLABLE else name for name in names
+    )
 
 
 def table_columns(name: str) -> tuple[str, ...]:
@@ -43,7 +45,7 @@ def _condition_sql(condition: Condition, put: Put, starts: str) -> str:
     name, operator, value = condition
     if name not in Entry._fields:
         raise InvalidArgument(f"an entry has no column {name!r}", field="conditions")
-    column = _read(name)
+    column = read_column(name)
     match operator:
         case "=" | "<" | "<=" | ">" | ">=":
             assert not isinstance(value, tuple)  # noqa: S101 - what the operator takes
@@ -61,7 +63,8 @@ def _condition_sql(condition: Condition, put: Put, starts: str) -> str:
             assert_never(operator)
 
 
-def _read(name: str) -> str:
+def read_column(name: str) -> str:
+    """A column as an entry has it, which has no NULLs."""
     blank = _NULLABLE.get(name)
     return f"coalesce({name}, {blank})" if blank else name
 

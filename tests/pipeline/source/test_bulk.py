@@ -16,6 +16,7 @@ from tape.ports.bulk import BulkReader, Condition, Scan
 from tape.ports.bulk_tables import SIDE_TABLES
 from tape.predicates import check
 from tape.stores.bulk import located, open_reader
+from tape.stores.postgres.packed import MOST_ROWS
 from tests.pipeline.source.journals import TEXTS, odd_entries, prune, run_sql, write_journal
 
 ALL = tuple(Entry._fields)
@@ -141,6 +142,23 @@ def test_what_was_pruned_is_refused_and_a_prune_in_mid_read_is_not_seen(
     with pytest.raises(Pruned, match="up to 180 have been pruned and 180 is asked for"):
         next(reader.scan(Scan(179, 200, ALL), 10))
     assert len(rows(reader, Scan(180, 2**62, ALL))) == len(written) - 180
+
+
+def test_a_text_with_the_separator_of_packed_rows_is_read_all_the_same(
+    migrated_postgres_url: str,
+) -> None:
+    packed_rows = 3 * MOST_ROWS
+    odd = list(odd_entries(range(1, packed_rows + 1)))
+    for place, text in ((1_700, "a\x01b"), (2_500, "\x01")):
+        odd[place] = odd[place]._replace(entity_id=text)
+    written = write_journal(migrated_postgres_url, odd)
+    with closing(open_reader(migrated_postgres_url)) as reader:
+        assert rows(reader, Scan(0, 2**62, ALL), 700) == written
+        assert rows(reader, Scan(2_500, 2_501, ("entity_id",))) == [("\x01",)]
+        blank = Scan(0, 2**62, ("global_seq", "kind"), (Condition("entity_id", "=", "\x01"),))
+        assert rows(reader, blank) == [(2_501, odd[2_500].kind)]
+        run = Condition("run_id", "=", "r'1")
+        assert len(rows(reader, Scan(0, 2**62, ALL, (run,)), 5_000)) == packed_rows // 3
 
 
 def test_tables_have_the_columns_of_their_rows(url: str, reader: BulkReader) -> None:

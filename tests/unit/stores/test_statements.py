@@ -21,6 +21,8 @@ ONLY_POSTGRES = {
     "find_committed": "a commit to a local file has an outcome; one over a network may not",
     "claim_tasks": "one round trip to a function; SQLite has no functions and no round trips",
     "make_step": "the same",
+    "measure_rows": "a part of scan_packed",
+    "scan_packed": "a field costs much on its way out of another process, and little within one",
     "queue_tasks": "the same",
     "take_pruning": "in SQLite whoever prunes has the file's one write lock",
 }
@@ -77,7 +79,8 @@ def test_every_table_a_move_may_touch_can_be_loaded_and_saved(dialect: dict[str,
 @pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
 def test_a_predicate_has_one_place_to_go(dialect: dict[str, str]) -> None:
     places = {name: text.count(PREDICATE) for name, text in dialect.items() if PREDICATE in text}
-    assert places == {"read_entries": 1, "scan_entries": 1}
+    names = ("read_entries", "scan_entries", "scan_packed")
+    assert places == {name: 1 for name in names if name in dialect}
 
 
 @pytest.mark.parametrize(

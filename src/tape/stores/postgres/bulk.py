@@ -1,7 +1,8 @@
 """A database on Postgres by the column, through ADBC.
 
 The driver reads by COPY, which is what makes it fast and keeps it from holding a whole result in
-memory; COPY takes no parameters, so values are written out.
+memory; COPY takes no parameters, so values are written out. Entries come many to a row where that
+can be: see `packed`.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from adbc_driver_postgresql.dbapi import Connection, connect  # type: ignore[imp
 from tape.errors import StoreFailed, StoreMismatch, StoreUnavailable
 from tape.ports.bulk import Bounds, Scan
 from tape.stores.postgres.connection import address
+from tape.stores.postgres.packed import Unpackable, packed_columns, rows_to_pack, unpacked
 from tape.stores.scan import (
     COLUMNS,
     CONDITIONS,
@@ -33,6 +35,9 @@ from tape.stores.statements import PREDICATE, load_statements
 
 SQL: Final = load_statements("tape.stores.postgres")
 BATCH_BYTES: Final = 16 * 1024 * 1024
+PACKED_BYTES: Final = 2 * 1024 * 1024
+# A text of a gigabyte, or more memory than there is.
+_TOO_LARGE: Final = ("54000", "53200", "XX000")
 _STARTS: Final = "starts_with({column}, {value})"
 _PARAMETER: Final = re.compile(r"\$([0-9]+)")
 _NO_TABLE: Final = re.compile(r"(relation|column) .* does not exist")
@@ -44,6 +49,11 @@ _SESSION: Final = (
     "SET default_transaction_isolation TO 'repeatable read'",
     "SET default_transaction_read_only TO on",
     "SET jit TO off",
+    # The range of an index in its own order, whatever the statistics say: see connection.py.
+    "SET enable_seqscan TO off",
+    "SET enable_bitmapscan TO off",
+    "SET enable_sort TO off",
+    "SET enable_incremental_sort TO off",
 )
 
 
@@ -80,24 +90,52 @@ class PostgresReader:
             return found[0][0] if found else None
 
     def scan(self, scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        text = SQL["scan_entries"].replace(COLUMNS, entry_columns(scan.columns))
-        text = written_out(text, (scan.after, scan.upto))
-        if scan.conditions:
-            text = text.replace(CONDITIONS, conditions_sql(scan.conditions, literal, _STARTS))
-        condition = scan.predicate.sql_prefilter("postgres") if scan.predicate else None
-        if condition is not None:
-            decided = written_out(condition.text, condition.params)
-            text = text.replace(PREDICATE, f"({decided}) IS NOT FALSE")
         with self._translated():
-            self._db.adbc_connection.rollback()
-            refuse_pruned(scan.after, self._pruned_through())
-            yield from self._batches(text, batch_rows)
+            self._begin(scan)
+            if _is_looked_up(scan):
+                yield from self._plain(scan, batch_rows)
+            else:
+                yield from self._unpacked(scan, batch_rows)
+
+    def _unpacked(self, scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        done = scan.after
+        try:
+            for packed in self._packed(scan):
+                yield from sliced([unpacked(packed, scan.columns)], batch_rows)
+                done = packed.column("packed_last")[-1].as_py()
+        except Unpackable:
+            pass
+        except Error as error:
+            if error.sqlstate not in _TOO_LARGE:
+                raise
+        else:
+            return
+        # A later state of the database has the same entries, or it is refused.
+        rest = scan._replace(after=done)
+        self._begin(rest)
+        yield from self._plain(rest, batch_rows)
+
+    def _begin(self, scan: Scan) -> None:
+        self._db.adbc_connection.rollback()
+        refuse_pruned(scan.after, self._pruned_through())
+
+    def _plain(self, scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        text = SQL["scan_entries"].replace(COLUMNS, entry_columns(scan.columns))
+        text = _with_conditions(written_out(text, (scan.after, scan.upto)), scan)
+        yield from sliced(self._batches(text, BATCH_BYTES), batch_rows)
+
+    def _packed(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        ((size,),) = self._rows(SQL["measure_rows"], scan.after, scan.upto)
+        text = SQL["scan_packed"].replace(COLUMNS, packed_columns(scan.columns))
+        text = written_out(text, (scan.after, scan.upto, rows_to_pack(size)))
+        return self._batches(_with_conditions(text, scan), PACKED_BYTES)
 
     def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
         text = SQL["read_table"].replace(COLUMNS, ", ".join(table_columns(name)))
         with self._translated():
             self._db.adbc_connection.rollback()
-            yield from self._batches(text.replace(TABLE, f"tape_{name}"), batch_rows)
+            found = self._batches(text.replace(TABLE, f"tape_{name}"), BATCH_BYTES)
+            yield from sliced(found, batch_rows)
 
     def close(self) -> None:
         self._db.close()
@@ -106,13 +144,13 @@ class PostgresReader:
         ((through,),) = self._rows(SQL["read_pruned_through"])
         return int(through)
 
-    def _batches(self, text: str, rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, text: str, size: int) -> Iterator[pa.RecordBatch]:
         with self._db.cursor() as cursor:
             cursor.adbc_statement.set_options(
-                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
+                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(size)}
             )
             cursor.execute(text.rstrip(";"))
-            yield from sliced(cursor.fetch_record_batch(), rows)
+            yield from cursor.fetch_record_batch()
 
     def _rows(self, text: str, *params: object) -> list[tuple[Any, ...]]:
         with self._db.cursor() as cursor:
@@ -134,6 +172,24 @@ class PostgresReader:
                 raise StoreMismatch(f"{self._address} has no journal, or an old one") from error
             kind = StoreUnavailable if isinstance(error, OperationalError) else StoreFailed
             raise kind(f"{self._address} cannot be read: {error}") from error
+
+
+def _is_looked_up(scan: Scan) -> bool:
+    """Whether an index other than the journal's order finds the few entries there are."""
+    return any(
+        column in ("run_id", "idempotency_key") and operator in ("=", "in")
+        for column, operator, _ in scan.conditions
+    )
+
+
+def _with_conditions(text: str, scan: Scan) -> str:
+    if scan.conditions:
+        text = text.replace(CONDITIONS, conditions_sql(scan.conditions, literal, _STARTS))
+    condition = scan.predicate.sql_prefilter("postgres") if scan.predicate else None
+    if condition is not None:
+        decided = written_out(condition.text, condition.params)
+        text = text.replace(PREDICATE, f"({decided}) IS NOT FALSE")
+    return text
 
 
 def written_out(text: str, params: Sequence[object]) -> str:

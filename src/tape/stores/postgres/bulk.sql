@@ -33,3 +33,37 @@ ORDER BY global_seq;
 -- name: read_table
 -- Another table, whole.
 SELECT /* columns */ NULL FROM /* table */ tape_journal;
+
+-- name: measure_rows
+-- About how many bytes an entry of a range has, by its first ones.
+SELECT coalesce(avg(octet_length(payload_json)), 0)::bigint AS bytes
+FROM (
+  SELECT payload_json FROM tape_journal
+  WHERE global_seq > $1 AND global_seq <= $2
+  ORDER BY global_seq
+  LIMIT 100
+) AS first_ones;
+
+-- name: scan_packed
+-- The entries of a range as scan_entries has them, many to a row; see packed.py.
+WITH RECURSIVE pages (low) AS (
+  SELECT (SELECT min(global_seq) FROM tape_journal WHERE global_seq > $1) - 1
+  UNION ALL
+  SELECT (SELECT min(global_seq) FROM tape_journal WHERE global_seq > pages.low + $3) - 1
+  FROM pages
+  WHERE pages.low + $3 < $2
+)
+SELECT packed.*
+FROM pages
+CROSS JOIN LATERAL (
+  SELECT count(*) AS packed_rows, max(global_seq) AS packed_last, /* columns */ NULL
+  FROM (
+    SELECT * FROM tape_journal
+    WHERE global_seq > pages.low AND global_seq <= least(pages.low + $3, $2)
+      AND /* conditions */ TRUE
+      AND /* predicate */ TRUE
+    ORDER BY global_seq
+    OFFSET 0
+  ) AS page
+) AS packed
+WHERE packed_rows > 0;
