@@ -22,11 +22,18 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, a file stays whole, and Spark is started once."""
-    pipeline = Path(__file__).parent / "pipeline"
+    """Where several processes share the tests, a file stays whole, and one of them has Spark.
+
+    What needs Spark comes first: it takes longest and nobody can help with it.
+    """
+
+    def needs_spark(item: pytest.Item) -> bool:
+        return "spark" in getattr(item, "fixturenames", ())
+
     for item in items:
-        group = "spark" if pipeline in item.path.parents else str(item.path)
+        group = "spark" if needs_spark(item) else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=needs_spark, reverse=True)
 
 
 @pytest.fixture(scope="session")
