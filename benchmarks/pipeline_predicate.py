@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from benchmarks.result import Result, compare
 from tape.pipeline.schema import ENTRY_SCHEMA, PAYLOAD

@@ -10,7 +10,7 @@ import argparse
 import random
 from pathlib import Path
 
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import functions as F
 
 import tape
 import tape.spark

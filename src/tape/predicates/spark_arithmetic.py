@@ -1,7 +1,7 @@
 """CEL's arithmetic over Columns of known types: an overflow or a zero divisor gives NULL."""
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.predicates.spark_values import Json, Typed, Untranslatable, Value, nothing, text_of
 from tape.predicates.values import INT_MIN

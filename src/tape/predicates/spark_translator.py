@@ -6,7 +6,7 @@ from operator import and_, or_
 from typing import Final
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.predicates.ast import (
     Call,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from tape.errors import PredicateError

@@ -11,7 +11,7 @@ from operator import and_
 from typing import Final, Literal, NamedTuple
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.predicates.ast import Logic, Name, Node, walk
 from tape.predicates.predicate import Predicate

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.errors import PredicateError
 from tape.journal.follow import envelope

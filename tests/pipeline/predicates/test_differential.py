@@ -8,7 +8,7 @@ from random import Random
 import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 from tape.model.entry import Entry

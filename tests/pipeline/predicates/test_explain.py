@@ -6,7 +6,7 @@ import sys
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.predicates import check
 from tape.predicates.to_spark import explain, spark_predicate

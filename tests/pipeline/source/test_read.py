@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import functions as F
 
 import tape.spark
 from tape.journal.follow import envelope

@@ -1,7 +1,7 @@
 """A lake, and a journal with its lake, as DataFrames: read by Spark's own Parquet reader."""
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.model.subject import EVERYTHING, parse_pattern
 from tape.pipeline.lake.log import LakeLog

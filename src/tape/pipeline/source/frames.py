@@ -1,7 +1,7 @@
 """The journal as a DataFrame, for programs and notebooks."""
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 from tape.pipeline.schema import PAYLOAD

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.catalogue import GROUPS
 from tape.pipeline.jobs.audit.check import Check

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.payloads import PAYLOAD_FIELDS
 

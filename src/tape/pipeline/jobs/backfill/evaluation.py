@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, StringType
 
 from tape.errors import PredicateError
@@ -46,8 +46,8 @@ def decisions(asked: Sequence[Asked], wanted: Column) -> Column:
         return pa.array(_decide(compiled, columns), pa.list_(pa.int32()))
 
     decide.__annotations__ = {"columns": pa.Array, "return": pa.Array}
-    called = f.arrow_udf(decide, ArrayType(IntegerType()))  # type: ignore[attr-defined]
-    return called(*(f.when(wanted, f.col(name)) for name in SEEN))  # type: ignore[no-any-return]
+    called = F.arrow_udf(decide, ArrayType(IntegerType()))  # type: ignore[attr-defined]
+    return called(*(F.when(wanted, F.col(name)) for name in SEEN))  # type: ignore[no-any-return]
 
 
 def reasons(expressions: Mapping[int, str]) -> Column:
@@ -60,8 +60,8 @@ def reasons(expressions: Mapping[int, str]) -> Column:
         return pa.array(told, pa.string())
 
     explain.__annotations__ = {"columns": pa.Array, "return": pa.Array}
-    called = f.arrow_udf(explain, StringType())  # type: ignore[attr-defined]
-    failed = (f.when(f.col("failed"), f.col(name)) for name in ("number", *SEEN))
+    called = F.arrow_udf(explain, StringType())  # type: ignore[attr-defined]
+    failed = (F.when(F.col("failed"), F.col(name)) for name in ("number", *SEEN))
     return called(*failed)  # type: ignore[no-any-return]
 
 

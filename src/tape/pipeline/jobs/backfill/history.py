@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 from tape.model.reaction import Reaction
@@ -60,7 +60,7 @@ def read_later(work: Work, lake: str, span: Span) -> DataFrame | None:
     if not span.later_upto:
         return None
     later = _read(work, lake, span.upto, span.later_upto)
-    return later.where(f.col("ts_ms") < span.later_before_ms)
+    return later.where(F.col("ts_ms") < span.later_before_ms)
 
 
 def archived(lake: str) -> Recall:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 from tape.model.reaction import Reaction
@@ -88,7 +88,7 @@ class Backfill:
         later = read_later(work, self.lake, plan.span)
         native = plan.span.upto - (plan.span.after or 0) > FEW_ENTRIES
         found = decided(entries, plan.rules, later=later, native=native)
-        return entries, found.where(f.col("global_seq") <= plan.span.upto)
+        return entries, found.where(F.col("global_seq") <= plan.span.upto)
 
     def _survey(self, work: Work, plan: _Plan, began: float) -> Summary:
         entries, found = self._decided(work, plan)

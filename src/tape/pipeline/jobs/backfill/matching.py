@@ -14,7 +14,7 @@ from operator import or_
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from tape.model.reaction import Reaction
 from tape.model.subject import Pattern, parse_pattern
@@ -61,7 +61,7 @@ def matches(entries: DataFrame, reactions: Sequence[Reaction]) -> DataFrame:
     ids = _of_each(rules, lambda rule: rule.reaction.reaction_id)
     expressions = {rule.number: rule.reaction.predicate_cel for rule in rules}
     return found.select(
-        f.element_at(ids, f.col("number")).alias("reaction_id"),
+        F.element_at(ids, F.col("number")).alias("reaction_id"),
         "shard", "global_seq", "ts_ms", "subject",
         evaluation.reasons(expressions).alias("error"),
         "left_to",
@@ -91,7 +91,7 @@ def decided(
     frames = []
     if plain or not debounced:
         found = _found(entries, plain, wanted, native=native)
-        frames.append(found.withColumn("left_to", f.lit(None).cast("int")))
+        frames.append(found.withColumn("left_to", F.lit(None).cast("int")))
     if debounced:
         if later is not None:
             entries = entries.unionByName(later)
@@ -103,12 +103,12 @@ def decided(
 def _with_payload(entries: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
     """Parsed for those entries only that some pattern is for."""
     chosen = entries.where(_any(rules)) if len(rules) <= NATIVE_MOST else entries
-    return chosen.withColumn(PAYLOAD, parsed_payload(f.col("payload_json")))
+    return chosen.withColumn(PAYLOAD, parsed_payload(F.col("payload_json")))
 
 
 def _any(rules: Sequence[Numbered]) -> Column:
     patterns = {rule.pattern.text: rule.pattern for rule in rules}
-    return reduce(or_, map(subject_matches, patterns.values()), f.lit(False))
+    return reduce(or_, map(subject_matches, patterns.values()), F.lit(False))
 
 
 def _found(
@@ -121,15 +121,15 @@ def _found(
     entries with any hit.
     """
     found = entries.select(*wanted, "run_id", _hits(rules, native=native).alias("hits"))
-    hits = found.select(*wanted, "run_id", f.explode_outer("hits").alias("hit"))
+    hits = found.select(*wanted, "run_id", F.explode_outer("hits").alias("hit"))
     sharded = [rule.number for rule in rules if rule.reaction.num_shards > 1]
-    number = f.abs("hit")
-    shard = f.lit(0)
+    number = F.abs("hit")
+    shard = F.lit(0)
     if sharded:
         shards = _of_each(rules, lambda rule: rule.reaction.num_shards)
-        shard = shard_of_hash(key_hash(number.isin(sharded)), f.element_at(shards, number))
-    return hits.where(f.col("hit").isNotNull()).select(
-        number.alias("number"), (f.col("hit") < 0).alias("failed"), shard.alias("shard"), *wanted
+        shard = shard_of_hash(key_hash(number.isin(sharded)), F.element_at(shards, number))
+    return hits.where(F.col("hit").isNotNull()).select(
+        number.alias("number"), (F.col("hit") < 0).alias("failed"), shard.alias("shard"), *wanted
     )
 
 
@@ -143,32 +143,32 @@ def _hits(rules: Sequence[Numbered], *, native: bool) -> Column:
             asked.append(rule)
         else:
             by_pattern.setdefault(rule.pattern, []).append(column)
-    none = f.array().cast("array<int>")
+    none = F.array().cast("array<int>")
     hits = none
     if by_pattern:
         parts = (
-            f.when(subject_matches(pattern), f.array(*columns)).otherwise(none)
+            F.when(subject_matches(pattern), F.array(*columns)).otherwise(none)
             for pattern, columns in by_pattern.items()
         )
-        hits = f.array_remove(f.concat(*parts), 0)
+        hits = F.array_remove(F.concat(*parts), 0)
     if not asked:
         return hits
-    wanted = _any(asked) if len(asked) <= NATIVE_MOST else f.lit(True)
+    wanted = _any(asked) if len(asked) <= NATIVE_MOST else F.lit(True)
     questions = [
         Asked(rule.number, rule.pattern.text, rule.reaction.predicate_cel) for rule in asked
     ]
-    return f.concat(hits, evaluation.decisions(questions, wanted))
+    return F.concat(hits, evaluation.decisions(questions, wanted))
 
 
 def _decision(rule: Numbered) -> Column | None:
     """The number where the predicate holds, 0 where not, negative where it has no result; None
     where only Python can tell."""
     if rule.predicate.always_true:
-        return f.lit(rule.number)
+        return F.lit(rule.number)
     translated = spark_predicate(rule.predicate)
     if translated.engine != "column":
         return None
-    return f.coalesce(translated.column.cast("int"), f.lit(-1)) * rule.number
+    return F.coalesce(translated.column.cast("int"), F.lit(-1)) * rule.number
 
 
 def _with_bursts(found: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
@@ -176,13 +176,13 @@ def _with_bursts(found: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
     it falls into."""
     burst = Window.partitionBy("number", "subject", "failed").orderBy("global_seq")
     windows = _of_each(rules, lambda rule: rule.reaction.debounce_ms)
-    until = f.col("ts_ms") + f.element_at(windows, f.col("number"))
-    goes_on = ~f.col("failed") & (f.lead("ts_ms").over(burst) < until)
-    return found.withColumn("left_to", f.when(goes_on, f.lead("shard").over(burst)))
+    until = F.col("ts_ms") + F.element_at(windows, F.col("number"))
+    goes_on = ~F.col("failed") & (F.lead("ts_ms").over(burst) < until)
+    return found.withColumn("left_to", F.when(goes_on, F.lead("shard").over(burst)))
 
 
 def _of_each(rules: Sequence[Numbered], of: Callable[[Numbered], int | str]) -> Column:
     """A literal array, to look up by number what holds for a rule."""
     values = {rule.number: of(rule) for rule in rules}
     blank = type(next(iter(values.values())))()
-    return f.array(*(f.lit(values.get(n, blank)) for n in range(1, max(values) + 1)))
+    return F.array(*(F.lit(values.get(n, blank)) for n in range(1, max(values) + 1)))

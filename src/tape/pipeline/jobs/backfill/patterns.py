@@ -1,7 +1,7 @@
 """Subject patterns as columns: what `model.subject_trie` decides, for one pattern."""
 
 from pyspark.sql import Column
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from tape.model.subject import Pattern
 
@@ -10,9 +10,9 @@ SUBJECT = "subject"
 
 def subject_matches(pattern: Pattern) -> Column:
     """Whether a well-formed subject matches; never NULL."""
-    subject = f.col(SUBJECT)
+    subject = F.col(SUBJECT)
     if pattern.everything:
-        return f.lit(True)
+        return F.lit(True)
     if pattern.exact:
         return subject == pattern.prefix
     if "*" not in pattern.segments:

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from tape.model.reaction import FNV_OFFSET, FNV_PRIME
 
 
-@f.arrow_udf(LongType())  # type: ignore[attr-defined, untyped-decorator]  # its stub lacks it
+@F.arrow_udf(LongType())  # type: ignore[attr-defined, untyped-decorator]  # its stub lacks it
 def _hashes(keys: pa.Array) -> pa.Array:  # type: ignore[type-arg]  # Spark looks at it
     """Of each distinct key once: a run's entries, or a subject's, come together."""
     encoded: Any = keys.dictionary_encode()
@@ -47,12 +47,12 @@ def fnv1a_all(texts: "pa.Array[Any]") -> "np.ndarray[tuple[int], np.dtype[np.int
 
 def key_hash(needed: Column) -> Column:
     """The hash by which an entry's shard goes, NULL where it is not needed."""
-    key = f.when(f.col("run_id") != "", f.col("run_id")).otherwise(f.col("subject"))
-    return _hashes(f.when(needed, key))  # type: ignore[no-any-return]
+    key = F.when(F.col("run_id") != "", F.col("run_id")).otherwise(F.col("subject"))
+    return _hashes(F.when(needed, key))  # type: ignore[no-any-return]
 
 
 def shard_of_hash(hashed: Column, shards: Column) -> Column:
     """The remainder of an unsigned number, with signed ones."""
-    halved = f.pmod(f.shiftrightunsigned(hashed, 1), shards)
-    odd = hashed.bitwiseAND(f.lit(1).cast("long"))
-    return f.when(shards > 1, f.pmod(halved * 2 + odd, shards)).otherwise(0).cast("int")
+    halved = F.pmod(F.shiftrightunsigned(hashed, 1), shards)
+    odd = hashed.bitwiseAND(F.lit(1).cast("long"))
+    return F.when(shards > 1, F.pmod(halved * 2 + odd, shards)).otherwise(0).cast("int")

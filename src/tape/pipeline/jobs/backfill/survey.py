@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.backfill import evaluation
 from tape.pipeline.jobs.backfill.evaluation import SEEN, seen_entry
@@ -30,19 +30,19 @@ def survey(
 
 def _figures() -> list[Column]:
     """Long numbers only: Spark aggregates those in place, and would sort for anything else."""
-    failed, seq = f.col("failed"), f.col("global_seq")
-    fires = ~failed & f.col("left_to").isNull() & ~f.col("there")
+    failed, seq = F.col("failed"), F.col("global_seq")
+    fires = ~failed & F.col("left_to").isNull() & ~F.col("there")
     return [
-        f.count_if(~failed).alias("matched"),
-        f.count_if(f.col("left_to").isNotNull()).alias("coalesced"),
-        f.count_if(failed).alias("errors"),
-        f.count_if(f.col("there")).alias("already_there"),
-        f.coalesce(f.min(f.when(~failed, seq)), f.lit(0)).alias("first"),
-        f.coalesce(f.max(f.when(~failed, seq)), f.lit(0)).alias("last"),
-        f.coalesce(f.min(f.when(failed, seq)), f.lit(0)).alias("failed_first"),
+        F.count_if(~failed).alias("matched"),
+        F.count_if(F.col("left_to").isNotNull()).alias("coalesced"),
+        F.count_if(failed).alias("errors"),
+        F.count_if(F.col("there")).alias("already_there"),
+        F.coalesce(F.min(F.when(~failed, seq)), F.lit(0)).alias("first"),
+        F.coalesce(F.max(F.when(~failed, seq)), F.lit(0)).alias("last"),
+        F.coalesce(F.min(F.when(failed, seq)), F.lit(0)).alias("failed_first"),
         *(
-            f.coalesce(f.min_by(f.when(fires, seq), f.when(fires, f.xxhash64(seq, f.lit(k)))),
-                       f.lit(0)).alias(f"sample_{k}")
+            F.coalesce(F.min_by(F.when(fires, seq), F.when(fires, F.xxhash64(seq, F.lit(k)))),
+                       F.lit(0)).alias(f"sample_{k}")
             for k in range(SAMPLES)
         ),
     ]  # fmt: skip
@@ -51,18 +51,18 @@ def _figures() -> list[Column]:
 def _marked(found: DataFrame, tasks: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
     """With `there`: whether the reaction has a task of the entry, in whatever shard."""
     numbers = {rule.reaction.reaction_id: rule.number for rule in rules}
-    number = f.create_map(*(f.lit(part) for pair in numbers.items() for part in pair))
-    known = tasks.where(f.col("reaction_id").isin(list(numbers))).select(
-        number[f.col("reaction_id")].alias("number"),
-        f.col("source_global_seq").alias("global_seq"),
-        f.lit(True).alias("there"),
+    number = F.create_map(*(F.lit(part) for pair in numbers.items() for part in pair))
+    known = tasks.where(F.col("reaction_id").isin(list(numbers))).select(
+        number[F.col("reaction_id")].alias("number"),
+        F.col("source_global_seq").alias("global_seq"),
+        F.lit(True).alias("there"),
     )
     count = known.limit(BROADCAST_TASKS + 1).count()
     if not count:
-        return found.withColumn("there", f.lit(False))
-    known = f.broadcast(known) if count <= BROADCAST_TASKS else known
+        return found.withColumn("there", F.lit(False))
+    known = F.broadcast(known) if count <= BROADCAST_TASKS else known
     fires = ~found.failed & found.left_to.isNull()
-    there = f.coalesce(f.col("there"), f.lit(False)) & fires
+    there = F.coalesce(F.col("there"), F.lit(False)) & fires
     return found.join(known, ["number", "global_seq"], "left").withColumn("there", there)
 
 
@@ -73,7 +73,7 @@ def _sampled(row: dict[str, Any]) -> set[int]:
 def _examples(entries: DataFrame, wanted: list[int]) -> dict[int, Any]:
     if not wanted:
         return {}
-    rows = entries.where(f.col("global_seq").isin(wanted)).select(*SEEN).collect()
+    rows = entries.where(F.col("global_seq").isin(wanted)).select(*SEEN).collect()
     return {row.global_seq: seen_entry(row) for row in rows}
 
 

@@ -1,7 +1,7 @@
 """Dropping repeats before the journal sees them; the journal's own key decides in the end."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 
 def drop_repeats(checked: DataFrame, window: str) -> DataFrame:

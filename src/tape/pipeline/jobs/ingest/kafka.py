@@ -2,7 +2,7 @@
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.ingest.messages import readable
 from tape.pipeline.session import KAFKA_PACKAGE

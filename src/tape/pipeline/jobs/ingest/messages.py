@@ -7,7 +7,7 @@ in it. `fault` is what the source itself found wrong; then `body` is NULL and `r
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     LongType,

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.ingest.validate import COLUMNS
 

@@ -6,7 +6,7 @@ What has begun and not ended is carried from one increment to the next.
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 MARKS_SCHEMA: Final = "of string, id string, name string, begun_ms bigint, ended_ms bigint"
 _BEGIN: Final = ("run/runnable", "run/running", "effect/pending")

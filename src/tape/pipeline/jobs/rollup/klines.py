@@ -14,7 +14,7 @@ is known by venue, market, symbol, tf and open_time; the one with the highest gl
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.rollup.periods import Period
 

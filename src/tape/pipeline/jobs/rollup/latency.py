@@ -8,7 +8,7 @@ Percentiles are of the nearest rank: a value that really occurred, to that preci
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.rollup.periods import Period, start_of
 

@@ -4,7 +4,7 @@ import re
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.rollup import counts, durations, klines, latency
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA, bars_of, dated

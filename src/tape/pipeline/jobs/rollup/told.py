@@ -1,7 +1,7 @@
 """Bars that changed, back to the journal as values."""
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 _TEXTS = ("open", "high", "low", "close", "volume")
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.check import QUIET, Check, told
 from tape.pipeline.jobs.audit.frames import Frames

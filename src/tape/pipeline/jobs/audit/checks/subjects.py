@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from tape.model.entry import Kind
 from tape.pipeline.jobs.audit.check import Check, told
