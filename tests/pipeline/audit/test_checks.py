@@ -78,6 +78,7 @@ def writing(url: str) -> Iterator[Callable[[], int]]:
             while not stop.is_set():
                 await walk_runs(store, f"live {rounds}", rounds, 10)
                 rounds += 1
+                await asyncio.sleep(0.1)  # Spark needs the processor too
         finally:
             await store.close()
 
