@@ -18,9 +18,10 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(READY) ## the guided tour on embedded defaults; ends by itself
-	@$(BIN)/tape demo
-	@printf '\n%s\n' 'The treasury of examples/, on a bad day'
+	@printf '%s\n' 'The treasury of examples/, on a bad day'
 	@$(BIN)/python -m examples.treasury.tour
+	@printf '\n'
+	@$(BIN)/tape demo
 
 test: $(READY) ## the whole suite, with the short form of crash and load runs
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup
