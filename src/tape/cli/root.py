@@ -6,36 +6,25 @@ Exit codes: 0 done, 1 it failed, 2 the input is wrong.
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
 from tape import __version__
 from tape.cli.complaints import describe, exit_code, one_line, silence_stdout
+from tape.cli.lazy import LazyGroup
 from tape.cli.target import Target, target_options
 from tape.errors import StoreUnavailable, TapeError
 
-# Each is the object of its own name in the module of its own name, loaded when it is asked for.
 COMMANDS = (
     "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "runs",
     "replay", "relay", "pipeline", "prune", "config", "migrate", "doctor", "demo", "bench",
 )  # fmt: skip
 
 
-class _Commands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        command = getattr(import_module(f"tape.cli.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command)  # noqa: S101 - ours, see COMMANDS
-        return command
-
-
 @click.group(
-    cls=_Commands,
+    cls=LazyGroup,
+    package="tape.cli",
+    names=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
