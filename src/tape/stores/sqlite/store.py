@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tape.config import SqliteSettings
-from tape.errors import TapeError
+from tape.errors import Closed, TapeError
 from tape.model.budget import Budget
 from tape.model.bulk_write import Write, WriteList
 from tape.model.effect import Effect
@@ -340,7 +340,10 @@ class SqliteStore:
         self._head.check_open()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        pool.submit(self._work, work, done, loop)
+        try:
+            pool.submit(self._work, work, done, loop)
+        except RuntimeError:  # the store closes, or the interpreter ends and takes every pool along
+            raise Closed from None
         return await done
 
     def _work(
@@ -375,6 +378,8 @@ class SqliteStore:
             try:
                 self._head.advance(await self._in(self._reading, _read_head))
                 self._bell.ring()
+            except Closed:
+                return
             except TapeError as error:
                 log.warning("polling failed, trying again: %s", error)
 

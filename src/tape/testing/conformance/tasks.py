@@ -1,6 +1,7 @@
 """The queue of tasks: who gets what, in which order, how much at once, and how it is done."""
 
 import asyncio
+import random
 from itertools import pairwise
 from typing import Any
 
@@ -96,6 +97,19 @@ class TasksContract(Sound):
             await asyncio.sleep(0.002)  # the store's clock counts milliseconds
         assert sources_of(await claim(store, most=2)) == [3, 1]
         assert sources_of(await claim(store)) == [2, 4, 5]
+
+    async def test_the_order_of_time_outlives_many_retries(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await ready(store, 30, retry_backoff_ms=0, retry_max=9, dlq_after_n=9)
+        tasks = await claim(store)
+        for turn in range(6):  # each writes every row anew, wherever the store finds room
+            random.Random(turn).shuffle(tasks)
+            for task in tasks:
+                await fail(store, "a", [task.key])
+                await asyncio.sleep(0.002)
+            again = await claim(store)
+            assert sources_of(again) == sources_of(tasks)
+            tasks = again
 
     async def test_one_that_waits_is_not_due_before_its_time(self, open_store: OpenStore) -> None:
         store = await open_store()
