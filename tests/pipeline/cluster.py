@@ -26,10 +26,11 @@ _SPARK_HOME = Path(pyspark.__file__).parent
 
 
 class Cluster(NamedTuple):
-    """Where it is, and what a driver's session needs to use it."""
+    """Where it is, what a driver's session needs to use it, and where its workers work."""
 
     master: str
     config: dict[str, str]
+    folder: Path
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def spark_cluster() -> Iterator[Cluster]:
         workers = [_start_worker(running, work, master) for work in works]
         for worker, work in zip(workers, works, strict=True):
             _wait_for(worker, work, "Successfully registered with master")
-        yield Cluster(master, _driver_config())
+        yield Cluster(master, _driver_config(), folder)
 
 
 def _driver_config() -> dict[str, str]:

@@ -9,8 +9,9 @@ journal and `payload`, a VARIANT made by `parsed_payload`, in a session with ANS
 from functools import reduce
 from operator import and_
 from typing import Final, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tape.predicates.ast import Logic, Name, Node, walk
@@ -25,6 +26,7 @@ _READS_PAYLOAD: Final = frozenset({"payload", "prev_value_json"})
 _WIDE: Final = {
     "maxNumLen": "2147483647", "maxNestingDepth": "2000", "maxStringLen": "2147483647",
 }  # fmt: skip
+_MOST_KNOWN: Final = 1_000
 
 
 class SparkPredicate(NamedTuple):
@@ -35,8 +37,24 @@ class SparkPredicate(NamedTuple):
     why: str
 
 
+_known: WeakKeyDictionary[SparkSession, dict[Predicate, SparkPredicate]] = WeakKeyDictionary()
+
+
 def spark_predicate(predicate: Predicate) -> SparkPredicate:
-    """Needs a session. A row whose payload VARIANT could not hold fails the query, by name."""
+    """Needs a session. A row whose payload VARIANT could not hold fails the query, by name.
+
+    Of one expression a session is given the same Column again: making one takes hundreds of calls
+    into the JVM, and what is the same plan it has compiled already.
+    """
+    known = _known.setdefault(SparkSession.active(), {})
+    if predicate not in known:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[predicate] = _spark_predicate(predicate)
+    return known[predicate]
+
+
+def _spark_predicate(predicate: Predicate) -> SparkPredicate:
     try:
         return SparkPredicate(_translated(predicate.tree), "column", "")
     except Untranslatable as found:

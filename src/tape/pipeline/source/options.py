@@ -22,7 +22,6 @@ WRITING: Final = frozenset({"url", "into", "write_id", "epoch"})
 _SPARKS_OWN: Final = frozenset(("checkpointlocation", "queryname", "path"))
 
 LARGEST: Final = 2**63 - 1
-PARTITION_ROWS: Final = 200_000
 BATCH_ROWS: Final = 20_000
 
 N = TypeVar("N", int, None)
@@ -31,7 +30,8 @@ OnError = Literal["skip", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read. `after` and `upto` are None where the journal's own ends are meant.
+    """What to read. `after` and `upto` are None where the journal's own ends are meant, and
+    `partition_rows` where the range decides.
 
     `start` is a stream's: `earliest`, `latest` or a number. Pattern and predicate are text here and
     have been checked: this travels to other processes, and what they compile to does not.
@@ -46,7 +46,7 @@ class ReadOptions:
     table: str = JOURNAL
     lake: str = ""
     push_filters: bool = False
-    partition_rows: int = PARTITION_ROWS
+    partition_rows: int | None = None
     batch_rows: int = BATCH_ROWS
     start: str | int = "earliest"
     max_entries: int = 0
@@ -83,7 +83,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         table=_choice(given, "table", (JOURNAL, *SIDE_TABLES)),
         lake=given.get("lake", ""),
         push_filters=_choice(given, "push_filters", ("false", "true")) == "true",
-        partition_rows=_number(given, "partition_rows", PARTITION_ROWS, least=1),
+        partition_rows=_number(given, "partition_rows", None, least=1),
         batch_rows=_number(given, "batch_rows", BATCH_ROWS, least=1),
         start=_start(given),
         max_entries=_number(given, "max_entries_per_trigger", 0, least=1),

@@ -7,6 +7,7 @@ at different times still see one journal; and a task whose range has been pruned
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -17,6 +18,11 @@ from tape.errors import InvalidArgument, Pruned
 from tape.pipeline.source.filters import Selection, narrowed, pushed
 from tape.pipeline.source.options import ReadOptions
 from tape.ports.bulk import Bounds, BulkReader, Condition, OpenStores, Scan
+
+# Beginning a task costs what ten thousand entries cost: few tasks, but some for every core.
+FEWEST_TASKS: Final = 4
+LEAST_ROWS: Final = 25_000
+MOST_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,10 @@ def resolved(bounds: Bounds, what: ReadOptions) -> tuple[int, int]:
     return after, bounds.head if what.upto is None else min(what.upto, bounds.head)
 
 
-def ranges(reader: BulkReader, after: int, upto: int, rows: int) -> Iterator[Range]:
+def ranges(reader: BulkReader, after: int, upto: int, rows: int | None) -> Iterator[Range]:
     """Successive ranges of at most so many entries."""
+    if rows is None:
+        rows = min(MOST_ROWS, max(LEAST_ROWS, -(-(upto - after) // FEWEST_TASKS)))
     for end in reader.cut(after, upto, rows):
         yield Range(after, end)
         after = end

@@ -92,7 +92,9 @@ class Backfill:
 
     def _survey(self, work: Work, plan: _Plan, began: float) -> Summary:
         entries, found = self._decided(work, plan)
-        tasks = work.spark.read.format("tape").options(url=work.store_url, table="tasks").load()
+        tasks = None
+        if work.use_store(lambda store: _has_tasks(store, plan.rules)):
+            tasks = work.spark.read.format("tape").options(url=work.store_url, table="tasks").load()
         records = survey(found, entries, tasks, plan.rules)
         names = ("matched", "coalesced", "errors", "already_there", "would_fire")
         totals = {name: sum(record[name] for record in records) for name in names}
@@ -151,6 +153,13 @@ class Backfill:
                     f"{reaction_id!r} is matched by the server: without --follow, what it missed "
                     "is made up for", field="reactions",
                 )  # fmt: skip
+
+
+async def _has_tasks(store: Store, rules: list[Numbered]) -> bool:
+    for rule in rules:
+        if await store.list_tasks(rule.reaction.reaction_id, None, None, 1):
+            return True
+    return False
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:

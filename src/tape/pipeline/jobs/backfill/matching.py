@@ -137,12 +137,13 @@ def _hits(rules: Sequence[Numbered], *, native: bool) -> Column:
     """Each pattern is asked once, and only where it matches the predicates behind it."""
     by_pattern: dict[Pattern, list[Column]] = {}
     asked: list[Numbered] = []
-    for number, rule in enumerate(rules):
-        column = _decision(rule) if native and number < NATIVE_MOST else None
-        if column is None:
-            asked.append(rule)
+    answers = _answers(rules[:NATIVE_MOST]) if native else {}
+    for rule in rules:
+        if rule.predicate in answers:
+            hit = answers[rule.predicate] * rule.number
+            by_pattern.setdefault(rule.pattern, []).append(hit)
         else:
-            by_pattern.setdefault(rule.pattern, []).append(column)
+            asked.append(rule)
     none = F.array().cast("array<int>")
     hits = none
     if by_pattern:
@@ -160,15 +161,16 @@ def _hits(rules: Sequence[Numbered], *, native: bool) -> Column:
     return F.concat(hits, evaluation.decisions(questions, wanted))
 
 
-def _decision(rule: Numbered) -> Column | None:
-    """The number where the predicate holds, 0 where not, negative where it has no result; None
-    where only Python can tell."""
-    if rule.predicate.always_true:
-        return F.lit(rule.number)
-    translated = spark_predicate(rule.predicate)
-    if translated.engine != "column":
-        return None
-    return F.coalesce(translated.column.cast("int"), F.lit(-1)) * rule.number
+def _answers(rules: Sequence[Numbered]) -> dict[Predicate, Column]:
+    """1 where a predicate holds, 0 where not, -1 where it has no result. Those that only Python can
+    tell are left out."""
+    answers = {}
+    for predicate in dict.fromkeys(rule.predicate for rule in rules):
+        if predicate.always_true:
+            answers[predicate] = F.lit(1)
+        elif (translated := spark_predicate(predicate)).engine == "column":
+            answers[predicate] = F.coalesce(translated.column.cast("int"), F.lit(-1))
+    return answers
 
 
 def _with_bursts(found: DataFrame, rules: Sequence[Numbered]) -> DataFrame:

@@ -17,5 +17,8 @@ def subject_matches(pattern: Pattern) -> Column:
         return subject == pattern.prefix
     if "*" not in pattern.segments:
         return (subject == pattern.prefix) | subject.startswith(pattern.prefix + "/")
-    # The prefix is cheaper than the expression, and most subjects fail it.
-    return subject.startswith(pattern.prefix) & subject.rlike(f"^{pattern.expression.pattern}$")
+    # Both ends are cheaper than the expression, and most subjects fail one.
+    ends = subject.startswith(pattern.prefix)
+    if not pattern.deep:
+        ends &= subject.endswith(pattern.text.rpartition("*")[2])
+    return ends & subject.rlike(f"^{pattern.expression.pattern}$")

@@ -16,10 +16,11 @@ COUNTS: Final = ("matched", "coalesced", "errors", "already_there")
 
 
 def survey(
-    found: DataFrame, entries: DataFrame, tasks: DataFrame, rules: Sequence[Numbered]
+    found: DataFrame, entries: DataFrame, tasks: DataFrame | None, rules: Sequence[Numbered]
 ) -> list[dict[str, Any]]:
     """One record for each rule, of what was decided for these entries and which tasks there are."""
-    marked = _marked(found, tasks, rules)
+    nowhere = F.lit(False)
+    marked = found.withColumn("there", nowhere) if tasks is None else _marked(found, tasks, rules)
     rows = {row.number: row.asDict() for row in marked.groupBy("number").agg(*_figures()).collect()}
     blank = dict.fromkeys((*COUNTS, "first", "last", "failed_first"), 0)
     records = [{**blank, **rows.get(rule.number, {})} for rule in rules]
@@ -57,10 +58,8 @@ def _marked(found: DataFrame, tasks: DataFrame, rules: Sequence[Numbered]) -> Da
         F.col("source_global_seq").alias("global_seq"),
         F.lit(True).alias("there"),
     )
-    count = known.limit(BROADCAST_TASKS + 1).count()
-    if not count:
-        return found.withColumn("there", F.lit(False))
-    known = F.broadcast(known) if count <= BROADCAST_TASKS else known
+    if known.limit(BROADCAST_TASKS + 1).count() <= BROADCAST_TASKS:
+        known = F.broadcast(known)
     fires = ~found.failed & found.left_to.isNull()
     there = F.coalesce(F.col("there"), F.lit(False)) & fires
     return found.join(known, ["number", "global_seq"], "left").withColumn("there", there)
