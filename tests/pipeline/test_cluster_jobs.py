@@ -18,15 +18,16 @@ from tests.pipeline.rollup.by_pandas import bars_by_pandas
 from tests.pipeline.rollup.told import as_values, told
 
 EVENTS = 300
+FILES = 4
 
 
 def land(folder: Path, arrived: list[Arrival]) -> None:
     """As files of JSON lines, the last of each no JSON."""
     folder.mkdir()
-    for number in range(4):
+    for number in range(FILES):
         lines = [
             json.dumps({"event_type": one.event_type, "payload": json.loads(one.payload_json)})
-            for one in arrived[number::4]
+            for one in arrived[number::FILES]
         ]
         (folder / f"{number}.json").write_text("\n".join([*lines, "{"]) + "\n")
 
@@ -48,11 +49,12 @@ def spec(folder: Path, url: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(cluster: Cluster, file: Path) -> dict[str, dict[str, Any]]:
+def run(cluster: Cluster, file: Path, *only: str) -> dict[str, dict[str, Any]]:
     settings = [part for item in cluster.config.items() for part in ("--conf", "=".join(item))]
+    jobs = [part for job in only for part in ("--only", job)]
     done = subprocess.run(
         [sys.executable, "-m", "tape.cli", "pipeline", "run", str(file), "--json", "--master",
-         cluster.master, *settings],
+         cluster.master, *settings, *jobs],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
@@ -60,33 +62,56 @@ def run(cluster: Cluster, file: Path) -> dict[str, dict[str, Any]]:
     return {one["job"]: one for one in said}
 
 
-@pytest.mark.timeout(600)
-def test_every_job(store_url: str, tmp_path: Path) -> None:
+def executors(cluster: Cluster) -> int:
+    return len({path.parent.parent for path in cluster.folder.glob("worker-*/app-*/*")})
+
+
+def prepare(url: str, folder: Path) -> tuple[Path, list[Arrival], int]:
+    """The jobs as a file, what there is to ingest, and how many of that are no klines."""
     arrived, bad = arrivals(random.Random(4), minutes=60)
-    land(tmp_path / "in", arrived)
-    record(store_url, count=EVENTS)
-    file = tmp_path / "jobs.yaml"
-    file.write_text(yaml.safe_dump(spec(tmp_path, store_url)))
-    register(store_url)
+    land(folder / "in", arrived)
+    record(url, count=EVENTS)
+    register(url)
+    file = folder / "jobs.yaml"
+    file.write_text(yaml.safe_dump(spec(folder, url)))
+    return file, arrived, bad
+
+
+def tasks_upto(url: str, head: int) -> set[tuple[str, int, int]]:
+    return {task for task in use(url, tasks_of) if task[2] <= head}
+
+
+@pytest.mark.timeout(300)
+def test_ingest_and_archive(sqlite_url: str, tmp_path: Path) -> None:
+    file, arrived, _ = prepare(sqlite_url, tmp_path)
+    with spark_cluster() as cluster:
+        done = run(cluster, file, "ingest", "archive")
+        assert executors(cluster) == WORKERS
+    assert (done["ingest"]["written"], done["ingest"]["quarantined"]) == (len(arrived), FILES)
+    assert done["archive"]["archived"] == EVENTS + len(arrived)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_every_job(store_url: str, tmp_path: Path) -> None:
+    file, arrived, bad = prepare(store_url, tmp_path)
     with spark_cluster() as cluster:
         first = run(cluster, file)
-        homes = {path.parent.parent for path in cluster.folder.glob("worker-*/app-*/*")}
         second = run(cluster, file)
-    assert len(homes) == WORKERS  # each had an executor
+        assert executors(cluster) == WORKERS
 
     head = EVENTS + len(arrived)
-    assert (first["ingest"]["recorded"], first["ingest"]["quarantined"]) == (len(arrived), 4)
+    assert (first["ingest"]["written"], first["ingest"]["quarantined"]) == (len(arrived), FILES)
     assert first["archive"]["archived"] == head
-    assert use(store_url, tasks_of) == keys(expected(store_url, head))
+    assert tasks_upto(store_url, head) == keys(expected(store_url, head))
     with tape.connect(store_url) as client:
         journal = list(client.follow(live=False))[EVENTS:head]
     wrong = [entry.payload_json for entry in journal if entry.event_type == "market.klines.bad"]
     kept = [Arrival(entry.event_type, entry.payload_json) for entry in journal]
     assert told(store_url) == as_values(bars_by_pandas(kept, wrong))
     assert first["rollup"]["rejected"] == bad
-    assert first["audit"]["errors"] == 0
+    assert first["audit"]["errors"] == second["audit"]["errors"] == 0
 
-    # Once more is no more: what a run itself has recorded is new to the next one, nothing else is.
-    assert (second["ingest"]["recorded"], second["backfill"]["made"]) == (0, 0)
-    assert second["rollup"]["bars_changed"] == 0
-    assert use(store_url, tasks_of) == keys(expected(store_url, head))
+    # Once more is no more: only the values of the bars are new to the second run.
+    assert (second["ingest"]["written"], second["rollup"]["bars_changed"]) == (0, 0)
+    assert second["backfill"]["already_there"] == first["backfill"]["made"]
