@@ -52,6 +52,25 @@ def spark_cluster() -> Iterator[Cluster]:
         yield Cluster(master, _driver_config(), folder)
 
 
+@contextlib.contextmanager
+def spark_connect() -> Iterator[str]:
+    """A server of Spark Connect with a local Spark behind it; its address."""
+    port = _free_port()
+    settings = {
+        **_driver_config(),
+        "spark.master": "local[2]",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.log.level": "INFO",
+    }
+    with TemporaryDirectory(prefix="tape-connect-") as name, contextlib.ExitStack() as running:
+        conf = [part for item in settings.items() for part in ("--conf", "=".join(item))]
+        server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+        started = _start(running, Path(name), "SparkSubmit", "--class", server, *conf, memory="1g")
+        _wait_for(started, Path(name), "Spark Connect server started at")
+        yield f"sc://127.0.0.1:{port}"
+
+
 def _driver_config() -> dict[str, str]:
     return {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -78,13 +97,13 @@ def _start_worker(
 
 
 def _start(
-    running: contextlib.ExitStack, folder: Path, kind: str, *arguments: str
+    running: contextlib.ExitStack, folder: Path, kind: str, *arguments: str, memory: str = "256m"
 ) -> "subprocess.Popen[bytes]":
     home = find_java_home()
     environment = os.environ | {
         "SPARK_HOME": str(_SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": memory,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",
     }

@@ -1,9 +1,11 @@
-"""Every job on a standalone cluster, whose executors share files and store with the driver."""
+"""Every job on a standalone cluster, whose executors share files and store with the driver, and on
+Spark Connect, whose server does."""
 
 import json
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 
 import tape
 from tests.pipeline.backfill.test_job import NAMES, expected, keys, record, register, tasks_of, use
-from tests.pipeline.cluster import WORKERS, Cluster, spark_cluster
+from tests.pipeline.cluster import WORKERS, Cluster, spark_cluster, spark_connect
 from tests.pipeline.rollup.arrivals import Arrival, arrivals
 from tests.pipeline.rollup.by_pandas import bars_by_pandas
 from tests.pipeline.rollup.told import as_values, told
@@ -49,14 +51,21 @@ def spec(folder: Path, url: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(cluster: Cluster, file: Path, *only: str) -> dict[str, dict[str, Any]]:
+def on(cluster: Cluster) -> list[str]:
     settings = [part for item in cluster.config.items() for part in ("--conf", "=".join(item))]
+    return ["--master", cluster.master, *settings]
+
+
+def start(file: Path, *where: str, only: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     jobs = [part for job in only for part in ("--only", job)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tape.cli", "pipeline", "run", str(file), "--json", "--master",
-         cluster.master, *settings, *jobs],
+    return subprocess.run(
+        [sys.executable, "-m", "tape.cli", "pipeline", "run", str(file), "--json", *where, *jobs],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def run(file: Path, *where: str, only: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    done = start(file, *where, only=only)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     said = [json.loads(line) for line in done.stdout.splitlines()]
     return {one["job"]: one for one in said}
@@ -85,7 +94,7 @@ def tasks_upto(url: str, head: int) -> set[tuple[str, int, int]]:
 def test_ingest_and_archive(sqlite_url: str, tmp_path: Path) -> None:
     file, arrived, _ = prepare(sqlite_url, tmp_path)
     with spark_cluster() as cluster:
-        done = run(cluster, file, "ingest", "archive")
+        done = run(file, *on(cluster), only=("ingest", "archive"))
         assert executors(cluster) == WORKERS
     assert (done["ingest"]["written"], done["ingest"]["quarantined"]) == (len(arrived), FILES)
     assert done["archive"]["archived"] == EVENTS + len(arrived)
@@ -96,8 +105,8 @@ def test_ingest_and_archive(sqlite_url: str, tmp_path: Path) -> None:
 def test_every_job(store_url: str, tmp_path: Path) -> None:
     file, arrived, bad = prepare(store_url, tmp_path)
     with spark_cluster() as cluster:
-        first = run(cluster, file)
-        second = run(cluster, file)
+        first = run(file, *on(cluster))
+        second = run(file, *on(cluster))
         assert executors(cluster) == WORKERS
 
     head = EVENTS + len(arrived)
@@ -115,3 +124,24 @@ def test_every_job(store_url: str, tmp_path: Path) -> None:
     # Once more is no more: only the values of the bars are new to the second run.
     assert (second["ingest"]["written"], second["rollup"]["bars_changed"]) == (0, 0)
     assert second["backfill"]["already_there"] == first["backfill"]["made"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_spark_connect_runs_all_but_ingest(sqlite_url: str, tmp_path: Path) -> None:
+    file, arrived, bad = prepare(sqlite_url, tmp_path)
+    with tape.connect(sqlite_url) as client:
+        client.record_many(
+            tape.event(one.event_type, json.loads(one.payload_json)) for one in arrived
+        )
+    head = EVENTS + len(arrived)
+    with spark_connect() as address:
+        where = ("--remote", address)
+        refused = start(file, *where, only=["ingest"])
+        done = run(file, *where, only=("archive", "backfill", "rollup", "audit"))
+    assert refused.returncode != 0
+    assert "with --master" in refused.stderr
+    assert done["archive"]["archived"] == head
+    assert use(sqlite_url, tasks_of) == keys(expected(sqlite_url, head))
+    assert done["rollup"]["rejected"] == bad
+    assert done["audit"]["errors"] == 0

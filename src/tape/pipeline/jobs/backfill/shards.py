@@ -11,7 +11,6 @@ from pyspark.sql.types import LongType
 from tape.model.reaction import FNV_OFFSET, FNV_PRIME
 
 
-@F.arrow_udf(LongType())  # type: ignore[attr-defined, untyped-decorator]  # its stub lacks it
 def _hashes(keys: pa.Array) -> pa.Array:  # type: ignore[type-arg]  # Spark looks at it
     """Of each distinct key once: a run's entries, or a subject's, come together."""
     encoded: Any = keys.dictionary_encode()
@@ -48,7 +47,8 @@ def fnv1a_all(texts: "pa.Array[Any]") -> "np.ndarray[tuple[int], np.dtype[np.int
 def key_hash(needed: Column) -> Column:
     """The hash by which an entry's shard goes, NULL where it is not needed."""
     key = F.when(F.col("run_id") != "", F.col("run_id")).otherwise(F.col("subject"))
-    return _hashes(F.when(needed, key))  # type: ignore[no-any-return]
+    hashes = F.arrow_udf(_hashes, LongType())  # type: ignore[attr-defined]  # its stub lacks it
+    return hashes(F.when(needed, key))  # type: ignore[no-any-return]
 
 
 def shard_of_hash(hashed: Column, shards: Column) -> Column:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tape.errors import InvalidArgument, TapeError
+from tape.errors import InvalidArgument, SparkUnavailable, TapeError
 from tape.model.bulk_write import Write
 from tape.pipeline.job import Progress, Summary, Work
 from tape.pipeline.jobs.ingest.dedup import drop_repeats
@@ -54,6 +54,11 @@ class Ingest:
 
     def run(self, work: Work) -> Summary:
         begun = time.monotonic()
+        if is_remote():
+            raise SparkUnavailable(
+                "ingest counts and quarantines in the driver, which Spark Connect keeps to itself: "
+                "run it here, or on a cluster with --master"
+            )
         rules = self.rules()
         work.spark.conf.set(_PROGRESS_KEPT, "1000")
         events = validate(normalise(self.messages(work.spark)), rules)
