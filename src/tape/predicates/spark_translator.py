@@ -27,6 +27,7 @@ from tape.predicates.evaluate import Evaluation
 from tape.predicates.predicate import DEFAULT_LIMITS
 from tape.predicates.spark_arithmetic import arithmetic, negated
 from tape.predicates.spark_values import (
+    LEFT_TO_PYTHON,
     Comparison,
     Json,
     Typed,
@@ -230,7 +231,7 @@ class Translator:
     def _over(self, items: Column, decided: Callable[[Column], Column]) -> Column:
         """What is decided about a list, made once. Python ends an evaluation that does too much
         work, and a list that is too long may get there."""
-        message = f"a list of more than {self._most_elements} elements: decide with udf_predicate"
+        message = f"a list of more than {self._most_elements} elements: {LEFT_TO_PYTHON}"
         refused = F.raise_error(F.lit(message)).cast("boolean")
 
         def bounded(made: Column) -> Column:

@@ -23,6 +23,10 @@ _INFINITY: Final = r"(?i)\A[+-]?inf(?:inity)?\z"
 _INTEGER: Final = r"\A[+-]?[0-9]++\z"
 
 
+LEFT_TO_PYTHON: Final = "decide with udf_predicate"
+"""Ends what a Column says of an entry that it cannot decide: the query fails with it."""
+
+
 class Untranslatable(Exception):
     """A part that no Column decides exactly as Python does."""
 

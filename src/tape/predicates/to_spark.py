@@ -18,9 +18,12 @@ from tape.predicates.ast import Logic, Name, Node, walk
 from tape.predicates.predicate import Predicate
 from tape.predicates.spark_translator import Translator
 from tape.predicates.spark_udf import udf_predicate
-from tape.predicates.spark_values import Untranslatable
+from tape.predicates.spark_values import LEFT_TO_PYTHON, Untranslatable
 
-__all__ = ["SparkPredicate", "explain", "parsed_payload", "spark_predicate", "udf_predicate"]
+__all__ = [
+    "SparkPredicate", "explain", "left_to_python", "parsed_payload", "spark_predicate",
+    "udf_predicate",
+]  # fmt: skip
 
 _READS_PAYLOAD: Final = frozenset({"payload", "prev_value_json"})
 _WIDE: Final = {
@@ -68,6 +71,11 @@ def explain(predicate: Predicate) -> str:
     return f"a Python UDF decides, because no Column is exact: {found.why}"
 
 
+def left_to_python(fault: Exception) -> str:
+    """Why no Column decides some entry, if that is what a query failed of; else empty."""
+    return next((line for line in str(fault).splitlines() if LEFT_TO_PYTHON in line), "")
+
+
 def parsed_payload(payload_json: Column) -> Column:
     """A payload's text as VARIANT, also what `try_parse_json` gives up on: numbers of more than
     1,000 characters, strings of more than 20 million, nesting beyond 1,000."""
@@ -97,6 +105,6 @@ def _refused_payload() -> Column:
         F.lit("entry "),
         F.col("global_seq").cast("string"),
         F.lit(": VARIANT does not hold its payload; parse with tape.predicates.to_spark"),
-        F.lit(".parsed_payload, or decide with udf_predicate"),
+        F.lit(f".parsed_payload, or {LEFT_TO_PYTHON}"),
     )
     return F.when(F.col("payload").isNull(), F.raise_error(message).cast("boolean"))

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import orjson
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,8 +13,10 @@ from tape.app import open_bus
 from tape.config import Settings
 from tape.errors import InvalidArgument, NotFound
 from tape.model.entry import Entry
+from tape.model.event import NewEvent
 from tape.model.reaction import Reaction
 from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.jobs.backfill import job
 from tape.pipeline.jobs.backfill.following import Follower
 from tape.pipeline.jobs.backfill.history import Span, read_span
 from tape.pipeline.jobs.backfill.job import Backfill
@@ -255,12 +258,35 @@ def test_a_burst_that_goes_on_beyond_the_range(spark: SparkSession, url: str) ->
     assert max(key[2] for key in made) <= 30
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_no_column_decides_python_does(
+    spark: SparkSession, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
+    """A payload that VARIANT does not hold, among others of which columns decide."""
+    monkeypatch.setattr(job, "FEW_ENTRIES", 0)
+    record(sqlite_url, count=20)
+
+    async def odd() -> None:
+        bus = await open_bus(sqlite_url)
+        payload = orjson.dumps({"k" * 60_000: 1, "n": 3, "price": 60.0}).decode()
+        await bus.record_events([NewEvent("order", payload, "desk", "7")])
+        await bus.close()
+
+    asyncio.run(odd())
+    register(sqlite_url)
+    decided = expected(sqlite_url)
+    summary = fill(spark, sqlite_url, dry_run=dry_run)
+    assert summary.counts["matched"] == sum(of[0] for of in decided.counts.values())
+    assert use(sqlite_url, tasks_of) == (set() if dry_run else keys(decided))
+    assert any(key[2] == 21 for key in keys(decided))
+
+
 def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path}/tape.db"
     record(url, count=3)
     register(url)
     work = Work(spark, url, Stores().store(url))
-    for job, field in (
+    for asked, field in (
         (Backfill(()), "reactions"),
         (Backfill(NAMES, from_seq=9), "from"),
         (Backfill(NAMES, from_seq=2, upto=1), "upto"),
@@ -269,7 +295,7 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> 
         (Backfill(follow=True, dry_run=True), "dry_run"),
     ):
         with pytest.raises(InvalidArgument, match=field):
-            job.run(work)
+            asked.run(work)
     with pytest.raises(NotFound, match="nobody"):
         Backfill(("nobody",)).run(work)
     assert use(url, tasks_of) == set()

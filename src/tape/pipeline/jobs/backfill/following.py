@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tape.errors import StoreUnavailable
@@ -24,6 +25,7 @@ from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, Numbered, decided,
 from tape.pipeline.jobs.backfill.queueing import GROUP_TASKS, Hit, task_of
 from tape.ports.matching import CursorMove, NewTask, QueueTasks, Reactions
 from tape.ports.store import ReadEntries, Store
+from tape.predicates.to_spark import left_to_python
 
 log = logging.getLogger("tape.pipeline")
 
@@ -110,10 +112,7 @@ class Follower:
         if self._rules[0] != batch.reactions:
             self._rules = (batch.reactions, numbered(batch.reactions))
         rules = self._rules[1]
-        native = batch.upto - batch.after > FEW_ENTRIES
-        entries = self._read(batch.after, batch.upto)
-        found = decided(entries, rules, native=native).select(*COLUMNS)
-        rows = await asyncio.to_thread(found.collect)
+        rows = await asyncio.to_thread(self._decided, batch, rules)
         steps = Steps(store, book, rules)
         hits = sorted((Hit(*row) for row in rows), key=lambda hit: hit.global_seq)
         for hit in hits:
@@ -122,6 +121,17 @@ class Follower:
         self.counts.update(steps.counts)
         self.counts["entries"] += batch.upto - batch.after
         self.position = max(self.position, batch.upto)
+
+    def _decided(self, batch: Batch, rules: Sequence[Numbered]) -> list[Any]:
+        entries = self._read(batch.after, batch.upto)
+        if batch.upto - batch.after > FEW_ENTRIES:
+            try:
+                return decided(entries, rules).select(*COLUMNS).collect()
+            except PySparkException as fault:
+                if not (why := left_to_python(fault)):
+                    raise
+                log.warning("Python decides this batch: %s", why)
+        return decided(entries, rules, native=False).select(*COLUMNS).collect()
 
 
 class Steps:

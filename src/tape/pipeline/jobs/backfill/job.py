@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # no py.typed in the wheel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -23,6 +25,7 @@ from tape.pipeline.jobs.backfill.queueing import Hit, Queueing, SettingsChanged,
 from tape.pipeline.jobs.backfill.survey import survey
 from tape.ports.matching import Reactions
 from tape.ports.store import Store
+from tape.predicates.to_spark import left_to_python
 
 log = logging.getLogger("tape.pipeline")
 
@@ -33,6 +36,8 @@ class _Plan(NamedTuple):
     book: Reactions
     rules: list[Numbered]
     span: Span
+    native: bool
+    """Whether Spark's columns decide what they can, or Python all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +61,16 @@ class Backfill:
             return self._follow(work, began)
         while True:
             plan = work.use_store(self._plan)
-            if self.dry_run:
-                return self._survey(work, plan, began)
+            done = self._survey if self.dry_run else self._fill
             try:
-                return self._fill(work, plan, began)
+                return done(work, plan, began)
             except SettingsChanged:
                 log.warning("a reaction was registered with other settings: matching it anew")
+            except (PySparkException, Py4JError) as fault:
+                if not (why := left_to_python(fault)):
+                    raise
+                log.warning("Python decides it all: %s", why)
+                return done(work, plan._replace(native=False), began)
 
     def _refuse_contradictions(self) -> None:
         if self.batch_entries < 1:
@@ -80,14 +89,14 @@ class Backfill:
         book = await store.read_reactions()
         reactions = chosen(book, self.reactions)
         span = await find_span(store, self.from_seq, self.upto, reactions)
-        return _Plan(book, numbered(reactions), span)
+        native = span.upto - (span.after or 0) > FEW_ENTRIES
+        return _Plan(book, numbered(reactions), span, native)
 
     def _decided(self, work: Work, plan: _Plan) -> tuple[DataFrame, DataFrame]:
         """Entries, and what was decided of them."""
         entries = read_span(work, self.lake, plan.span)
         later = read_later(work, self.lake, plan.span)
-        native = plan.span.upto - (plan.span.after or 0) > FEW_ENTRIES
-        found = decided(entries, plan.rules, later=later, native=native)
+        found = decided(entries, plan.rules, later=later, native=plan.native)
         return entries, found.where(F.col("global_seq") <= plan.span.upto)
 
     def _survey(self, work: Work, plan: _Plan, began: float) -> Summary:
