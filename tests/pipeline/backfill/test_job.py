@@ -52,20 +52,20 @@ def record(url: str, *, count: int = ENTRIES, seed: int = 5) -> None:
     asyncio.run(recorded())
 
 
-def register(url: str, **settings: Any) -> None:
+def register(url: str, count: int = COUNT, **settings: Any) -> None:
     async def registered() -> None:
         bus = await open_bus(url)
-        for new in new_reactions(COUNT, **settings):
+        for new in new_reactions(count, **settings):
             await bus.register_reaction(new)
         await bus.close()
 
     asyncio.run(registered())
 
 
-def fill(spark: SparkSession, url: str, **options: Any) -> Summary:
+def fill(spark: SparkSession, url: str, names: tuple[str, ...] = NAMES, **options: Any) -> Summary:
     said: list[Progress] = []
     work = Work(spark, url, Stores().store(url), said.append)
-    summary = Backfill(NAMES, **options).run(work)
+    summary = Backfill(names, **options).run(work)
     assert options.get("dry_run") or said[-1].job == "backfill"
     return summary
 
@@ -273,9 +273,9 @@ def test_what_no_column_decides_python_does(
         await bus.close()
 
     asyncio.run(odd())
-    register(sqlite_url)
+    register(sqlite_url, count=3)
     decided = expected(sqlite_url)
-    summary = fill(spark, sqlite_url, dry_run=dry_run)
+    summary = fill(spark, sqlite_url, NAMES[:3], dry_run=dry_run)
     assert summary.counts["matched"] == sum(of[0] for of in decided.counts.values())
     assert use(sqlite_url, tasks_of) == (set() if dry_run else keys(decided))
     assert any(key[2] == 21 for key in keys(decided))

@@ -65,9 +65,18 @@ def split(tasks: Keys) -> tuple[Keys, Keys]:
     return tasks - debounced, debounced
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.timeout(300)
+def test_a_killed_follower_goes_on(sqlite_url: str) -> None:
+    check(sqlite_url, 1)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_killed_follower_goes_on(store_url: str, kills: int) -> None:
+def test_a_follower_killed_ten_times_goes_on(store_url: str) -> None:
+    check(store_url, 10)
+
+
+def check(store_url: str, kills: int) -> None:
     chance = random.Random(kills)
     register(store_url, engine="spark")
     for number in range(kills):
