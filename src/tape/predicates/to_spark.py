@@ -50,11 +50,11 @@ def spark_predicate(predicate: Predicate) -> SparkPredicate:
     into the JVM, and what is the same plan it has compiled already.
     """
     known = _known.setdefault(SparkSession.active(), {})
-    if predicate not in known:
+    if (found := known.get(predicate)) is None:
         if len(known) >= _MOST_KNOWN:
             known.clear()
-        known[predicate] = _spark_predicate(predicate)
-    return known[predicate]
+        found = known[predicate] = _spark_predicate(predicate)
+    return found
 
 
 def _spark_predicate(predicate: Predicate) -> SparkPredicate:

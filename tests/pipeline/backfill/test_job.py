@@ -1,7 +1,7 @@
 """History becomes tasks once, whoever comes first: the server's matcher, a backfill, a follower."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from tape.pipeline.jobs.backfill import job
 from tape.pipeline.jobs.backfill.following import Follower
 from tape.pipeline.jobs.backfill.history import Span, read_span
 from tape.pipeline.jobs.backfill.job import Backfill
+from tape.pipeline.jobs.backfill.queueing import Queueing, SettingsChanged
 from tape.ports.matching import MatcherLease
 from tape.ports.store import ReadEntries, Store
 from tape.reactions.match import Matcher
@@ -258,12 +259,27 @@ def test_a_burst_that_goes_on_beyond_the_range(spark: SparkSession, url: str) ->
     assert max(key[2] for key in made) <= 30
 
 
+class Overtaken(Queueing):
+    """Finds, after it has queued, that the reactions have changed: so many times."""
+
+    times = 0
+
+    async def take(self, rows: Iterator[Any]) -> bool:
+        more = await super().take(rows)
+        if Overtaken.times:
+            Overtaken.times -= 1
+            raise SettingsChanged
+        return more
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_what_no_column_decides_python_does(
     spark: SparkSession, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, dry_run: bool
 ) -> None:
-    """A payload that VARIANT does not hold, among others of which columns decide."""
+    """A payload that VARIANT does not hold, among others; a reaction is registered anew besides."""
     monkeypatch.setattr(job, "FEW_ENTRIES", 0)
+    monkeypatch.setattr(job, "Queueing", Overtaken)
+    Overtaken.times = 1
     record(sqlite_url, count=20)
 
     async def odd() -> None:

@@ -59,18 +59,22 @@ class Backfill:
         self._refuse_contradictions()
         if self.follow:
             return self._follow(work, began)
+        done = self._survey if self.dry_run else self._fill
+        in_python = False
         while True:
             plan = work.use_store(self._plan)
-            done = self._survey if self.dry_run else self._fill
+            if in_python:
+                plan = plan._replace(native=False)
             try:
                 return done(work, plan, began)
             except SettingsChanged:
                 log.warning("a reaction was registered with other settings: matching it anew")
             except (PySparkException, Py4JError) as fault:
-                if not (why := left_to_python(fault)):
+                why = left_to_python(fault)
+                if in_python or not why:
                     raise
                 log.warning("Python decides it all: %s", why)
-                return done(work, plan._replace(native=False), began)
+                in_python = True
 
     def _refuse_contradictions(self) -> None:
         if self.batch_entries < 1:
