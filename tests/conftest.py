@@ -61,7 +61,7 @@ def postgres_url(postgres_server: PostgresServer, _database: str) -> str:
     """A database as good as new: making one takes 20 times as long as emptying one."""
     _end_sessions(postgres_server, "tape_test")
     with psycopg.connect(_database, autocommit=True) as database:
-        database.execute("DROP SCHEMA public CASCADE")
+        database.execute("DROP SCHEMA IF EXISTS public, bus CASCADE")
         database.execute("CREATE SCHEMA public")
     return _database
 

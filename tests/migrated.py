@@ -33,38 +33,41 @@ DECLARE
   name TEXT;
   is_filled BOOLEAN;
 BEGIN
-  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
-    EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', name) INTO is_filled;
+  FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
+      WHERE schemaname IN ('public', 'bus') LOOP
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', name) INTO is_filled;
     IF NOT is_filled THEN
       CONTINUE;
-    ELSIF pg_relation_size(format('public.%I', name)) < 65536 THEN
-      EXECUTE format('DELETE FROM public.%I', name);
+    ELSIF pg_relation_size(name) < 65536 THEN
+      EXECUTE format('DELETE FROM %s', name);
     ELSE
-      EXECUTE format('TRUNCATE public.%I CASCADE', name);
+      EXECUTE format('TRUNCATE %s CASCADE', name);
     END IF;
   END LOOP;
   FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'kept' LOOP
     EXECUTE format('INSERT INTO public.%I SELECT * FROM kept.%I', name, name);
   END LOOP;
-  FOR name IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
-    EXECUTE format('ALTER SEQUENCE public.%I RESTART', name);
+  FOR name IN SELECT format('%I.%I', schemaname, sequencename) FROM pg_sequences
+      WHERE schemaname IN ('public', 'bus') LOOP
+    EXECUTE format('ALTER SEQUENCE %s RESTART', name);
   END LOOP;
 END $$
 """
 _SHAPE = """
 SELECT md5(string_agg(line, E'\\n' ORDER BY line)) FROM (
   SELECT concat_ws(' ', oid, relname, relkind, relpersistence, reloptions, relacl) AS line
-    FROM pg_class WHERE relnamespace = 'public'::regnamespace
+    FROM pg_class WHERE relnamespace IN ('public'::regnamespace, to_regnamespace('bus'))
   UNION ALL SELECT a::text FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-    WHERE c.relnamespace = 'public'::regnamespace
+    WHERE c.relnamespace IN ('public'::regnamespace, to_regnamespace('bus'))
   UNION ALL SELECT d::text FROM pg_attrdef d
   UNION ALL SELECT i::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-    WHERE c.relnamespace = 'public'::regnamespace
-  UNION ALL SELECT c::text FROM pg_constraint c WHERE connamespace = 'public'::regnamespace
+    WHERE c.relnamespace IN ('public'::regnamespace, to_regnamespace('bus'))
+  UNION ALL SELECT c::text FROM pg_constraint c
+    WHERE connamespace IN ('public'::regnamespace, to_regnamespace('bus'))
   UNION ALL SELECT p::text FROM pg_proc p WHERE pronamespace = 'public'::regnamespace
   UNION ALL SELECT t::text FROM pg_trigger t
   UNION ALL SELECT r::text FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-    WHERE c.relnamespace = 'public'::regnamespace
+    WHERE c.relnamespace IN ('public'::regnamespace, to_regnamespace('bus'))
 ) AS told
 """
 
@@ -80,7 +83,7 @@ class MigratedDatabase:
             if _shape(database) == self._shape:
                 database.execute(_EMPTY)
                 return self._url
-            database.execute("DROP SCHEMA IF EXISTS public CASCADE")
+            database.execute("DROP SCHEMA IF EXISTS public, bus CASCADE")
             database.execute("CREATE SCHEMA public")
         self._shape = self._made()
         return self._url

@@ -128,6 +128,64 @@ class ReactorsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboxSettings:
+    """The relay of the outbox. `nats` is where it publishes, empty for the journal alone.
+
+    Who does not lead tries again after `lead_retry_s`; a leader that is not heard of for `hung_s`
+    loses the lead; one whose broker has failed for `give_way_s` lets another try. Published rows
+    are kept for `keep_s`.
+    """
+
+    nats: str = ""
+    batch: int = 100
+    active_poll_s: float = 0.1
+    idle_poll_s: float = 1.0
+    lead_retry_s: float = 30.0
+    hung_s: float = 10.0
+    backoff_first_s: float = 1.0
+    backoff_most_s: float = 30.0
+    give_way_s: float = 300.0
+    keep_s: float = 86_400.0
+    lock_key: int = 0x0B05_0010_2026_0508
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """The JetStream stream of the outbox. Without subjects it is left to others to make one."""
+
+    name: str = "tape-bus"
+    subjects: tuple[str, ...] = ()
+    max_age_s: float = 604_800.0
+    max_bytes: int = 1024 * MIB
+    duplicate_window_s: float = 120.0
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """A durable consumer. What is not acknowledged within `ack_wait_s` is delivered again."""
+
+    ack_wait_s: float = 30.0
+    fetch: int = 100
+    reconnect_first_s: float = 0.5
+    reconnect_most_s: float = 30.0
+    retry_first_s: float = 1.0
+    retry_most_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrainerSettings:
+    """`lease_s` is how long a drainer that is not heard of keeps others out; `retry_s` is when a
+    server tries a halted one again by itself; `await_s` is how long one pass waits for a run.
+    """
+
+    lease_s: float = 30.0
+    page: int = 100
+    retry_s: float = 30.0
+    await_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     limits: Limits = field(default_factory=Limits)
     writer: WriterSettings = field(default_factory=WriterSettings)
@@ -136,3 +194,7 @@ class Settings:
     matcher: MatcherSettings = field(default_factory=MatcherSettings)
     dispatcher: DispatcherSettings = field(default_factory=DispatcherSettings)
     reactors: ReactorsSettings = field(default_factory=ReactorsSettings)
+    outbox: OutboxSettings = field(default_factory=OutboxSettings)
+    stream: StreamSettings = field(default_factory=StreamSettings)
+    consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
+    drainers: DrainerSettings = field(default_factory=DrainerSettings)

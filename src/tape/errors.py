@@ -113,6 +113,30 @@ class NotHeld(TapeError):
     reason = "TASK_NOT_HELD"
 
 
+class NotLeading(TapeError):
+    """Another relay leads: leave the outbox to it."""
+
+    reason = "NOT_LEADING"
+
+
+class NotInTransaction(TapeError):
+    """There is no open transaction: the event could be there without what it tells of."""
+
+    reason = "NOT_IN_TRANSACTION"
+
+
+class NotHalted(TapeError):
+    """The drainer is not halted at that event."""
+
+    reason = "NOT_HALTED"
+
+
+class SchemaRefused(TapeError):
+    """The payload types have changed in a way that old consumers cannot read."""
+
+    reason = "SCHEMA_REFUSED"
+
+
 class Overloaded(TapeError):
     """The write queue is full: slow down and retry."""
 

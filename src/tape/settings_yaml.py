@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import yaml
 
-from tape.config import MIB, ReactorSettings, ReactorsSettings, Settings
+from tape.config import MIB, OutboxSettings, ReactorSettings, ReactorsSettings, Settings
 from tape.errors import InvalidArgument
 
 SHOWN = 40  # characters of a long value
@@ -58,6 +58,10 @@ RANGES = {
     "tape.dispatcher.grace_s": SECONDS_OR_NONE,
     ".lease_ttl_s": LEASE_S,
     ".heartbeat_s": SECONDS_OR_NONE,
+    "tape.outbox.hung_s": LEASE_S,
+    "tape.stream.max_age_s": Range(1, 520 * WEEK_S),
+    "tape.outbox.lock_key": Range(1, 2**63 - 1),
+    "tape.drainers.lease_s": LEASE_S,
     ".threads": THREADS,
     ".readers": THREADS,
     ".workers": THREADS,
@@ -101,7 +105,7 @@ def _merged(node: yaml.Node, section: Any, at: str) -> Any:
         if is_dataclass(now):
             changes[name] = _merged(value, now, key)
         else:
-            changes[name] = _number(value, kinds[name], key)
+            changes[name] = _setting(value, kinds[name], key)
     merged = replace(section, **changes)
     for name, message in _at_odds(merged):
         if name in nodes:
@@ -124,6 +128,22 @@ def _pairs(node: yaml.Node, known: list[str], at: str) -> Iterator[tuple[str, ya
             message = f"there is no such key; {meant}known here: {listed}"
             raise _refusal(key, _join(at, name), message)
         yield name, value
+
+
+def _setting(node: yaml.Node, kind: Any, at: str) -> float | str | tuple[str, ...]:
+    if kind is str:
+        return _text(node, at)
+    if kind == tuple[str, ...]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise _refusal(node, at, f"{_shown(node)} is not a list of texts")
+        return tuple(_text(item, f"{at}[{place}]") for place, item in enumerate(node.value))
+    return _number(node, kind, at)
+
+
+def _text(node: yaml.Node, at: str) -> str:
+    if not isinstance(node, yaml.ScalarNode) or node.tag == _NOTHING:
+        raise _refusal(node, at, f"{_shown(node)} is not a text")
+    return str(node.value)
 
 
 def _number(node: yaml.Node, kind: type[float], at: str) -> float:
@@ -152,7 +172,10 @@ def _at_odds(section: object) -> Iterator[tuple[str, str]]:
             )
             yield "heartbeat_s", message
             yield "lease_ttl_s", message
-        case ReactorsSettings(backoff_first_s=first, backoff_most_s=most) if first > most:
+        case (
+            ReactorsSettings(backoff_first_s=first, backoff_most_s=most)
+            | OutboxSettings(backoff_first_s=first, backoff_most_s=most)
+        ) if first > most:
             message = f"backoff_first_s is {first:g} and backoff_most_s only {most:g}"
             yield "backoff_first_s", message
             yield "backoff_most_s", message

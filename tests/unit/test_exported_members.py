@@ -9,10 +9,11 @@ from tape import errors
 NAMES = """
 DEFAULT_URL AckLost App AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Budget
 BudgetExceeded BusinessKeyTaken Closed Context Deleted Diverged EffectFailed Entry GiveUp
-HandlerKind InvalidArgument LeaseHeld NewEvent NewReaction NotFound NotHeld Observed
+HandlerKind InvalidArgument LeaseHeld NewEvent NewReaction NotFound NotHalted NotHeld
+NotInTransaction NotLeading Observed
 OutcomeUnknown Overloaded Page PermissionDenied Pruned Reaction ReactionState Recorded
-RetryPolicy Run RunCancelled RunEnded RunStatus Settings SparkUnavailable Spend StaleLease
-StoreFailed StoreFull StoreMismatch
+RetryPolicy Run RunCancelled RunEnded RunStatus SchemaRefused Settings SparkUnavailable Spend
+StaleLease StoreFailed StoreFull StoreMismatch
 StoreUnavailable SyncContext TapeClient TapeError Task TaskOutcome TaskStatus TooLarge
 Unauthenticated Unsafe Value ValueChange VersionMismatch app cancel_run cancel_timer connect
 connect_async delete_value effect errors event gate get_value heartbeat idempotency_key

@@ -62,6 +62,7 @@ def leaves(section: Any = Settings(), at: str = "tape") -> Iterator[tuple[str, t
 
 
 LEAVES = {key: (kind, default) for key, kind, default in leaves()}
+NUMBERS = {key: told for key, told in LEAVES.items() if told[0] in (int, float)}
 
 
 def nested(key: str, value: str) -> str:
@@ -129,10 +130,19 @@ def test_a_file_that_was_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch) 
         read_settings(None)
 
 
-@pytest.mark.parametrize("key", LEAVES)
-def test_each_setting_can_be_said(key: str) -> None:
+@pytest.mark.parametrize("key", [key for key in LEAVES if key not in NUMBERS])
+def test_each_text_can_be_said(key: str) -> None:
+    kind, _default = LEAVES[key]
+    text, expected = ("a.b", "a.b") if kind is str else ("[a.>, b]", ("a.>", "b"))
+    said: dict[str, object] = {k: value for k, _kind, value in leaves(read(nested(key, text)))}
+    assert said[key] == expected
+    assert refused(nested(key, "{a: 1}")).field == key
+    assert refused(nested(key, "")).field == key
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_each_number_can_be_said(key: str) -> None:
     kind, default = LEAVES[key]
-    assert kind in (int, float), "the file says numbers only"
     said = {k: value for k, _kind, value in leaves(read(nested(key, str(default + 1))))}
     assert said == {k: value for k, (_kind, value) in LEAVES.items()} | {key: default + 1}
     assert type(said[key]) is kind
@@ -142,8 +152,8 @@ def test_each_setting_can_be_said(key: str) -> None:
 
 
 def test_eachrange_of_is_that_of_a_setting() -> None:
-    used = {id(range_of(key)) for key in LEAVES}
-    assert [end for end in RANGES if not any(key.endswith(end) for key in LEAVES)] == []
+    used = {id(range_of(key)) for key in NUMBERS}
+    assert [end for end in RANGES if not any(key.endswith(end) for key in NUMBERS)] == []
     assert used == {id(allowed) for allowed in RANGES.values()}
 
 
@@ -185,6 +195,8 @@ WRONG = [
     ("tape: {reactors: {backoff_first_s: 11}}", "tape.reactors.backoff_first_s", "only 10"),
     ("tape: {reactors: {backoff_most_s: 0.5}}", "tape.reactors.backoff_most_s",
      "backoff_first_s is 1 and backoff_most_s only 0.5"),
+    ("tape: {stream: {subjects: [a, {b: 1}]}}", "tape.stream.subjects[1]", "is not a text"),
+    ("tape: {stream: {subjects: a}}", "tape.stream.subjects", "a is not a list of texts"),
     ("tape: {", "desk.yaml", "is not YAML: line 1, column 8: "),
     ("tape:\n\twriter:", "desk.yaml", "is not YAML: line 2, column 1: "),
     ("tape: {}\n---\ntape: {}", "desk.yaml", "but found another document"),

@@ -1,6 +1,7 @@
 """`tape config`: the settings that count here, and whether a settings file is in order."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,10 @@ def _lines(section: dict[str, Any], defaults: dict[str, Any], indent: str) -> It
             yield from _lines(value, defaults[name], indent + "  ")
         else:
             changed = value != defaults[name]
-            remark = f"  # default {_number(defaults[name])}" if changed else ""
-            yield f"{indent}{name}: {_number(value)}{remark}"
+            remark = f"  # default {_shown(defaults[name])}" if changed else ""
+            yield f"{indent}{name}: {_shown(value)}{remark}"
 
 
-def _number(value: float) -> str:
-    return str(value).removesuffix(".0")
+def _shown(value: float | str | Sequence[str]) -> str:
+    """As the file says it; JSON's texts and lists are YAML's, too."""
+    return str(value).removesuffix(".0") if isinstance(value, int | float) else json.dumps(value)

@@ -1,0 +1,75 @@
+"""What the outbox relay needs of the store. Part of the store (`ports.store`).
+
+At most one relay of a name leads. On Postgres the right to lead is an advisory lock of one session
+that is kept for nothing else; the database ends that session when it has not been heard of for
+`hung_s`, so a leader that hangs loses the lock although its process and its sockets are still
+there. On SQLite it is a lease of as long, renewed as often. Everything a leader marks goes through
+that session or under that lease: whoever has lost the lead cannot mark anything.
+
+Promotion is not a leader's privilege. It happens in a turn of the writer that looks whether the
+row is promoted already (`model.outbox.PromoteOutbox`).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from tape.model.outbox import OutboxRow, RelayTerm
+
+
+class Lead(NamedTuple):
+    """What is asked for: to lead the relay of that name, as `owner`."""
+
+    relay: str
+    owner: str
+    lock_key: int
+    hung_s: float
+
+
+class OutboxStatus(NamedTuple):
+    """`waiting` is how many rows are not published, counted up to a bound; `oldest_ms` is how long
+    the oldest of them has waited, `failing` those that the broker has refused."""
+
+    waiting: int
+    oldest_ms: int
+    unpromoted: int
+    failing: list[OutboxRow]
+    terms: list[RelayTerm]
+
+
+class OutboxLeader(Protocol):
+    """The right to publish. Every method raises NotLeading once it is lost."""
+
+    @property
+    def term(self) -> int: ...
+
+    async def read_unpromoted(self, limit: int) -> list[OutboxRow]:
+        """Rows that are not on the journal, by id."""
+
+    async def read_unpublished(self, limit: int, held: Sequence[str] = ()) -> list[OutboxRow]:
+        """Rows that are not published: by place on the journal, those without one last, by id.
+        None with a subject in `held`."""
+
+    async def mark_published(self, ids: Sequence[int]) -> None:
+        """The broker has acknowledged these. Durable."""
+
+    async def note_failure(self, row_id: int, error: str) -> None:
+        """The broker did not take this one: count the attempt and keep the reason."""
+
+    async def confirm(self) -> None:
+        """Still leading, by the store's own word."""
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until rows were appended, as far as can be heard, at most so long."""
+
+    async def forget_published(self, older_than_ms: int, limit: int) -> int:
+        """Remove a few rows that were published longer ago than that; how many."""
+
+    async def release(self) -> None:
+        """Let another lead at once."""
+
+
+class OutboxStore(Protocol):
+    async def lead_outbox(self, lead: Lead) -> OutboxLeader | None:
+        """Try once to lead; None if another does. The election is an entry on the journal."""
+
+    async def read_outbox_status(self, limit: int) -> OutboxStatus: ...
