@@ -1,7 +1,7 @@
 """`tape config`, and the settings file that the other commands obey."""
 
-import re
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
