@@ -13,6 +13,7 @@ from tape.errors import InvalidArgument, Pruned, TapeError
 from tape.journal.follow import Follow, Page, follow, follow_run, watch_value
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
+from tape.ledger.operations import Ledger, LedgerOperations
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded, RecordEvents, check_trace
 from tape.model.names import check_name
@@ -72,6 +73,10 @@ class Operations(Protocol):
     @property
     def runs(self) -> RunOperations:
         """The operations on runs."""
+
+    @property
+    def ledger(self) -> LedgerOperations:
+        """The operations on event subscriptions, drainers and recent entries."""
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         """Record all of them or none; the ids of each, in order, once durable."""
@@ -184,6 +189,7 @@ class Bus:
         self._check_target = check_target
         self._tasks = Tasks(store, self._writer, self._ids, self._limits)
         self._runs = Runs(store, self._writer, self._ids, self._limits)
+        self._ledger = Ledger(store, settings)
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
 
@@ -194,6 +200,10 @@ class Bus:
     @property
     def runs(self) -> Runs:
         return self._runs
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._ledger
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         if not events:

@@ -14,6 +14,7 @@ from tape.testing.conformance import (
     OrderContract,
     QueuedTasksContract,
     ReactionsContract,
+    RecentContract,
     RetentionContract,
     RunsContract,
     RunSequencesContract,
@@ -75,6 +76,10 @@ class TestQueuedTasks(QueuedTasksContract):
 
 
 class TestReactions(ReactionsContract):
+    pass
+
+
+class TestRecent(RecentContract):
     pass
 
 

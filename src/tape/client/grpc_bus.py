@@ -22,6 +22,7 @@ from tape.client.server import Server
 from tape.config import Settings
 from tape.errors import StoreUnavailable
 from tape.journal.follow import Page
+from tape.ledger.operations import LedgerOperations
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
@@ -46,6 +47,10 @@ class GrpcBus(GrpcReactions):
     @property
     def runs(self) -> GrpcRuns:
         return self._runs
+
+    @property
+    def ledger(self) -> LedgerOperations:
+        raise NotImplementedError
 
     @classmethod
     async def open(cls, url: str, token: str, settings: Settings) -> "GrpcBus":

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
+from tape.config import MIB
 from tape.model.drainer import Drainer
 from tape.model.entry import Entry
 from tape.model.event_subscription import EventSubscription
@@ -10,7 +11,9 @@ from tape.model.event_subscription import EventSubscription
 class RecentQuery(NamedTuple):
     """Entries with a `global_seq` below `before` (0: from the newest), newest first.
 
-    The texts are compared whole, empty ones not at all. At most `scan` entries are looked at.
+    The texts are compared whole but for `prefix`, which is of the subject; empty ones not at all.
+    At most `scan` numbers are looked at, or with a `run_id` the entries of that run. A page ends
+    when it has `max_bytes` of payloads.
     """
 
     before: int = 0
@@ -24,6 +27,7 @@ class RecentQuery(NamedTuple):
     event_id: str = ""
     caused_by: str = ""
     scan: int = 20_000
+    max_bytes: int = 8 * MIB
 
 
 class RecentEntries(NamedTuple):

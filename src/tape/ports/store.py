@@ -18,6 +18,7 @@ from tape.model.entry import Entry
 from tape.model.move import Need, Place, State
 from tape.model.session import SessionKey, SessionWithEvents
 from tape.model.value import Value
+from tape.ports.ledger import LedgerStore
 from tape.ports.matching import MatchingStore
 from tape.ports.predicate import Predicate
 from tape.ports.retention import RetentionStore
@@ -65,7 +66,7 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(MatchingStore, TaskStore, RunStore, WriteStore, RetentionStore, Protocol):
+class Store(MatchingStore, TaskStore, RunStore, WriteStore, RetentionStore, LedgerStore, Protocol):
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""

@@ -6,8 +6,10 @@ from typing import Any
 from tape.model.budget import BUDGETS
 from tape.model.bulk_write import WRITE_LISTS, WRITES
 from tape.model.decision import DECISIONS
+from tape.model.drainer import DRAINERS
 from tape.model.effect import BUSINESS_KEYS, EFFECTS
 from tape.model.entry import Draft
+from tape.model.event_subscription import SUBSCRIPTIONS
 from tape.model.gate import GATES
 from tape.model.move import KNOWN, Need, State, Table
 from tape.model.obligation import OBLIGATIONS
@@ -35,6 +37,8 @@ TABLES: tuple[Table[Any, Any], ...] = (
     SESSION_EVENTS,
     WRITES,
     WRITE_LISTS,
+    SUBSCRIPTIONS,
+    DRAINERS,
     BOOK,
     REACTIONS,
     CURSORS,

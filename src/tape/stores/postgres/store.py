@@ -19,8 +19,10 @@ from tape.config import PostgresSettings
 from tape.errors import StoreUnavailable, TapeError
 from tape.model.budget import Budget
 from tape.model.bulk_write import Write, WriteList
+from tape.model.drainer import Drainer
 from tape.model.effect import Effect
 from tape.model.entry import Entry
+from tape.model.event_subscription import EventSubscription
 from tape.model.move import Need, Place
 from tape.model.obligation import Obligation
 from tape.model.reaction import ReactionState
@@ -29,6 +31,7 @@ from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEve
 from tape.model.task import Task, TaskKey, TaskStatus
 from tape.model.timer import Timer
 from tape.model.value import Value
+from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
@@ -37,6 +40,7 @@ from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.head import Head
 from tape.stores.postgres.connection import connect_reader, connect_worker, translated
+from tape.stores.postgres.ledger import PostgresLedger
 from tape.stores.postgres.matching import PostgresMatching
 from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
 from tape.stores.postgres.pool import Pool
@@ -78,6 +82,7 @@ class PostgresStore:
         self._writes = PostgresWrites(reads=self._reads, writes=durable)
         self._matching = PostgresMatching(steps=quick, reads=self._reads, writes=durable)
         self._retention = PostgresRetention(steps=quick, reads=self._reads)
+        self._ledger = PostgresLedger(self._reads)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
@@ -288,6 +293,18 @@ class PostgresStore:
 
     async def measure(self, after: int, upto: int) -> Extent:
         return await self._retention.measure(after, upto)
+
+    async def list_event_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
+        return await self._ledger.list_event_subscriptions(drainer_id)
+
+    async def get_drainer(self, drainer_id: str) -> Drainer | None:
+        return await self._ledger.get_drainer(drainer_id)
+
+    async def list_drainers(self) -> list[Drainer]:
+        return await self._ledger.list_drainers()
+
+    async def read_recent(self, query: RecentQuery) -> RecentEntries:
+        return await self._ledger.read_recent(query)
 
     async def info(self) -> JournalInfo:
         async def read(connection: asyncpg.Connection) -> JournalInfo:

@@ -20,8 +20,10 @@ from tape.config import SqliteSettings
 from tape.errors import Closed, TapeError
 from tape.model.budget import Budget
 from tape.model.bulk_write import Write, WriteList
+from tape.model.drainer import Drainer
 from tape.model.effect import Effect
 from tape.model.entry import Entry
+from tape.model.event_subscription import EventSubscription
 from tape.model.move import Need, Place
 from tape.model.obligation import Obligation
 from tape.model.reaction import ReactionState
@@ -31,6 +33,7 @@ from tape.model.task import Task, TaskKey, TaskStatus
 from tape.model.timer import Timer
 from tape.model.value import Value
 from tape.ports.clock import Clock, system_clock
+from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
@@ -41,7 +44,7 @@ from tape.stores.head import Head
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
-from tape.stores.sqlite import matching, retention, runs, tasks, writes
+from tape.stores.sqlite import ledger, matching, retention, runs, tasks, writes
 from tape.stores.sqlite.connection import connect, translated
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
@@ -306,6 +309,20 @@ class SqliteStore:
 
     async def measure(self, after: int, upto: int) -> Extent:
         return await self._in(self._reading, lambda db: retention.measure(db, after, upto))
+
+    async def list_event_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
+        return await self._in(
+            self._reading, lambda db: ledger.list_event_subscriptions(db, drainer_id)
+        )
+
+    async def get_drainer(self, drainer_id: str) -> Drainer | None:
+        return await self._in(self._reading, lambda db: ledger.get_drainer(db, drainer_id))
+
+    async def list_drainers(self) -> list[Drainer]:
+        return await self._in(self._reading, ledger.list_drainers)
+
+    async def read_recent(self, query: RecentQuery) -> RecentEntries:
+        return await self._at_once(lambda db: ledger.read_recent(db, query))
 
     async def info(self) -> JournalInfo:
         def read(db: sqlite3.Connection) -> JournalInfo:

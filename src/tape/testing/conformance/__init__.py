@@ -22,6 +22,7 @@ from tape.testing.conformance.order import OrderContract
 from tape.testing.conformance.playing import OpenStore
 from tape.testing.conformance.queued_tasks import QueuedTasksContract
 from tape.testing.conformance.reactions import ReactionsContract
+from tape.testing.conformance.recent import RecentContract
 from tape.testing.conformance.retention import RetentionContract
 from tape.testing.conformance.run_sequences import RunSequencesContract
 from tape.testing.conformance.runs import RunsContract
@@ -47,6 +48,7 @@ __all__ = [
     "OrderContract",
     "QueuedTasksContract",
     "ReactionsContract",
+    "RecentContract",
     "RetentionContract",
     "RunSequencesContract",
     "RunsContract",

@@ -1,0 +1,1 @@
+"""Event subscriptions and the drainers that turn recorded events into runs, in order."""
