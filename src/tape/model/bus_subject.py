@@ -12,6 +12,8 @@ from tape.errors import InvalidArgument, TooLarge
 
 BUS_SUBJECT_BYTES = 255
 
+_ANY = "*"
+_REST = ">"
 _TOKEN = re.compile(r"[a-z0-9_-]+").fullmatch
 _SUBJECT = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*").fullmatch
 _FAULT = re.compile(r"[^a-z0-9_-]").search
@@ -35,7 +37,7 @@ def check_bus_subject(text: str, *, field: str = "subject") -> str:
     _check_text(text, field)
     at = 0
     for token in text.split("."):
-        if set(token) & {"*", ">"}:
+        if set(token) & {_ANY, _REST}:
             raise InvalidArgument(
                 "wildcards select subjects; an event has one subject of its own",
                 field=field,
@@ -52,9 +54,9 @@ def check_bus_pattern(text: str, *, field: str = "subject") -> str:
     tokens = text.split(".")
     at = 0
     for index, token in enumerate(tokens):
-        if token == ">" and index + 1 < len(tokens):
+        if token == _REST and index + 1 < len(tokens):
             raise InvalidArgument("> stands only at the end", field=field, position=at)
-        if token not in ("*", ">"):
+        if token not in (_ANY, _REST):
             _check_token(token, at, field, text)
         at += len(token) + 1
     return text
@@ -63,10 +65,10 @@ def check_bus_pattern(text: str, *, field: str = "subject") -> str:
 def matches_bus_pattern(pattern: str, subject: str) -> bool:
     """Whether a pattern that is one selects a subject that is one."""
     wanted, tokens = pattern.split("."), subject.split(".")
-    deep = wanted[-1] == ">"
+    deep = wanted[-1] == _REST
     if len(tokens) < len(wanted) or (len(tokens) > len(wanted) and not deep):
         return False
-    return all(w in ("*", ">", token) for w, token in zip(wanted, tokens, strict=False))
+    return all(w in (_ANY, _REST, token) for w, token in zip(wanted, tokens, strict=False))
 
 
 def _token(value: str | int, index: int) -> str:
