@@ -45,12 +45,14 @@ from tape.errors import (
     VersionMismatch,
 )
 from tape.journal.follow import Page
+from tape.model.bus_subject import bus_subject
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
 from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
 from tape.model.run import Run, RunStatus
 from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.model.value import Deleted, Value, ValueChange
+from tape.publishing import create_processed, forget_processed, processed_within, publish_within
 from tape.reactions.declare import (
     on,
     on_decision_recorded,
@@ -153,14 +155,17 @@ __all__ = [
     "ValueChange",
     "VersionMismatch",
     "app",
+    "bus_subject",
     "cancel_run",
     "cancel_timer",
     "connect",
     "connect_async",
+    "create_processed",
     "delete_value",
     "effect",
     "errors",
     "event",
+    "forget_processed",
     "gate",
     "get_value",
     "heartbeat",
@@ -177,6 +182,8 @@ __all__ = [
     "on_value_change",
     "on_value_deleted",
     "patched",
+    "processed_within",
+    "publish_within",
     "random",
     "reactions",
     "recover_once",

@@ -10,16 +10,16 @@ NAMES = """
 DEFAULT_URL AckLost App AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Budget
 BudgetExceeded BusinessKeyTaken Closed Context Deleted Diverged EffectFailed Entry GiveUp
 HandlerKind InvalidArgument LeaseHeld NewEvent NewReaction NotFound NotHalted NotHeld
-NotInTransaction NotLeading Observed
-OutcomeUnknown Overloaded Page PermissionDenied Pruned Reaction ReactionState Recorded
-RetryPolicy Run RunCancelled RunEnded RunStatus SchemaRefused Settings SparkUnavailable Spend
-StaleLease StoreFailed StoreFull StoreMismatch
-StoreUnavailable SyncContext TapeClient TapeError Task TaskOutcome TaskStatus TooLarge
-Unauthenticated Unsafe Value ValueChange VersionMismatch app cancel_run cancel_timer connect
-connect_async delete_value effect errors event gate get_value heartbeat idempotency_key
-is_cancelled now on on_decision_recorded on_effect_confirmed on_effect_failed on_effect_unknown
-on_gate on_run on_value_change on_value_deleted patched random reactions recover_once resume
-sample send_signal set_timer set_value sleep start uuid with_budget
+NotInTransaction NotLeading Observed OutcomeUnknown Overloaded Page PermissionDenied Pruned
+Reaction ReactionState Recorded RetryPolicy Run RunCancelled RunEnded RunStatus SchemaRefused
+Settings SparkUnavailable Spend StaleLease StoreFailed StoreFull StoreMismatch StoreUnavailable
+SyncContext TapeClient TapeError Task TaskOutcome TaskStatus TooLarge Unauthenticated Unsafe
+Value ValueChange VersionMismatch app bus_subject cancel_run cancel_timer connect connect_async
+create_processed delete_value effect errors event forget_processed gate get_value heartbeat
+idempotency_key is_cancelled now on on_decision_recorded on_effect_confirmed on_effect_failed
+on_effect_unknown on_gate on_run on_value_change on_value_deleted patched processed_within
+publish_within random reactions recover_once resume sample send_signal set_timer set_value sleep
+start uuid with_budget
 """
 
 
@@ -39,6 +39,6 @@ def test_every_error_a_caller_can_meet_is_there() -> None:
 
 
 def test_a_store_in_process_loads_no_network() -> None:
-    heavy = {"grpc", "asyncpg", "pyspark"}
+    heavy = {"grpc", "asyncpg", "pyspark", "psycopg", "sqlalchemy", "django", "pydantic"}
     code = f"import sys, tape; sys.exit(int(bool({heavy} & sys.modules.keys())))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -39,6 +39,24 @@ class OutboxRow(NamedTuple):
     last_error: str
 
 
+class NewOutboxRow(NamedTuple):
+    """A row as its producer writes it, in the order of its columns."""
+
+    event_id: str
+    subject: str
+    payload_json: str
+    schema_version: int
+    entity_type: str
+    entity_id: str
+    idempotency_key: str | None
+    caused_by: str
+    source: str
+    occurred_at_ms: int
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+
+
 class OutboxPlace(NamedTuple):
     """Where a row is on the journal; `global_seq` is 0 until it is promoted."""
 

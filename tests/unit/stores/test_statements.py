@@ -24,6 +24,8 @@ ONLY_POSTGRES = {
     "measure_rows": "a part of scan_packed",
     "scan_packed": "a field costs much on its way out of another process, and little within one",
     "queue_tasks": "the same",
+    "hold_processed": "in SQLite whoever makes a table is alone",
+    "create_processed_schema": "SQLite has no schemas",
     "take_pruning": "in SQLite whoever prunes has the file's one write lock",
 }
 ONLY_SQLITE = {

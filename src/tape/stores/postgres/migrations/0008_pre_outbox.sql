@@ -39,15 +39,16 @@ CREATE INDEX outbox_unpromoted ON bus.outbox (id) WHERE global_seq = 0;
 -- statement
 CREATE INDEX outbox_published ON bus.outbox (published_at_ms) WHERE published_to_nats;
 -- statement
--- Messages that a consumer has handled, written in the transaction of their handling.
-CREATE TABLE bus.processed (
+-- Messages that a consumer has handled, written in the transaction of their handling. A program may
+-- have made the table before Tape came to its database (`tape.create_processed`).
+CREATE TABLE IF NOT EXISTS bus.processed (
   consumer         TEXT COLLATE "C" NOT NULL,
   message_id       TEXT COLLATE "C" NOT NULL,
   processed_at_ms  BIGINT NOT NULL DEFAULT floor(extract(epoch FROM clock_timestamp()) * 1000),
   PRIMARY KEY (consumer, message_id)
 );
 -- statement
-CREATE INDEX processed_at ON bus.processed (processed_at_ms);
+CREATE INDEX IF NOT EXISTS processed_at ON bus.processed (processed_at_ms);
 -- statement
 -- Which relay leads: the term goes up with each election, and marks what was published in it.
 CREATE TABLE tape_relays (

@@ -19,7 +19,8 @@ CREATE TABLE bus_outbox (
   trace_id           TEXT NOT NULL DEFAULT '',
   span_id            TEXT NOT NULL DEFAULT '',
   parent_span_id     TEXT NOT NULL DEFAULT '',
-  created_at_ms      INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)),
+  created_at_ms      INTEGER NOT NULL
+    DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
   global_seq         INTEGER NOT NULL DEFAULT 0,
   published_to_nats  INTEGER NOT NULL DEFAULT 0,
   published_at_ms    INTEGER NOT NULL DEFAULT 0,
@@ -34,15 +35,17 @@ CREATE INDEX bus_outbox_unpromoted ON bus_outbox (id) WHERE global_seq = 0;
 -- statement
 CREATE INDEX bus_outbox_published ON bus_outbox (published_at_ms) WHERE published_to_nats;
 -- statement
--- Messages that a consumer has handled, written in the transaction of their handling.
-CREATE TABLE bus_processed (
+-- Messages that a consumer has handled, written in the transaction of their handling. A program may
+-- have made the table before Tape came to its database (`tape.create_processed`).
+CREATE TABLE IF NOT EXISTS bus_processed (
   consumer         TEXT NOT NULL,
   message_id       TEXT NOT NULL,
-  processed_at_ms  INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)),
+  processed_at_ms  INTEGER NOT NULL
+    DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
   PRIMARY KEY (consumer, message_id)
 ) WITHOUT ROWID;
 -- statement
-CREATE INDEX bus_processed_at ON bus_processed (processed_at_ms);
+CREATE INDEX IF NOT EXISTS bus_processed_at ON bus_processed (processed_at_ms);
 -- statement
 -- Which relay leads: the term goes up with each election, and marks what was published in it.
 CREATE TABLE tape_relays (

@@ -1,0 +1,114 @@
+"""Publishing from a program's own transaction, and handling messages in one.
+
+with psycopg.connect(url) as connection, connection.transaction():
+    connection.execute("INSERT INTO orders …")
+    tape.publish_within(connection, "orders.placed", {"order": 7})
+
+Each function takes the program's own handle and is awaited where that is asynchronous.
+"""
+
+from collections.abc import Coroutine
+from typing import Any, overload
+
+from tape.model.event import NewEvent
+from tape.outbox import processed_within as processed
+from tape.outbox.publish_within import outbox_row, publish
+from tape.ports.caller import AsyncHandle
+from tape.stores.caller import adapt_caller
+
+# An asynchronous handle is an object too: mypy is told that the first form is the one for it.
+
+
+@overload
+def publish_within(  # type: ignore[overload-overlap]
+    tx: AsyncHandle,
+    subject: str,
+    payload: Any = None,
+    *,
+    entity_type: str = "",
+    entity_id: str = "",
+    idempotency_key: str = "",
+    caused_by: str = "",
+    source: str = "",
+    occurred_at_ms: int = 0,
+    schema_version: int | None = None,
+) -> Coroutine[Any, Any, str]: ...
+@overload
+def publish_within(
+    tx: object,
+    subject: str,
+    payload: Any = None,
+    *,
+    entity_type: str = "",
+    entity_id: str = "",
+    idempotency_key: str = "",
+    caused_by: str = "",
+    source: str = "",
+    occurred_at_ms: int = 0,
+    schema_version: int | None = None,
+) -> str: ...
+def publish_within(
+    tx: Any,
+    subject: str,
+    payload: Any = None,
+    *,
+    entity_type: str = "",
+    entity_id: str = "",
+    idempotency_key: str = "",
+    caused_by: str = "",
+    source: str = "",
+    occurred_at_ms: int = 0,
+    schema_version: int | None = None,
+) -> str | Coroutine[Any, Any, str]:
+    """Add an event to the transaction that `tx` is in the middle of; the event's id.
+
+    The event is published if and only if that transaction commits. The payload is any JSON value or
+    a `tape.payloads.Payload`, whose version it then has.
+    """
+    said = NewEvent(
+        "",
+        entity_type=entity_type,
+        entity_id=entity_id,
+        idempotency_key=idempotency_key,
+        caused_by=caused_by,
+        source=source,
+        occurred_at_ms=occurred_at_ms,
+    )
+    row = outbox_row(subject, payload, said, schema_version)
+    return publish(adapt_caller(tx), row)
+
+
+@overload
+def processed_within(  # type: ignore[overload-overlap]
+    tx: AsyncHandle, consumer: str, message_id: str
+) -> Coroutine[Any, Any, bool]: ...
+@overload
+def processed_within(tx: object, consumer: str, message_id: str) -> bool: ...
+def processed_within(tx: Any, consumer: str, message_id: str) -> Any:
+    """Note that a consumer handles a message in this transaction.
+
+    True the first time; False if it was handled before, and there is nothing to do.
+    """
+    return processed.note_processed(adapt_caller(tx), consumer, message_id)
+
+
+@overload
+def create_processed(  # type: ignore[overload-overlap]
+    tx: AsyncHandle,
+) -> Coroutine[Any, Any, None]: ...
+@overload
+def create_processed(tx: object) -> None: ...
+def create_processed(tx: Any) -> Any:
+    """Make the table of `processed_within` in a database that is not Tape's, if it is missing."""
+    return processed.create_processed(adapt_caller(tx))
+
+
+@overload
+def forget_processed(  # type: ignore[overload-overlap]
+    tx: AsyncHandle, *, older_than_s: float
+) -> Coroutine[Any, Any, int]: ...
+@overload
+def forget_processed(tx: object, *, older_than_s: float) -> int: ...
+def forget_processed(tx: Any, *, older_than_s: float) -> Any:
+    """Remove what was handled longer ago than a broker would deliver it again; how many."""
+    return processed.forget_processed(adapt_caller(tx), older_than_s)
