@@ -13,14 +13,12 @@ from typing import Any, overload
 from tape.model.event import NewEvent
 from tape.outbox import processed_within as processed
 from tape.outbox.publish_within import outbox_row, publish
-from tape.ports.caller import AsyncHandle
+from tape.ports.caller import AsyncHandle, BlockingHandle
 from tape.stores.caller import adapt_caller
-
-# An asynchronous handle is an object too: mypy is told that the first form is the one for it.
 
 
 @overload
-def publish_within(  # type: ignore[overload-overlap]
+def publish_within(
     tx: AsyncHandle,
     subject: str,
     payload: Any = None,
@@ -35,7 +33,7 @@ def publish_within(  # type: ignore[overload-overlap]
 ) -> Coroutine[Any, Any, str]: ...
 @overload
 def publish_within(
-    tx: object,
+    tx: BlockingHandle,
     subject: str,
     payload: Any = None,
     *,
@@ -79,11 +77,11 @@ def publish_within(
 
 
 @overload
-def processed_within(  # type: ignore[overload-overlap]
+def processed_within(
     tx: AsyncHandle, consumer: str, message_id: str
 ) -> Coroutine[Any, Any, bool]: ...
 @overload
-def processed_within(tx: object, consumer: str, message_id: str) -> bool: ...
+def processed_within(tx: BlockingHandle, consumer: str, message_id: str) -> bool: ...
 def processed_within(tx: Any, consumer: str, message_id: str) -> Any:
     """Note that a consumer handles a message in this transaction.
 
@@ -93,22 +91,20 @@ def processed_within(tx: Any, consumer: str, message_id: str) -> Any:
 
 
 @overload
-def create_processed(  # type: ignore[overload-overlap]
+def create_processed(
     tx: AsyncHandle,
 ) -> Coroutine[Any, Any, None]: ...
 @overload
-def create_processed(tx: object) -> None: ...
+def create_processed(tx: BlockingHandle) -> None: ...
 def create_processed(tx: Any) -> Any:
     """Make the table of `processed_within` in a database that is not Tape's, if it is missing."""
     return processed.create_processed(adapt_caller(tx))
 
 
 @overload
-def forget_processed(  # type: ignore[overload-overlap]
-    tx: AsyncHandle, *, older_than_s: float
-) -> Coroutine[Any, Any, int]: ...
+def forget_processed(tx: AsyncHandle, *, older_than_s: float) -> Coroutine[Any, Any, int]: ...
 @overload
-def forget_processed(tx: object, *, older_than_s: float) -> int: ...
+def forget_processed(tx: BlockingHandle, *, older_than_s: float) -> int: ...
 def forget_processed(tx: Any, *, older_than_s: float) -> Any:
     """Remove what was handled longer ago than a broker would deliver it again; how many."""
     return processed.forget_processed(adapt_caller(tx), older_than_s)

@@ -18,10 +18,24 @@ Answer: TypeAlias = T | Awaitable[T]
 
 
 class AsyncHandle(Protocol):
-    """What all asynchronous handles have in common, and no other handle has."""
+    """What all asynchronous handles have in common, and no other has."""
 
     @property
     def execute(self) -> Callable[..., Coroutine[Any, Any, Any]]: ...
+
+
+class BlockingConnection(Protocol):
+    """What the synchronous ones have in common, and no other has."""
+
+    def commit(self) -> None: ...
+
+
+class BlockingCursor(Protocol):
+    @property
+    def connection(self) -> BlockingConnection: ...
+
+
+BlockingHandle = BlockingConnection | BlockingCursor
 
 
 class Handled(NamedTuple):
