@@ -22,6 +22,7 @@ from tape.pipeline.java import find_java_home
 
 WORKERS = 2
 START_S = 90.0
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SPARK_HOME = Path(pyspark.__file__).parent
 
 
@@ -79,6 +80,7 @@ def _driver_config() -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.executor.cores": "1",
         "spark.cores.max": str(WORKERS),
         "spark.sql.shuffle.partitions": str(WORKERS),
