@@ -189,7 +189,7 @@ class Bus:
         self._check_target = check_target
         self._tasks = Tasks(store, self._writer, self._ids, self._limits)
         self._runs = Runs(store, self._writer, self._ids, self._limits)
-        self._ledger = Ledger(store, settings)
+        self._ledger = Ledger(store, self._writer, self._ids, settings)
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
 

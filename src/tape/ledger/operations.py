@@ -6,14 +6,26 @@
 from typing import Protocol
 
 from tape.config import Settings
-from tape.errors import InvalidArgument
-from tape.model.drainer import DrainerState, DrainReport
-from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
+from tape.errors import InvalidArgument, NotFound
+from tape.journal.ids import UlidFactory
+from tape.journal.writer import Writer
+from tape.ledger.drain import Drain, Errand
+from tape.model.drainer import Drainer, DrainerState, DrainReport, check_drainer_id
+from tape.model.drainer_operator import ResumeDrainer, SkipEvent
+from tape.model.event_subscription import (
+    DEFAULT_DRAINER,
+    DeleteSubscription,
+    EventSubscription,
+    NewSubscription,
+    PutSubscription,
+)
 from tape.model.names import check_name
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.store import Store
+from tape.predicates import PredicateLimits, check
 
 MOST_SCANNED = 100_000
+MOST_AWAIT_S = 3600.0
 _FILTERS = (
     "prefix", "event_type", "entity_type", "entity_id", "run_id", "trace_id", "event_id",
     "caused_by",
@@ -53,15 +65,23 @@ class LedgerOperations(Protocol):
 class Ledger:
     """The operations on a store in this process."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, writer: Writer, ids: UlidFactory, settings: Settings) -> None:
         self._store = store
+        self._writer = writer
+        self._ids = ids
         self._limits = settings.limits
+        self._settings = settings.drainers
+        self._drain = Drain(store, writer, ids, settings.drainers, settings.limits)
 
     async def put_subscription(self, new: NewSubscription) -> EventSubscription:
-        raise NotImplementedError
+        move = PutSubscription(new, next(self._ids), self._limits)
+        limits = PredicateLimits(length=self._limits.predicate_bytes)
+        check(new.filter_expr, limits=limits, field="filter_expr")
+        return await self._writer.submit(move)
 
     async def delete_subscription(self, subscription_id: str) -> bool:
-        raise NotImplementedError
+        move = DeleteSubscription(subscription_id, next(self._ids), self._limits)
+        return await self._writer.submit(move)
 
     async def list_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
         check_name(drainer_id, self._limits, field="drainer_id")
@@ -70,16 +90,45 @@ class Ledger:
     async def drain(
         self, drainer_id: str = DEFAULT_DRAINER, *, limit: int = 0, await_s: float | None = None
     ) -> DrainReport:
-        raise NotImplementedError
+        check_drainer_id(drainer_id, self._limits)
+        if not 0 <= limit <= self._limits.page_entries:
+            raise InvalidArgument(
+                f"{limit} is not in 0..{self._limits.page_entries}", field="limit"
+            )
+        wait_s = self._settings.await_s if await_s is None else await_s
+        if not 0 <= wait_s <= MOST_AWAIT_S:
+            raise InvalidArgument(f"{wait_s} is not in 0..{MOST_AWAIT_S}", field="await_s")
+        subscriptions = await self._store.list_event_subscriptions(drainer_id)
+        if not subscriptions and await self._store.get_drainer(drainer_id) is None:
+            raise NotFound(f"no event subscription names the drainer {drainer_id!r}")
+        errand = Errand(drainer_id, limit or self._settings.page, wait_s)
+        return await self._drain.make_pass(errand, subscriptions)
 
     async def list_drainers(self) -> list[DrainerState]:
-        raise NotImplementedError
+        enabled: dict[str, int] = {}
+        for row in await self._store.list_event_subscriptions():
+            enabled[row.drainer_id] = enabled.get(row.drainer_id, 0) + row.enabled
+        known = {row.drainer_id: row for row in await self._store.list_drainers()}
+        head = (await self._store.info()).head_global_seq
+        now_ms = await self._store.read_clock()
+        return [
+            _state(known.get(name) or Drainer(name), enabled.get(name, 0), head, now_ms)
+            for name in sorted(known.keys() | enabled.keys())
+        ]
 
     async def skip(self, drainer_id: str, event_id: str, *, reason: str, by: str) -> DrainerState:
-        raise NotImplementedError
+        move = SkipEvent(drainer_id, event_id, next(self._ids), self._limits, reason=reason, by=by)
+        return await self._seen(await self._writer.submit(move))
 
     async def resume(self, drainer_id: str, *, by: str) -> DrainerState:
-        raise NotImplementedError
+        move = ResumeDrainer(drainer_id, by, next(self._ids), self._limits)
+        return await self._seen(await self._writer.submit(move))
+
+    async def _seen(self, drainer: Drainer) -> DrainerState:
+        rows = await self._store.list_event_subscriptions(drainer.drainer_id)
+        head = (await self._store.info()).head_global_seq
+        enabled = sum(row.enabled for row in rows)
+        return _state(drainer, enabled, head, await self._store.read_clock())
 
     async def recent(self, query: RecentQuery) -> RecentEntries:
         if not 0 <= query.before < 2**63:
@@ -93,3 +142,8 @@ class Ledger:
             raise InvalidArgument(f"{query.limit} is not in 1..{most}", field="limit")
         bounded = query._replace(max_bytes=min(query.max_bytes, self._limits.page_bytes))
         return await self._store.read_recent(bounded)
+
+
+def _state(drainer: Drainer, enabled: int, head: int, now_ms: int) -> DrainerState:
+    lag = max(0, head - drainer.last_global_seq)
+    return DrainerState(drainer, enabled, lag, drainer.is_leased(now_ms))

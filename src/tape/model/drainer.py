@@ -1,13 +1,24 @@
 """A drainer: a named consumer of events with a strict-order cursor that halts at a failure.
 
-One instance of a drainer works at a time, by a lease with a fencing token on its row. The cursor
-moves only past events that were dispatched to every subscription they match, so the event that
-failed is tried again by the next pass, and nothing after it is dispatched before.
+One instance of a drainer works at a time, by a lease with a fencing token on its row: granted if
+nobody else's is alive, with the next token, and looked at by every write of a pass in the turn that
+writes. A token is stale from the takeover on, not from expiry, which is by the store's clock. The
+cursor moves only past events that were dispatched to every subscription they match, so the event
+that failed is tried again by the next pass, and nothing after it is dispatched before.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tape.model.move import Table
+import orjson
+
+from tape.config import Limits
+from tape.errors import InvalidArgument, StaleLease
+from tape.model.lease import MOST_TTL_MS
+from tape.model.move import Decision, Need, Reading, State, Table, save
+from tape.model.names import check_name
+from tape.model.subject import check_length
+from tape.model.subjects import drainer_resumed
 
 DISPATCH_FAILED = "workflow.dispatch_failed"
 """The type of the event that tells of a failed dispatch."""
@@ -17,21 +28,59 @@ class Drainer(NamedTuple):
     """How far it has come. Halted while `halted_on_event_id` is set."""
 
     drainer_id: str
-    last_global_seq: int
-    last_event_id: str
-    last_drained_at_ms: int
-    events_processed_total: int
-    dispatched_total: int
-    failed_total: int
-    skipped_total: int
-    halted_on_event_id: str
-    halted_on_global_seq: int
-    halted_at_ms: int
-    last_error: str
-    attempts_json: str
-    lease_owner: str
-    lease_expires_at_ms: int
-    fencing_token: int
+    last_global_seq: int = 0
+    last_event_id: str = ""
+    last_drained_at_ms: int = 0
+    events_processed_total: int = 0
+    dispatched_total: int = 0
+    failed_total: int = 0
+    skipped_total: int = 0
+    halted_on_event_id: str = ""
+    halted_on_global_seq: int = 0
+    halted_at_ms: int = 0
+    last_error: str = ""
+    attempts_json: str = ""
+    lease_owner: str = ""
+    lease_expires_at_ms: int = 0
+    fencing_token: int = 0
+
+    @property
+    def attempts(self) -> "Attempts":
+        return Attempts(**orjson.loads(self.attempts_json)) if self.attempts_json else NO_ATTEMPTS
+
+    def is_leased(self, now_ms: int) -> bool:
+        return bool(self.lease_owner) and self.lease_expires_at_ms > now_ms
+
+    def unleased(self) -> "Drainer":
+        return self._replace(lease_owner="", lease_expires_at_ms=0)
+
+    def unhalted(self) -> "Drainer":
+        """Ready to go on; what was tried for the event that failed stays known until it passes."""
+        return self._replace(halted_on_event_id="", halted_on_global_seq=0, halted_at_ms=0)
+
+
+class Attempts(NamedTuple):
+    """How often dispatching one event has failed, by subscription."""
+
+    event_id: str = ""
+    global_seq: int = 0
+    failed: Mapping[str, int] = {}
+
+    def next_for(self, event_id: str, subscription_id: str) -> int:
+        """The number of the next attempt. One that did not fail is made again under its number,
+        and finds what it made before."""
+        return self.failed.get(subscription_id, 0) + 1 if event_id == self.event_id else 1
+
+    def counted(self, event_id: str, global_seq: int, subscription_id: str) -> "Attempts":
+        failed = dict(self.failed) if event_id == self.event_id else {}
+        failed[subscription_id] = failed.get(subscription_id, 0) + 1
+        return Attempts(event_id, global_seq, failed)
+
+    def to_json(self) -> str:
+        return orjson.dumps(self._asdict()).decode()
+
+
+NO_ATTEMPTS = Attempts()
 
 
 class Triggered(NamedTuple):
@@ -48,7 +97,8 @@ class DrainReport(NamedTuple):
 
     `processed` events were passed, `triggered` are the newest of the runs they were dispatched to.
     `halted_on_event_id` failed with `error`; `waiting_on_run_id` is a run that has not ended within
-    the time given, which is no failure. `more` if there is more to drain at once.
+    the time given, which is no failure. `skipped_due_to_lock`: another instance is at work, or has
+    taken over. `more` if there is more to drain at once.
     """
 
     drainer_id: str
@@ -65,7 +115,8 @@ class DrainReport(NamedTuple):
 
 
 class DrainerState(NamedTuple):
-    """A drainer and how it is doing. `lag` is how many entries the journal is ahead of it."""
+    """A drainer and how it is doing. `subscriptions` are those enabled, `lag` is how many entries
+    the journal is ahead of it, `is_held` while an instance is at work."""
 
     drainer: Drainer
     subscriptions: int
@@ -74,3 +125,88 @@ class DrainerState(NamedTuple):
 
 
 DRAINERS = Table("event_drain_state", Drainer, lambda row: row.drainer_id)
+
+
+class Hold(NamedTuple):
+    """The lease that the writes of a pass are made under, renewed by each of them."""
+
+    drainer_id: str
+    fencing_token: int
+    ttl_ms: int
+
+
+class Grant(NamedTuple):
+    """The drainer as it is, whether the lease was granted, and the newest entry there was."""
+
+    drainer: Drainer
+    is_granted: bool
+    head: int
+
+
+def held_drainer(state: Reading, hold: Hold) -> Drainer:
+    """The drainer with its lease renewed, if the token is the one it was last granted with."""
+    drainer = state.get(DRAINERS, hold.drainer_id)
+    if drainer is None or not drainer.lease_owner or drainer.fencing_token != hold.fencing_token:
+        now = drainer.fencing_token if drainer else 0
+        raise StaleLease(
+            f"drainer {hold.drainer_id!r} is at fencing token {now}, this pass has "
+            f"{hold.fencing_token}: leave it to who has taken over"
+        )
+    return drainer._replace(lease_expires_at_ms=state.now_ms + hold.ttl_ms)
+
+
+def check_drainer_id(drainer_id: str, limits: Limits) -> str:
+    check_name(drainer_id, limits, field="drainer_id", required=True)
+    check_length(drainer_resumed(drainer_id), limits)
+    return drainer_id
+
+
+class AcquireDrainer:
+    """Take the lease if nobody else's is alive. `owner` names one pass."""
+
+    __slots__ = ("_drainer_id", "_owner", "_ttl_ms", "weight")
+
+    def __init__(self, drainer_id: str, owner: str, ttl_ms: int, limits: Limits) -> None:
+        self._drainer_id = check_drainer_id(drainer_id, limits)
+        self._owner = check_name(owner, limits, field="lease_owner", required=True)
+        if not 0 < ttl_ms <= MOST_TTL_MS:
+            raise InvalidArgument(f"{ttl_ms} is not in 1..{MOST_TTL_MS}", field="lease_ttl_ms")
+        self._ttl_ms = ttl_ms
+        self.weight = 512
+
+    def needs(self) -> Iterable[Need]:
+        yield Need(DRAINERS, self._drainer_id)
+
+    def decide(self, state: State) -> Decision[Grant]:
+        drainer = state.get(DRAINERS, self._drainer_id) or Drainer(self._drainer_id)
+        head = state.next_global_seq + len(state.entries) - 1
+        if drainer.is_leased(state.now_ms):
+            refused = Grant(drainer, False, head)
+            return Decision(lambda _place: refused)
+        drainer = drainer._replace(
+            lease_owner=self._owner,
+            lease_expires_at_ms=state.now_ms + self._ttl_ms,
+            fencing_token=drainer.fencing_token + 1,
+        )
+        grant = Grant(drainer, True, head)
+        return Decision(lambda _place: grant, changes=[save(DRAINERS, drainer)])
+
+
+class RenewDrainer:
+    """Go on holding the lease, or let go of it."""
+
+    __slots__ = ("_hold", "_letting_go", "weight")
+
+    def __init__(self, hold: Hold, *, letting_go: bool = False) -> None:
+        self._hold = hold
+        self._letting_go = letting_go
+        self.weight = 512
+
+    def needs(self) -> Iterable[Need]:
+        yield Need(DRAINERS, self._hold.drainer_id)
+
+    def decide(self, state: State) -> Decision[Drainer]:
+        drainer = held_drainer(state, self._hold)
+        if self._letting_go:
+            drainer = drainer.unleased()
+        return Decision(lambda _place: drainer, changes=[save(DRAINERS, drainer)])

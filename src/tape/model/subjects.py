@@ -72,6 +72,15 @@ def drainer_resumed(drainer: str) -> str:
     return build_subject("drainer", "resumed", drainer)
 
 
+def drainer_skipped(drainer: str) -> str:
+    return build_subject("drainer", "skipped", drainer)
+
+
+def drainer_subscription(verb: str, drainer: str, subscription_id: str) -> str:
+    """`verb` is subscribed or unsubscribed."""
+    return build_subject("drainer", verb, drainer, subscription_id)
+
+
 def subscription(verb: str, name: str) -> str:
     """Lifecycle, message and circuit events of a declared subscription."""
     return build_subject("subscription", verb, name)

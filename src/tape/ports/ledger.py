@@ -46,4 +46,7 @@ class LedgerStore(Protocol):
     async def list_drainers(self) -> list[Drainer]:
         """By id; those that have ever drained or been touched."""
 
+    async def read_clock(self) -> int:
+        """The store's time in milliseconds, which leases go by."""
+
     async def read_recent(self, query: RecentQuery) -> RecentEntries: ...

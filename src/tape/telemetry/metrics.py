@@ -1,8 +1,8 @@
 """The metrics of this process.
 
 Whoever has something to tell imports this module and says so: `metrics.MATCHES.labels(id).inc(n)`.
-The only label with an open set of values is the reaction's id, so there are as many series as
-reactions; `forget_reaction` ends those of one that is gone.
+The only labels with an open set of values are the ids of reactions and of drainers, so there are as
+many series as those; `forget_reaction` and `forget_drainer` end those of one that is gone.
 
 What becomes of runs is counted where it is committed: see `run_entries`.
 
@@ -16,6 +16,7 @@ from typing import Any
 from tape.telemetry.instruments import Counter, Family, Gauge, Histogram, S
 
 REACTION = ("reaction",)
+DRAINER = ("drainer",)
 FAMILIES: list[Family[Any]] = []
 
 
@@ -96,6 +97,17 @@ DISPATCHER_LONGEST_RUNNING = _family(
     "How long the oldest handler running in this process has been at it.",
 )
 
+DRAINER_LAG = _family(
+    Gauge,
+    "tape_drainer_lag_entries",
+    "Entries between the drainer's cursor and the head.",
+    DRAINER,
+)
+DRAINER_HALTED = _family(
+    Gauge, "tape_drainer_halted", "1 while the drainer is halted at an event that failed.", DRAINER
+)
+DRAINED = _family(Counter, "tape_drainer_events", "Events that this process has drained.", DRAINER)
+
 RUNS_ENDED = _family(
     Counter,
     "tape_runs_ended",
@@ -138,6 +150,15 @@ PIPELINE_RUNS = _family(
 
 def forget_reaction(reaction_id: str) -> None:
     """End the series of a reaction that is gone."""
+    _forget(REACTION, reaction_id)
+
+
+def forget_drainer(drainer_id: str) -> None:
+    """End the series of a drainer that has no subscription any more."""
+    _forget(DRAINER, drainer_id)
+
+
+def _forget(label: tuple[str, ...], value: str) -> None:
     for family in FAMILIES:
-        if family.label_names[:1] == REACTION:
-            family.forget(reaction_id)
+        if family.label_names[:1] == label:
+            family.forget(value)

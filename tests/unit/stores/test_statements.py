@@ -26,6 +26,7 @@ ONLY_POSTGRES = {
     "queue_tasks": "the same",
     "hold_processed": "in SQLite whoever makes a table is alone",
     "create_processed_schema": "SQLite has no schemas",
+    "read_clock": "a SQLite store goes by the clock of its process",
     "take_pruning": "in SQLite whoever prunes has the file's one write lock",
 }
 ONLY_SQLITE = {

@@ -38,6 +38,10 @@ class PostgresLedger:
     async def list_drainers(self) -> list[Drainer]:
         return await self._rows(Drainer, "list_drainers")
 
+    async def read_clock(self) -> int:
+        (now_ms,) = await self._rows(int, "read_clock")
+        return now_ms
+
     async def read_recent(self, query: RecentQuery) -> RecentEntries:
         if query.run_id:
             bounds = (query.before or NEWEST, query.run_id)

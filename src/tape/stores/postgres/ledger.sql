@@ -152,3 +152,7 @@ ORDER BY page.seq DESC;
 -- name: find_older
 -- The next entry before a number.
 SELECT coalesce(max(global_seq), 0) FROM tape_journal WHERE global_seq < $1;
+
+-- name: read_clock
+-- The time that leases go by.
+SELECT tape_now_us() / 1000;

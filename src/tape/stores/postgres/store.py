@@ -303,6 +303,9 @@ class PostgresStore:
     async def list_drainers(self) -> list[Drainer]:
         return await self._ledger.list_drainers()
 
+    async def read_clock(self) -> int:
+        return await self._ledger.read_clock()
+
     async def read_recent(self, query: RecentQuery) -> RecentEntries:
         return await self._ledger.read_recent(query)
 

@@ -321,6 +321,9 @@ class SqliteStore:
     async def list_drainers(self) -> list[Drainer]:
         return await self._in(self._reading, ledger.list_drainers)
 
+    async def read_clock(self) -> int:
+        return self._clock()
+
     async def read_recent(self, query: RecentQuery) -> RecentEntries:
         return await self._at_once(lambda db: ledger.read_recent(db, query))
 

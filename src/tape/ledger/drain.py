@@ -1,0 +1,308 @@
+"""One pass of a drainer: the events after its cursor become runs, in strict order.
+
+A pass takes the drainer's lease, reads a page of recorded events after the cursor, and takes them
+one by one. For each subscription whose glob and filter let an event through, in the order of their
+ids, it maps the input and begins a run that is named after the subscription, the event and the
+attempt. So a run that an earlier pass has begun is found, never begun again. With `awaits_end` it
+waits for the run to end well before it does anything else.
+
+What needs no waiting is begun in one turn with the cursor, several events at a time and in their
+order: the journal shows all of them or none. The first failure ends the pass: it is recorded, the
+drainer halts, and the cursor stays before that event. A filter or a recipe that has no result is a
+failure, too: nothing is passed over in silence.
+
+Every turn looks at the lease. Whoever has lost it finds out before it has begun anything.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tape.config import DrainerSettings, Limits
+from tape.errors import NotFound, StaleLease, TapeError
+from tape.journal.follow import WINDOW
+from tape.journal.ids import UlidFactory
+from tape.journal.writer import Writer
+from tape.ledger.rules import Rule, Rules, roomier
+from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
+from tape.model.drainer import (
+    AcquireDrainer,
+    Attempts,
+    Drainer,
+    DrainReport,
+    Grant,
+    Hold,
+    RenewDrainer,
+    Triggered,
+)
+from tape.model.entry import Entry
+from tape.model.event_subscription import EventSubscription
+from tape.model.lease import Begun, NewRun
+from tape.model.run import STATUS_WORDS, Run, RunStatus
+from tape.ports.store import ReadEntries, Store
+from tape.telemetry import metrics
+
+log = logging.getLogger("tape.drain")
+
+RECORDED = "/tape/event/recorded/"
+TOGETHER = 500
+TOGETHER_BYTES = 1024 * 1024
+TRIGGERED_SHOWN = 100
+ENDED_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK})
+
+
+class Waiting(Exception):
+    """A run has not ended in the time given."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+
+
+class Failed(Exception):
+    """An event could not be dispatched."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
+class Errand(NamedTuple):
+    """What a pass is asked to do."""
+
+    drainer_id: str
+    limit: int
+    await_s: float
+
+
+class Drain:
+    """Makes passes on one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        ids: UlidFactory,
+        settings: DrainerSettings,
+        limits: Limits,
+    ) -> None:
+        self.store = store
+        self.writer = writer
+        self.ids = ids
+        self.settings = settings
+        self.limits = limits
+        self.input_limits = roomier(limits)
+        self._owner = f"drainer-{next(ids)}"
+
+    async def make_pass(
+        self, errand: Errand, subscriptions: Sequence[EventSubscription]
+    ) -> DrainReport:
+        rules = Rules(subscriptions, self.limits)
+        ttl_ms = int(self.settings.lease_s * 1000)
+        owner = f"{self._owner}/{next(self.ids)}"
+        grant = await self.writer.submit(
+            AcquireDrainer(errand.drainer_id, owner, ttl_ms, self.limits)
+        )
+        if not grant.is_granted:
+            return _report(grant.drainer)._replace(skipped_due_to_lock=True)
+        return await _Pass(self, errand, rules, grant, ttl_ms).run()
+
+
+class _Pass:
+    def __init__(
+        self, drain: Drain, errand: Errand, rules: Rules, grant: Grant, ttl_ms: int
+    ) -> None:
+        self._drain = drain
+        self._errand = errand
+        self._rules = rules
+        self._head = grant.head
+        self._hold = Hold(errand.drainer_id, grant.drainer.fencing_token, ttl_ms)
+        self._attempts: Attempts = grant.drainer.attempts
+        self._report = _report(grant.drainer)
+        self._triggered: deque[Triggered] = deque(maxlen=TRIGGERED_SHOWN)
+        self._passed = Passed(grant.drainer.last_global_seq, grant.drainer.last_event_id)
+        self._runs: list[NewRun] = []
+        self._of_runs: list[Triggered] = []
+        self._bytes = 0
+        self._is_held = True
+        self._renewed_at = asyncio.get_running_loop().time()
+
+    async def run(self) -> DrainReport:
+        try:
+            await self._work()
+        except StaleLease as error:
+            self._is_held = False
+            log.warning("%s", error)
+            self._report = self._report._replace(skipped_due_to_lock=True, error=str(error))
+        finally:
+            if self._is_held:  # it ends by an error or a cancellation
+                await self._let_go()
+        metrics.DRAINED.labels(self._errand.drainer_id).inc(self._report.processed)
+        return self._report._replace(triggered=tuple(self._triggered))
+
+    async def _work(self) -> None:
+        try:
+            await self._page()
+            await self._flush(letting_go=True)
+            more = self._passed.global_seq < self._head
+            self._report = self._report._replace(more=more)
+        except Waiting as waiting:
+            await self._flush(letting_go=True)
+            self._report = self._report._replace(waiting_on_run_id=waiting.run_id)
+        except Failed as failed:
+            await self._halt(failed.failure)
+
+    async def _page(self) -> None:
+        """Take the next events, at most as many as the pass may."""
+        left = self._errand.limit
+        while left > 0 and self._passed.global_seq < self._head:
+            after = self._passed.global_seq
+            upto = min(self._head, after + WINDOW)
+            query = ReadEntries(after, upto, left, self._drain.limits.page_bytes, RECORDED)
+            found = await self._drain.store.read_entries(query)
+            for event in found.entries:
+                await self._take(event)
+            left -= len(found.entries)
+            self._passed = self._passed._replace(global_seq=found.through)
+            if self._renewal_in_s <= 0:
+                await self._flush()
+
+    @property
+    def _renewal_in_s(self) -> float:
+        since = asyncio.get_running_loop().time() - self._renewed_at
+        return self._drain.settings.lease_s / 3 - since
+
+    async def _take(self, event: Entry) -> None:
+        dispatched = 0
+        for rule in self._rules.of_type(event.event_type):
+            run = self._prepared(rule, event)
+            if run is None:
+                continue
+            dispatched += 1
+            await self._add(run, rule, event)
+            if rule.subscription.awaits_end:
+                await self._await_end((await self._flush())[-1].run, rule, event)
+        passed = self._passed
+        self._passed = Passed(
+            event.global_seq,
+            event.event_id,
+            passed.processed + 1,
+            passed.dispatched + dispatched,
+        )
+
+    def _prepared(self, rule: Rule, event: Entry) -> NewRun | None:
+        """The run that the event becomes; None if the filter does not let it through."""
+        subscription_id = rule.subscription.subscription_id
+        try:
+            if not rule.holds(event):
+                return None
+            attempt = self._attempts.next_for(event.event_id, subscription_id)
+            return rule.new_run(event, attempt, self._drain.input_limits)
+        except TapeError as error:
+            raise Failed(Failure(event, subscription_id, "", str(error))) from error
+
+    async def _add(self, run: NewRun, rule: Rule, event: Entry) -> None:
+        if len(self._runs) >= TOGETHER or self._bytes > TOGETHER_BYTES:
+            await self._flush()
+        self._runs.append(run)
+        self._bytes += len(run.input_json)
+        subscription_id = rule.subscription.subscription_id
+        self._of_runs.append(
+            Triggered(event.event_id, event.global_seq, subscription_id, run.name.run_id)
+        )
+
+    async def _flush(self, *, letting_go: bool = False) -> list[Begun]:
+        """Begin what was prepared and note how far the pass has come, in one turn."""
+        runs, passed = self._runs, self._passed
+        ids = self._drain.ids.take(len(runs) + 1)
+        move = DispatchEvents(
+            self._hold,
+            passed,
+            runs,
+            ids=ids,
+            limits=self._drain.input_limits,
+            letting_go=letting_go,
+        )
+        begun = await self._drain.writer.submit(move)
+        self._is_held = not letting_go
+        self._renewed_at = asyncio.get_running_loop().time()
+        self._triggered.extend(self._of_runs)
+        self._runs, self._of_runs, self._bytes = [], [], 0
+        self._note(passed)
+        return begun
+
+    def _note(self, passed: Passed) -> None:
+        """So far it is durable."""
+        self._report = self._report._replace(
+            processed=self._report.processed + passed.processed,
+            dispatched=self._report.dispatched + passed.dispatched,
+            last_global_seq=passed.global_seq,
+            last_event_id=passed.event_id,
+        )
+        self._passed = passed._replace(processed=0, dispatched=0)
+
+    async def _await_end(self, run: Run, rule: Rule, event: Entry) -> None:
+        """Until the run has ended well. The lease is kept alive meanwhile."""
+        store, clock = self._drain.store, asyncio.get_running_loop().time
+        deadline = clock() + self._errand.await_s
+        while run.status != RunStatus.TERMINAL:
+            if run.status in ENDED_BADLY:
+                error = f"run {run.run_id!r} is {STATUS_WORDS[run.status]}: {run.outcome_json}"
+                subscription_id = rule.subscription.subscription_id
+                raise Failed(Failure(event, subscription_id, run.run_id, error))
+            if clock() >= deadline:
+                raise Waiting(run.run_id)
+            head = store.head
+            before, run = run, await self._found(run.run_id)
+            if run.seq_cursor == before.seq_cursor:
+                await _beyond(store, head, min(deadline - clock(), self._renewal_in_s))
+                if self._renewal_in_s <= 0:
+                    await self._drain.writer.submit(RenewDrainer(self._hold))
+                    self._renewed_at = clock()
+
+    async def _found(self, run_id: str) -> Run:
+        run = await self._drain.store.get_run(run_id)
+        if run is None:
+            raise NotFound(f"run {run_id!r} was begun and is not there")
+        return run
+
+    async def _halt(self, failure: Failure) -> None:
+        if self._runs:  # of what comes before the failure
+            await self._flush()
+        move = HaltDrainer(
+            self._hold, self._passed, failure, self._drain.ids.take(3), self._drain.limits
+        )
+        drainer = await self._drain.writer.submit(move)
+        self._is_held = False
+        self._note(self._passed)
+        log.warning(
+            "drainer %r halts at event %r: %s",
+            drainer.drainer_id,
+            drainer.halted_on_event_id,
+            drainer.last_error,
+        )
+        self._report = self._report._replace(
+            halted_on_event_id=drainer.halted_on_event_id, error=drainer.last_error
+        )
+
+    async def _let_go(self) -> None:
+        try:
+            await self._drain.writer.submit(RenewDrainer(self._hold, letting_go=True))
+        except TapeError as error:  # then it runs out
+            log.warning("the lease of drainer %r stays: %s", self._hold.drainer_id, error)
+
+
+async def _beyond(store: Store, head: int, wait_s: float) -> None:
+    try:
+        async with asyncio.timeout(max(wait_s, 0)):
+            await store.await_beyond(head)
+    except TimeoutError:
+        pass
+
+
+def _report(drainer: Drainer) -> DrainReport:
+    return DrainReport(
+        drainer.drainer_id,
+        last_global_seq=drainer.last_global_seq,
+        last_event_id=drainer.last_event_id,
+    )

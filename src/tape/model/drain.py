@@ -1,0 +1,204 @@
+"""The writes of a pass: runs begun together with the cursor, and the halt at a failure.
+
+A run is begun in the turn that also looks at the drainer's token and notes how far the drainer has
+come. So whoever has lost the lease begins nothing, and a cursor that has passed an event proves
+that its runs are there.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from tape.config import Limits
+from tape.errors import StaleLease
+from tape.model.drainer import DISPATCH_FAILED, DRAINERS, Drainer, Hold, held_drainer
+from tape.model.entry import Draft, Entry, Kind
+from tape.model.event import NewEvent, draft_event
+from tape.model.lease import BeginRun, Begun, NewRun, Taker
+from tape.model.move import Decision, Need, Place, State, save
+from tape.model.subjects import drainer_halted, drainer_resumed
+
+ERROR_CHARACTERS = 2_000
+_NOWHERE = Place(0, 0)
+
+
+class Passed(NamedTuple):
+    """How far a pass has come, and what it has done since it last said so."""
+
+    global_seq: int
+    event_id: str
+    processed: int = 0
+    dispatched: int = 0
+
+
+class Failure(NamedTuple):
+    """What could not be dispatched, to which subscription, and why."""
+
+    event: Entry
+    subscription_id: str
+    run_id: str
+    error: str
+
+
+class DispatchEvents:
+    """Begin runs and note the cursor, both or neither; the runs, in order."""
+
+    __slots__ = ("_begin", "_event_id", "_hold", "_letting_go", "_passed", "weight")
+
+    def __init__(
+        self,
+        hold: Hold,
+        passed: Passed,
+        runs: Sequence[NewRun],
+        *,
+        ids: Sequence[str],
+        limits: Limits,
+        letting_go: bool = False,
+    ) -> None:
+        """`ids` has one more than there are runs."""
+        self._event_id, *rest = ids
+        self._hold = hold
+        self._passed = passed
+        self._begin = [
+            BeginRun(run, Taker(), event_id, limits)
+            for run, event_id in zip(runs, rest, strict=True)
+        ]
+        self._letting_go = letting_go
+        self.weight = 1024 + sum(move.weight for move in self._begin)
+
+    def needs(self) -> Iterable[Need]:
+        yield Need(DRAINERS, self._hold.drainer_id)
+        for move in self._begin:
+            yield from move.needs()
+
+    def decide(self, state: State) -> Decision[list[Begun]]:
+        drainer = held_drainer(state, self._hold)
+        drainer, entries = _advanced(drainer, self._passed, self._event_id, state.now_ms)
+        if self._letting_go:
+            drainer = drainer.unleased()
+        decisions = [move.decide(state) for move in self._begin]
+        begun = [decision.reply(_NOWHERE) for decision in decisions]
+        return Decision(
+            lambda _place: begun,
+            [*entries, *(entry for decision in decisions for entry in decision.entries)],
+            [
+                save(DRAINERS, drainer),
+                *(change for decision in decisions for change in decision.changes),
+            ],
+        )
+
+
+class HaltDrainer:
+    """Note a failure and how far the pass has come before it, and let go of the lease."""
+
+    __slots__ = ("_failure", "_hold", "_ids", "_limits", "_passed", "weight")
+
+    def __init__(
+        self, hold: Hold, passed: Passed, failure: Failure, ids: Sequence[str], limits: Limits
+    ) -> None:
+        """`ids` are three."""
+        self._hold = hold
+        self._passed = passed
+        self._failure = failure._replace(error=readable(failure.error))
+        self._ids = ids
+        self._limits = limits
+        self.weight = 4096
+
+    def needs(self) -> Iterable[Need]:
+        yield Need(DRAINERS, self._hold.drainer_id)
+
+    def decide(self, state: State) -> Decision[Drainer]:
+        event, subscription_id, _run_id, error = self._failure
+        drainer = held_drainer(state, self._hold)
+        drainer, entries = _advanced(drainer, self._passed, self._ids[0], state.now_ms)
+        attempts = drainer.attempts.counted(event.event_id, event.global_seq, subscription_id)
+        drainer = drainer.unleased()._replace(
+            failed_total=drainer.failed_total + 1,
+            halted_on_event_id=event.event_id,
+            halted_on_global_seq=event.global_seq,
+            halted_at_ms=state.now_ms,
+            last_error=error,
+            attempts_json=attempts.to_json(),
+        )
+        entries += self._told(drainer, attempts.failed[subscription_id])
+        return Decision(lambda _place: drainer, entries, [save(DRAINERS, drainer)])
+
+    def _told(self, drainer: Drainer, attempt: int) -> list[Draft]:
+        event, subscription_id, run_id, error = self._failure
+        payload = orjson.dumps(
+            {
+                "drainer": drainer.drainer_id,
+                "subscription": subscription_id,
+                "event_id": event.event_id,
+                "event_type": event.event_type,
+                "global_seq": event.global_seq,
+                "attempt": attempt,
+                "run_id": run_id,
+                "error": error,
+            }
+        ).decode()
+        failed = NewEvent(
+            DISPATCH_FAILED,
+            payload,
+            entity_type="drainer",
+            entity_id=drainer.drainer_id,
+            caused_by=event.event_id,
+            source="tape",
+            trace_id=event.trace_id,
+            parent_span_id=event.span_id,
+        )
+        halted = Draft(
+            self._ids[2],
+            Kind.DRAINER.value,
+            drainer_halted(drainer.drainer_id),
+            payload,
+            caused_by=event.event_id,
+        )
+        return [draft_event(failed, self._ids[1], self._limits), halted]
+
+
+def _advanced(
+    drainer: Drainer, passed: Passed, event_id: str, now_ms: int
+) -> tuple[Drainer, list[Draft]]:
+    """The drainer where the pass has come to. Past the event it was halted on it goes on."""
+    if passed.global_seq < drainer.last_global_seq:
+        raise StaleLease(
+            f"drainer {drainer.drainer_id!r} is at {drainer.last_global_seq} already, this pass "
+            f"only at {passed.global_seq}"
+        )
+    entries: list[Draft] = []
+    if drainer.halted_on_event_id and passed.global_seq >= drainer.halted_on_global_seq:
+        entries.append(resumed_entry(drainer, event_id, by="", how="dispatched"))
+        drainer = drainer.unhalted()
+    if drainer.attempts_json and passed.global_seq >= drainer.attempts.global_seq:
+        drainer = drainer._replace(attempts_json="")
+    return drainer._replace(
+        last_global_seq=passed.global_seq,
+        last_event_id=passed.event_id,
+        last_drained_at_ms=now_ms,
+        events_processed_total=drainer.events_processed_total + passed.processed,
+        dispatched_total=drainer.dispatched_total + passed.dispatched,
+    ), entries
+
+
+def resumed_entry(drainer: Drainer, event_id: str, *, by: str, how: str) -> Draft:
+    """`how` is operator, or dispatched where a retry has succeeded by itself."""
+    payload = {
+        "drainer": drainer.drainer_id,
+        "event_id": drainer.halted_on_event_id,
+        "by": by,
+        "how": how,
+    }
+    return Draft(
+        event_id,
+        Kind.DRAINER.value,
+        drainer_resumed(drainer.drainer_id),
+        orjson.dumps(payload).decode(),
+        caused_by=drainer.halted_on_event_id,
+    )
+
+
+def readable(text: str) -> str:
+    """An error as people and databases can have it: bounded, and without NUL or half characters."""
+    return text.replace("\0", "\\0").encode(errors="replace").decode()[:ERROR_CHARACTERS]
