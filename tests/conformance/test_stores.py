@@ -9,6 +9,7 @@ from tape.testing.conformance import (
     JournalContract,
     KeysContract,
     LeasesContract,
+    LedgerContract,
     MatchingContract,
     ObligationsContract,
     OrderContract,
@@ -56,6 +57,10 @@ class TestKeys(KeysContract):
 
 
 class TestLeases(LeasesContract):
+    pass
+
+
+class TestLedger(LedgerContract):
     pass
 
 

@@ -95,7 +95,8 @@ async def test_runs_are_named_after_subscription_event_and_attempt(desk: Desk) -
         assert (first.trace_id, first.parent_span_id) == (TRACE_ID, SPAN_ID)
     assert statuses == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.TERMINAL]
     (triggered,) = report.triggered
-    assert triggered == (event.event_id, event.global_seq, "a", run.run_id)
+    last = RunName("desk", "event", "a", f"{name}~3").run_id
+    assert triggered == (event.event_id, event.global_seq, "a", last)
 
 
 async def test_a_failure_is_told_on_the_journal(desk: Desk) -> None:

@@ -5,7 +5,7 @@
 SELECT pruned_through FROM tape_retention WHERE name = 'journal';
 
 -- name: read_holds
--- How far reactions have come: those that follow the matcher as one, the others each for itself.
+-- How far reactions have come, those that follow the matcher as one, and drainers with subscribers.
 SELECT name, min(upto) FROM (
   SELECT
     iif(c.following AND r.engine = 'server', 'matcher', 'reaction ' || r.reaction_id) AS name,
@@ -15,6 +15,11 @@ SELECT name, min(upto) FROM (
   JOIN tape_reaction_cursors c ON c.reaction_id = r.reaction_id
   JOIN tape_matcher m ON m.name = 'matcher'
   WHERE r.deleted = 0
+  UNION ALL
+  SELECT 'drainer ' || s.drainer_id, coalesce(d.last_global_seq, 0)
+  FROM tape_event_subscriptions s
+  LEFT JOIN tape_event_drain_state d ON d.drainer_id = s.drainer_id
+  WHERE s.enabled
 )
 GROUP BY name
 ORDER BY name;

@@ -16,6 +16,7 @@ from tape.testing.conformance.gates import GatesContract
 from tape.testing.conformance.journal import JournalContract
 from tape.testing.conformance.keys import KeysContract
 from tape.testing.conformance.leases import LeasesContract
+from tape.testing.conformance.ledger import LedgerContract
 from tape.testing.conformance.matching import MatchingContract
 from tape.testing.conformance.obligations import ObligationsContract
 from tape.testing.conformance.order import OrderContract
@@ -42,6 +43,7 @@ __all__ = [
     "JournalContract",
     "KeysContract",
     "LeasesContract",
+    "LedgerContract",
     "MatchingContract",
     "ObligationsContract",
     "OpenStore",
