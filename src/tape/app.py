@@ -141,6 +141,7 @@ async def serve(
         bus = await open_bus(options.store_url, options.settings)
         running.push_async_callback(bus.close)
         bus.start_matching()
+        bus.start_draining()
         server = GrpcServer(bus, options.settings.limits, tokens)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
         running.push_async_callback(server.stop)

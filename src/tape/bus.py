@@ -192,6 +192,7 @@ class Bus:
         self._ledger = Ledger(store, self._writer, self._ids, settings)
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None
 
     @property
     def limits(self) -> Limits:
@@ -385,11 +386,18 @@ class Bus:
             )
             self._leading = asyncio.create_task(leader.run(), name="tape-leader")
 
+    def start_draining(self) -> None:
+        """Drain what event subscriptions ask for in this process, whenever no other does."""
+        if self._draining is None:
+            work = self._ledger.keep_draining().run()
+            self._draining = asyncio.create_task(work, name="tape-draining")
+
     async def close(self) -> None:
         """Write what is queued, then let the store go."""
-        if self._leading is not None:
-            self._leading.cancel()
-            await asyncio.gather(self._leading, return_exceptions=True)
+        tasks = [task for task in (self._leading, self._draining) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._writer.close()
         await self._store.close()
 

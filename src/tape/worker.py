@@ -1,8 +1,8 @@
 """A worker: a process that does the work of reactions, and drives the runs of its pool.
 
 It registers what is declared, and works until it is told to stop. On a store in this process it
-also matches whenever no other process does, so that it needs no server; with a server's URL the
-server does that.
+also matches and drains whenever no other process does, so that it needs no server; with a server's
+URL the server does that.
 """
 
 import asyncio
@@ -87,6 +87,7 @@ async def work(
         running.push_async_callback(operations.close)
         if isinstance(operations, Bus):
             operations.start_matching()
+            operations.start_draining()
         await register_declared(operations, options.registry)
         reactions = await _served(operations, options)
         executor = HandlerThreads(settings.dispatcher.threads)

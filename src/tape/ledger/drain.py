@@ -255,7 +255,7 @@ class _Pass:
             head = store.head
             before, run = run, await self._found(run.run_id)
             if run.seq_cursor == before.seq_cursor:
-                await _beyond(store, head, min(deadline - clock(), self._renewal_in_s))
+                await beyond(store, head, min(deadline - clock(), self._renewal_in_s))
                 if self._renewal_in_s <= 0:
                     await self._drain.writer.submit(RenewDrainer(self._hold))
                     self._renewed_at = clock()
@@ -292,9 +292,10 @@ class _Pass:
             log.warning("the lease of drainer %r stays: %s", self._hold.drainer_id, error)
 
 
-async def _beyond(store: Store, head: int, wait_s: float) -> None:
+async def beyond(store: Store, head: int, wait_s: float | None) -> None:
+    """Until there is an entry after the head, at most so long."""
     try:
-        async with asyncio.timeout(max(wait_s, 0)):
+        async with asyncio.timeout(wait_s if wait_s is None else max(wait_s, 0)):
             await store.await_beyond(head)
     except TimeoutError:
         pass

@@ -10,6 +10,7 @@ from tape.errors import InvalidArgument, NotFound
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.ledger.drain import Drain, Errand
+from tape.ledger.keep_draining import Draining
 from tape.model.drainer import Drainer, DrainerState, DrainReport, check_drainer_id
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.event_subscription import (
@@ -103,6 +104,10 @@ class Ledger:
             raise NotFound(f"no event subscription names the drainer {drainer_id!r}")
         errand = Errand(drainer_id, limit or self._settings.page, wait_s)
         return await self._drain.make_pass(errand, subscriptions)
+
+    def keep_draining(self) -> Draining:
+        """What drains whenever there is something to drain."""
+        return Draining(self._store, self.drain, self._settings, self._limits)
 
     async def list_drainers(self) -> list[DrainerState]:
         enabled: dict[str, int] = {}

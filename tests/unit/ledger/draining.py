@@ -1,7 +1,7 @@
 """A desk for tests of drainers: a bus, a worker in the same process, and an app that counts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,16 +38,25 @@ class Desk:
     broken: set[tuple[str, int]] = field(default_factory=set)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
+    _acted: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, _ctx: Any, given: dict[str, Any]) -> str:
         self.reached.set()
         await self.gate.wait()
         key = (given.get("who", ""), given["n"])
         self.tried.append(key)
+        self._acted.set()
         if key in self.broken:
             raise ValueError(f"cannot do {key}")
         self.acts.append(key)
         return "done"
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Until it holds, looked at whenever the app is called."""
+        async with asyncio.timeout(30):
+            while not holds():
+                self._acted.clear()
+                await self._acted.wait()
 
     async def subscribe(self, subscription_id: str, **fields: Any) -> None:
         mapper = {"n": "$.payload.n", "who": f"literal:{subscription_id}"}

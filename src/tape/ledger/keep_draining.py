@@ -1,0 +1,157 @@
+"""Draining in a server: every drainer with an enabled subscription, whenever there is something.
+
+One task looks at the subscriptions and keeps another for each drainer, so that a run that is waited
+for holds up nobody else. Wake-ups are hints: what is there to do is read from the store, so any
+number of servers may do this on one journal, and whoever gets the lease does the work. Entries that
+match nothing are noted as passed a little later, many at a time. A halted drainer is tried again
+after `retry_s`, or when an operator has resumed it, which is an entry and so a wake-up.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from tape.config import DrainerSettings, Limits
+from tape.errors import Closed, TapeError
+from tape.journal.follow import WINDOW
+from tape.ledger.drain import RECORDED, beyond
+from tape.ledger.rules import Rules
+from tape.model.drainer import Drainer, DrainReport
+from tape.model.event_subscription import EventSubscription
+from tape.ports.store import ReadEntries, Store
+
+log = logging.getLogger("tape.drain")
+
+LOOK_S = 0.05
+"""How long between two looks at the subscriptions, at least."""
+SETTLE_S = 1.0
+"""How long after the last pass entries that match nothing are noted as passed."""
+LOCKED_S = 1.0
+AGAIN_S = 1.0
+PEEKED = 1_000
+
+
+class MakePass(Protocol):
+    def __call__(self, drainer_id: str) -> Awaitable[DrainReport]: ...
+
+
+class Draining:
+    def __init__(
+        self, store: Store, make_pass: MakePass, settings: DrainerSettings, limits: Limits
+    ) -> None:
+        self._store = store
+        self._make_pass = make_pass
+        self._settings = settings
+        self._limits = limits
+        self._kept: dict[str, tuple[list[EventSubscription], asyncio.Task[None]]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                head = self._store.head
+                try:
+                    await self._look()
+                except Closed:
+                    return
+                except TapeError as error:
+                    log.warning("draining pauses: %s", error)
+                    await asyncio.sleep(AGAIN_S)
+                    continue
+                await asyncio.sleep(LOOK_S)
+                with contextlib.suppress(Closed):  # which the next look finds out
+                    await self._store.await_beyond(head)
+        finally:
+            await self._stop(*self._kept)
+
+    async def _look(self) -> None:
+        """Keep a task for each drainer with an enabled subscription, begun anew at a change."""
+        wanted: dict[str, list[EventSubscription]] = {}
+        for row in await self._store.list_event_subscriptions():
+            if row.enabled:
+                wanted.setdefault(row.drainer_id, []).append(row)
+        changed = [name for name, (rows, _) in self._kept.items() if wanted.get(name) != rows]
+        await self._stop(*changed)
+        for name in wanted.keys() - self._kept.keys():
+            keeper = _Keeper(self._store, self._make_pass, self._settings, self._limits, name)
+            task = asyncio.create_task(keeper.run(wanted[name]), name=f"tape-drainer-{name}")
+            self._kept[name] = (wanted[name], task)
+
+    async def _stop(self, *names: str) -> None:
+        tasks = [self._kept.pop(name)[1] for name in names]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Keeper:
+    """Drains one drainer."""
+
+    def __init__(
+        self,
+        store: Store,
+        make_pass: MakePass,
+        settings: DrainerSettings,
+        limits: Limits,
+        drainer_id: str,
+    ) -> None:
+        self._store = store
+        self._make_pass = make_pass
+        self._settings = settings
+        self._limits = limits
+        self._drainer_id = drainer_id
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+
+    async def run(self, subscriptions: list[EventSubscription]) -> None:
+        while True:
+            try:
+                rules = Rules(subscriptions, self._limits)
+                while True:
+                    await self._drain(rules)
+            except Closed:
+                return
+            except TapeError as error:
+                log.warning("drainer %r pauses: %s", self._drainer_id, error)
+            except Exception:  # whatever it is, its events must not stop for good
+                log.exception("drainer %r failed, trying again", self._drainer_id)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _drain(self, rules: Rules) -> None:
+        """Wait until there is something to do, and make a pass."""
+        head = self._store.head
+        drainer = await self._store.get_drainer(self._drainer_id) or Drainer(self._drainer_id)
+        if drainer.halted_on_event_id:
+            since_ms = await self._store.read_clock() - drainer.halted_at_ms
+            left_s = self._settings.retry_s - since_ms / 1000
+            if left_s > 0:
+                await beyond(self._store, head, left_s)
+                return
+        else:
+            await self._until_due(drainer.last_global_seq, rules)
+        report = await self._make_pass(self._drainer_id)
+        if report.skipped_due_to_lock:
+            await asyncio.sleep(LOCKED_S)
+        elif report.waiting_on_run_id:
+            await beyond(self._store, self._store.head, AGAIN_S)
+
+    async def _until_due(self, cursor: int, rules: Rules) -> None:
+        """Until an event comes that matches, or others have come and some time has passed."""
+        position = cursor
+        settled_at = self._clock() + SETTLE_S
+        while True:
+            if position > cursor and self._clock() >= settled_at:
+                return
+            if self._store.head <= position:
+                wait_s = settled_at - self._clock() if position > cursor else None
+                await beyond(self._store, position, wait_s)
+                continue
+            upto = min(self._store.head, position + WINDOW)
+            query = ReadEntries(position, upto, PEEKED, self._limits.page_bytes, RECORDED)
+            found = await self._store.read_entries(query)
+            if any(rules.of_type(event.event_type) for event in found.entries):
+                return
+            if position == cursor:
+                settled_at = self._clock() + SETTLE_S
+            position = found.through
