@@ -170,6 +170,22 @@ async def refresh_metrics(operations: Operations) -> None:
         metrics.TASKS_PENDING.labels(reaction_id).set(state.pending)
         metrics.TASKS_CLAIMED.labels(reaction_id).set(state.claimed)
         metrics.DEAD_LETTERS.labels(reaction_id).set(state.dead_letters)
+    await _refresh_drainers(operations)
+
+
+async def _refresh_drainers(operations: Operations) -> None:
+    from tape.telemetry import metrics
+
+    states = [state for state in await operations.ledger.list_drainers() if state.subscriptions]
+    names = {(state.drainer.drainer_id,) for state in states}
+    for (drainer_id,) in (
+        metrics.DRAINER_LAG.series().keys() | metrics.DRAINED.series().keys()
+    ) - names:
+        metrics.forget_drainer(drainer_id)
+    for state in states:
+        drainer_id = state.drainer.drainer_id
+        metrics.DRAINER_LAG.labels(drainer_id).set(state.lag)
+        metrics.DRAINER_HALTED.labels(drainer_id).set(bool(state.drainer.halted_on_event_id))
 
 
 def _tls(options: ServeOptions) -> Tls | None:

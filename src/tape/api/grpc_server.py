@@ -13,6 +13,7 @@ from tape.api.auth import Role, Tokens, check_exposure
 from tape.api.calls import Calls
 from tape.api.claim_calls import ClaimCalls
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck, StreamOut, Unary
+from tape.api.ledger_calls import LedgerCalls
 from tape.api.listening import Tls, split_address
 from tape.api.reaction_calls import ReactionCalls
 from tape.api.record_stream import RecordStream
@@ -75,10 +76,14 @@ WRITING = frozenset(
         "SetTimer",
         "CancelTimer",
         "ListDueTimers",  # fires them, if it is asked to
+        "PutEventSubscription",
+        "DeleteEventSubscription",
+        "DrainEvents",
+        "ResumeDrainer",
     }
 )
 # What cannot be taken back.
-ADMINISTERING = frozenset({"DropDeadLetters"})
+ADMINISTERING = frozenset({"DropDeadLetters", "SkipDrainerEvent"})
 
 
 def _role(name: str) -> Role:
@@ -88,8 +93,9 @@ def _role(name: str) -> Role:
 
 
 def _on_runs(operations: Operations, limits: Limits) -> dict[str, Unary]:
+    """The calls on runs, and on the ledger that makes some."""
     methods: dict[str, Unary] = {}
-    for calls in (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls):
+    for calls in (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls, LedgerCalls):
         methods |= calls(operations, limits).methods()
     return methods
 

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from tape.bus import FollowQuery, Operations
 from tape.client.build import as_json, event, session_event
+from tape.client.ledger_calls import LedgerCalls
 from tape.client.reaction_calls import ReactionCalls
 from tape.client.run_calls import RunCalls
 from tape.client.stream import Batches, Stream
@@ -24,7 +25,7 @@ T = TypeVar("T")
 LIST_PAGE = 1_000
 
 
-class AsyncTapeClient(RunCalls, ReactionCalls):
+class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
     """Tape for a program with an event loop. Make it with `tape.connect_async`."""
 
     def __init__(self, operations: Operations) -> None:

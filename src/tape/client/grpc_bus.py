@@ -15,6 +15,7 @@ import grpc
 from tape.bus import FollowQuery
 from tape.client.address import parse_address
 from tape.client.again import pauses, until_answered
+from tape.client.grpc_ledger import GrpcLedger
 from tape.client.grpc_reactions import GrpcReactions
 from tape.client.grpc_runs import GrpcRuns
 from tape.client.representable import representable
@@ -22,7 +23,6 @@ from tape.client.server import Server
 from tape.config import Settings
 from tape.errors import StoreUnavailable
 from tape.journal.follow import Page
-from tape.ledger.operations import LedgerOperations
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
@@ -43,14 +43,15 @@ class GrpcBus(GrpcReactions):
         super().__init__(server)
         self._retry_for_s = settings.writer.retry_for_s
         self._runs = GrpcRuns(server, self._retry_for_s)
+        self._ledger = GrpcLedger(server)
 
     @property
     def runs(self) -> GrpcRuns:
         return self._runs
 
     @property
-    def ledger(self) -> LedgerOperations:
-        raise NotImplementedError
+    def ledger(self) -> GrpcLedger:
+        return self._ledger
 
     @classmethod
     async def open(cls, url: str, token: str, settings: Settings) -> "GrpcBus":

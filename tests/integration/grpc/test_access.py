@@ -66,6 +66,7 @@ FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValu
 GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo
 GetRun ListRuns ListRunsToRecover ReadRunEntries GetDecision GetEffect ListPendingEffects
 ListEffectsToDispatch ListObligations ListUnresolvedObligations AdmitBudget ListTimers NextTimer
+ListEventSubscriptions ListDrainers ReadRecent
 """
 WRITES = """
 RecordEvents RecordEventStream WriteValue DeleteValue CreateSession DeleteSession AppendEvent
@@ -74,6 +75,7 @@ BeginRun ResumeRun HeartbeatRun ReleaseRun EndRun CancelRun ExtendRun RecordDeci
 CompleteEffect ClaimEffectDispatch RenewEffectClaim RecordDispatchAttempt RecordExternalObservation
 ReconcileEffect RegisterCompensation ClaimObligation RenewObligationClaim RecordObligationAttempt
 ResolveObligation SetBudget ChargeBudget AwaitSignal SendSignal SetTimer CancelTimer ListDueTimers
+PutEventSubscription DeleteEventSubscription DrainEvents ResumeDrainer
 """
 
 
@@ -84,7 +86,7 @@ def test_the_roles_are_the_ones_ruled() -> None:
     }
     assert held[Role.READ] == set(LOOKS.split())
     assert held[Role.WRITE] == set(WRITES.split())
-    assert held[Role.ADMIN] == {"DropDeadLetters"}
+    assert held[Role.ADMIN] == {"DropDeadLetters", "SkipDrainerEvent"}
 
 
 async def test_the_client_says_which(sqlite_url: str, serving: Any) -> None:

@@ -23,6 +23,8 @@ OUTSIDE = {"SendSignal", "CancelRun", "ListDueTimers"}
 NO_RUN = {
     "CreateSession", "DeleteSession", "RegisterReaction", "DeregisterReaction", "ClaimTasks",
     "CompleteTask", "NackTask", "SettleTasks", "ReplayDeadLetters", "DropDeadLetters",
+    "PutEventSubscription", "DeleteEventSubscription", "DrainEvents", "ResumeDrainer",
+    "SkipDrainerEvent",
 }  # fmt: skip
 
 

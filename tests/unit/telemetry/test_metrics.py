@@ -12,9 +12,10 @@ from prometheus_client import Metric
 from prometheus_client import parser as prometheus
 from prometheus_client.openmetrics import parser as openmetrics
 
-from tape.app import open_bus
+from tape.app import open_bus, refresh_metrics
 from tape.errors import VersionMismatch
 from tape.model.event import NewEvent
+from tape.model.event_subscription import NewSubscription
 from tape.model.value import Author
 from tape.telemetry import exposition, metrics
 
@@ -152,3 +153,20 @@ def test_counting_from_threads_loses_nothing() -> None:
 def _add_often() -> None:
     for _ in range(5_000):
         metrics.ENTRIES_APPENDED.inc(3)
+
+
+async def test_a_drainer_without_subscriptions_has_no_series(sqlite_url: str) -> None:
+    bus = await open_bus(sqlite_url)
+    new = NewSubscription("s", "a", "app", "desk", '{"n":"$.payload.n"}')
+    await bus.ledger.put_subscription(new)
+    await bus.record_events([NewEvent("b"), NewEvent("a")])
+    await bus.ledger.drain("desk")
+    await refresh_metrics(bus)
+    assert value("tape_drainer_events_total", drainer="desk") == 1
+    assert value("tape_drainer_halted", drainer="desk") == 1
+    assert value("tape_drainer_lag_entries", drainer="desk") == 3  # the event and what told of it
+    await bus.ledger.put_subscription(new._replace(enabled=False))
+    await refresh_metrics(bus)
+    await bus.close()
+    for name in ("events_total", "halted", "lag_entries"):
+        assert value(f"tape_drainer_{name}", drainer="desk") is None

@@ -4778,3 +4778,483 @@ class NextTimerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__in_ms) -> _WhichOneofReturnType__in_ms | None: ...
 
 Global___NextTimerResponse: _TypeAlias = NextTimerResponse  # noqa: Y015
+
+@_typing.final
+class EventSubscription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIPTION_ID_FIELD_NUMBER: _builtins.int
+    EVENT_TYPE_GLOB_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TYPE_FIELD_NUMBER: _builtins.int
+    DRAINER_ID_FIELD_NUMBER: _builtins.int
+    INPUT_MAPPER_FIELD_NUMBER: _builtins.int
+    FILTER_EXPR_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    AWAITS_END_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    subscription_id: _builtins.str
+    event_type_glob: _builtins.str
+    workflow_type: _builtins.str
+    """the app"""
+    drainer_id: _builtins.str
+    """empty => workflow_runner"""
+    input_mapper: _builtins.str
+    """a JSON object of names and recipes; empty => the whole event"""
+    filter_expr: _builtins.str
+    """CEL; empty => all"""
+    enabled: _builtins.bool
+    """absent => true"""
+    awaits_end: _builtins.bool
+    """absent => true"""
+    created_at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        subscription_id: _builtins.str = ...,
+        event_type_glob: _builtins.str = ...,
+        workflow_type: _builtins.str = ...,
+        drainer_id: _builtins.str = ...,
+        input_mapper: _builtins.str = ...,
+        filter_expr: _builtins.str = ...,
+        enabled: _builtins.bool | None = ...,
+        awaits_end: _builtins.bool | None = ...,
+        created_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_awaits_end", b"_awaits_end", "_enabled", b"_enabled", "awaits_end", b"awaits_end", "enabled", b"enabled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_awaits_end", b"_awaits_end", "_enabled", b"_enabled", "awaits_end", b"awaits_end", "created_at_ms", b"created_at_ms", "drainer_id", b"drainer_id", "enabled", b"enabled", "event_type_glob", b"event_type_glob", "filter_expr", b"filter_expr", "input_mapper", b"input_mapper", "subscription_id", b"subscription_id", "workflow_type", b"workflow_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__awaits_end: _TypeAlias = _typing.Literal["awaits_end"]  # noqa: Y015
+    _WhichOneofArgType__awaits_end: _TypeAlias = _typing.Literal["_awaits_end", b"_awaits_end"]  # noqa: Y015
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__awaits_end) -> _WhichOneofReturnType__awaits_end | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+
+Global___EventSubscription: _TypeAlias = EventSubscription  # noqa: Y015
+
+@_typing.final
+class DeleteEventSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIPTION_ID_FIELD_NUMBER: _builtins.int
+    subscription_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        subscription_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscription_id", b"subscription_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteEventSubscriptionRequest: _TypeAlias = DeleteEventSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class DeleteEventSubscriptionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: _builtins.int
+    deleted: _builtins.bool
+    def __init__(
+        self,
+        *,
+        deleted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteEventSubscriptionResponse: _TypeAlias = DeleteEventSubscriptionResponse  # noqa: Y015
+
+@_typing.final
+class ListEventSubscriptionsRequest(_message.Message):
+    """By id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINER_ID_FIELD_NUMBER: _builtins.int
+    AFTER_SUBSCRIPTION_ID_FIELD_NUMBER: _builtins.int
+    drainer_id: _builtins.str
+    """empty => all"""
+    after_subscription_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        drainer_id: _builtins.str = ...,
+        after_subscription_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_subscription_id", b"after_subscription_id", "drainer_id", b"drainer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventSubscriptionsRequest: _TypeAlias = ListEventSubscriptionsRequest  # noqa: Y015
+
+@_typing.final
+class ListEventSubscriptionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventSubscription]: ...
+    def __init__(
+        self,
+        *,
+        subscriptions: _abc.Iterable[Global___EventSubscription] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "subscriptions", b"subscriptions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventSubscriptionsResponse: _TypeAlias = ListEventSubscriptionsResponse  # noqa: Y015
+
+@_typing.final
+class DrainEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINER_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AWAIT_S_FIELD_NUMBER: _builtins.int
+    drainer_id: _builtins.str
+    """empty => workflow_runner"""
+    limit: _builtins.int
+    """events; 0 => as the server is set"""
+    await_s: _builtins.float
+    """how long to wait for a run to end; absent => as the server is set"""
+    def __init__(
+        self,
+        *,
+        drainer_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        await_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_await_s", b"_await_s", "await_s", b"await_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_await_s", b"_await_s", "await_s", b"await_s", "drainer_id", b"drainer_id", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__await_s: _TypeAlias = _typing.Literal["await_s"]  # noqa: Y015
+    _WhichOneofArgType__await_s: _TypeAlias = _typing.Literal["_await_s", b"_await_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__await_s) -> _WhichOneofReturnType__await_s | None: ...
+
+Global___DrainEventsRequest: _TypeAlias = DrainEventsRequest  # noqa: Y015
+
+@_typing.final
+class DrainEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINER_ID_FIELD_NUMBER: _builtins.int
+    PROCESSED_FIELD_NUMBER: _builtins.int
+    DISPATCHED_FIELD_NUMBER: _builtins.int
+    TRIGGERED_FIELD_NUMBER: _builtins.int
+    LAST_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    LAST_EVENT_ID_FIELD_NUMBER: _builtins.int
+    HALTED_ON_EVENT_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    WAITING_ON_RUN_ID_FIELD_NUMBER: _builtins.int
+    SKIPPED_DUE_TO_LOCK_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    drainer_id: _builtins.str
+    processed: _builtins.int
+    """events that were passed"""
+    dispatched: _builtins.int
+    """runs that they were dispatched to"""
+    last_global_seq: _builtins.int
+    last_event_id: _builtins.str
+    halted_on_event_id: _builtins.str
+    error: _builtins.str
+    waiting_on_run_id: _builtins.str
+    skipped_due_to_lock: _builtins.bool
+    """another instance is at work, or has taken over"""
+    more: _builtins.bool
+    @_builtins.property
+    def triggered(self) -> _containers.RepeatedCompositeFieldContainer[Global___TriggeredRun]:
+        """the newest of them"""
+
+    def __init__(
+        self,
+        *,
+        drainer_id: _builtins.str = ...,
+        processed: _builtins.int = ...,
+        dispatched: _builtins.int = ...,
+        triggered: _abc.Iterable[Global___TriggeredRun] | None = ...,
+        last_global_seq: _builtins.int = ...,
+        last_event_id: _builtins.str = ...,
+        halted_on_event_id: _builtins.str = ...,
+        error: _builtins.str = ...,
+        waiting_on_run_id: _builtins.str = ...,
+        skipped_due_to_lock: _builtins.bool = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatched", b"dispatched", "drainer_id", b"drainer_id", "error", b"error", "halted_on_event_id", b"halted_on_event_id", "last_event_id", b"last_event_id", "last_global_seq", b"last_global_seq", "more", b"more", "processed", b"processed", "skipped_due_to_lock", b"skipped_due_to_lock", "triggered", b"triggered", "waiting_on_run_id", b"waiting_on_run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainEventsResponse: _TypeAlias = DrainEventsResponse  # noqa: Y015
+
+@_typing.final
+class TriggeredRun(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    global_seq: _builtins.int
+    subscription_id: _builtins.str
+    run_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+        global_seq: _builtins.int = ...,
+        subscription_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "global_seq", b"global_seq", "run_id", b"run_id", "subscription_id", b"subscription_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TriggeredRun: _TypeAlias = TriggeredRun  # noqa: Y015
+
+@_typing.final
+class ListDrainersRequest(_message.Message):
+    """By id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_DRAINER_ID_FIELD_NUMBER: _builtins.int
+    after_drainer_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        after_drainer_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_drainer_id", b"after_drainer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDrainersRequest: _TypeAlias = ListDrainersRequest  # noqa: Y015
+
+@_typing.final
+class ListDrainersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINERS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def drainers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrainerRecord]: ...
+    def __init__(
+        self,
+        *,
+        drainers: _abc.Iterable[Global___DrainerRecord] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drainers", b"drainers", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDrainersResponse: _TypeAlias = ListDrainersResponse  # noqa: Y015
+
+@_typing.final
+class DrainerRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINER_ID_FIELD_NUMBER: _builtins.int
+    LAST_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    LAST_EVENT_ID_FIELD_NUMBER: _builtins.int
+    LAST_DRAINED_AT_MS_FIELD_NUMBER: _builtins.int
+    EVENTS_PROCESSED_TOTAL_FIELD_NUMBER: _builtins.int
+    DISPATCHED_TOTAL_FIELD_NUMBER: _builtins.int
+    FAILED_TOTAL_FIELD_NUMBER: _builtins.int
+    SKIPPED_TOTAL_FIELD_NUMBER: _builtins.int
+    HALTED_ON_EVENT_ID_FIELD_NUMBER: _builtins.int
+    HALTED_ON_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    HALTED_AT_MS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_JSON_FIELD_NUMBER: _builtins.int
+    LEASE_OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    IS_HELD_FIELD_NUMBER: _builtins.int
+    drainer_id: _builtins.str
+    last_global_seq: _builtins.int
+    last_event_id: _builtins.str
+    last_drained_at_ms: _builtins.int
+    events_processed_total: _builtins.int
+    dispatched_total: _builtins.int
+    failed_total: _builtins.int
+    skipped_total: _builtins.int
+    halted_on_event_id: _builtins.str
+    halted_on_global_seq: _builtins.int
+    halted_at_ms: _builtins.int
+    last_error: _builtins.str
+    attempts_json: _builtins.str
+    lease_owner: _builtins.str
+    lease_expires_at_ms: _builtins.int
+    fencing_token: _builtins.int
+    subscriptions: _builtins.int
+    """those that are enabled"""
+    lag: _builtins.int
+    """entries between its cursor and the head"""
+    is_held: _builtins.bool
+    def __init__(
+        self,
+        *,
+        drainer_id: _builtins.str = ...,
+        last_global_seq: _builtins.int = ...,
+        last_event_id: _builtins.str = ...,
+        last_drained_at_ms: _builtins.int = ...,
+        events_processed_total: _builtins.int = ...,
+        dispatched_total: _builtins.int = ...,
+        failed_total: _builtins.int = ...,
+        skipped_total: _builtins.int = ...,
+        halted_on_event_id: _builtins.str = ...,
+        halted_on_global_seq: _builtins.int = ...,
+        halted_at_ms: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        attempts_json: _builtins.str = ...,
+        lease_owner: _builtins.str = ...,
+        lease_expires_at_ms: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        subscriptions: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        is_held: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_json", b"attempts_json", "dispatched_total", b"dispatched_total", "drainer_id", b"drainer_id", "events_processed_total", b"events_processed_total", "failed_total", b"failed_total", "fencing_token", b"fencing_token", "halted_at_ms", b"halted_at_ms", "halted_on_event_id", b"halted_on_event_id", "halted_on_global_seq", b"halted_on_global_seq", "is_held", b"is_held", "lag", b"lag", "last_drained_at_ms", b"last_drained_at_ms", "last_error", b"last_error", "last_event_id", b"last_event_id", "last_global_seq", b"last_global_seq", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "skipped_total", b"skipped_total", "subscriptions", b"subscriptions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainerRecord: _TypeAlias = DrainerRecord  # noqa: Y015
+
+@_typing.final
+class SkipDrainerEventRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINER_ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    drainer_id: _builtins.str
+    event_id: _builtins.str
+    reason: _builtins.str
+    by: _builtins.str
+    def __init__(
+        self,
+        *,
+        drainer_id: _builtins.str = ...,
+        event_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "drainer_id", b"drainer_id", "event_id", b"event_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SkipDrainerEventRequest: _TypeAlias = SkipDrainerEventRequest  # noqa: Y015
+
+@_typing.final
+class ResumeDrainerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINER_ID_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    drainer_id: _builtins.str
+    by: _builtins.str
+    def __init__(
+        self,
+        *,
+        drainer_id: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "drainer_id", b"drainer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeDrainerRequest: _TypeAlias = ResumeDrainerRequest  # noqa: Y015
+
+@_typing.final
+class ReadRecentRequest(_message.Message):
+    """The texts are compared whole but for prefix, which is of the subject; empty ones not at all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEFORE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    EVENT_TYPE_FIELD_NUMBER: _builtins.int
+    ENTITY_TYPE_FIELD_NUMBER: _builtins.int
+    ENTITY_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    CAUSED_BY_FIELD_NUMBER: _builtins.int
+    SCAN_FIELD_NUMBER: _builtins.int
+    before: _builtins.int
+    """entries with a smaller global_seq; 0 => from the newest"""
+    limit: _builtins.int
+    """0 => 100"""
+    prefix: _builtins.str
+    event_type: _builtins.str
+    entity_type: _builtins.str
+    entity_id: _builtins.str
+    run_id: _builtins.str
+    trace_id: _builtins.str
+    event_id: _builtins.str
+    caused_by: _builtins.str
+    scan: _builtins.int
+    """how many numbers to look at; 0 => 20,000"""
+    def __init__(
+        self,
+        *,
+        before: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        prefix: _builtins.str = ...,
+        event_type: _builtins.str = ...,
+        entity_type: _builtins.str = ...,
+        entity_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        trace_id: _builtins.str = ...,
+        event_id: _builtins.str = ...,
+        caused_by: _builtins.str = ...,
+        scan: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "caused_by", b"caused_by", "entity_id", b"entity_id", "entity_type", b"entity_type", "event_id", b"event_id", "event_type", b"event_type", "limit", b"limit", "prefix", b"prefix", "run_id", b"run_id", "scan", b"scan", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadRecentRequest: _TypeAlias = ReadRecentRequest  # noqa: Y015

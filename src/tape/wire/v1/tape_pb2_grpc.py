@@ -374,6 +374,46 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerResponse.FromString,
                 _registered_method=True)
+        self.PutEventSubscription = channel.unary_unary(
+                '/tape.v1.Tape/PutEventSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EventSubscription.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EventSubscription.FromString,
+                _registered_method=True)
+        self.DeleteEventSubscription = channel.unary_unary(
+                '/tape.v1.Tape/DeleteEventSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteEventSubscriptionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteEventSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.ListEventSubscriptions = channel.unary_unary(
+                '/tape.v1.Tape/ListEventSubscriptions',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEventSubscriptionsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEventSubscriptionsResponse.FromString,
+                _registered_method=True)
+        self.DrainEvents = channel.unary_unary(
+                '/tape.v1.Tape/DrainEvents',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainEventsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainEventsResponse.FromString,
+                _registered_method=True)
+        self.ListDrainers = channel.unary_unary(
+                '/tape.v1.Tape/ListDrainers',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDrainersRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDrainersResponse.FromString,
+                _registered_method=True)
+        self.SkipDrainerEvent = channel.unary_unary(
+                '/tape.v1.Tape/SkipDrainerEvent',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SkipDrainerEventRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainerRecord.FromString,
+                _registered_method=True)
+        self.ResumeDrainer = channel.unary_unary(
+                '/tape.v1.Tape/ResumeDrainer',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResumeDrainerRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainerRecord.FromString,
+                _registered_method=True)
+        self.ReadRecent = channel.unary_unary(
+                '/tape.v1.Tape/ReadRecent',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReadRecentRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.FromString,
+                _registered_method=True)
 
 
 class TapeServicer:
@@ -808,6 +848,59 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutEventSubscription(self, request, context):
+        """The event ledger: subscriptions turn recorded events into runs, in order, by drainers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteEventSubscription(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEventSubscriptions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainEvents(self, request, context):
+        """One pass. It ends at the first failure, and where it waits longer than await_s for a run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDrainers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SkipDrainerEvent(self, request, context):
+        """Moves past the event that a drainer is halted on, and no other.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeDrainer(self, request, context):
+        """Has a halted drainer try its event again now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadRecent(self, request, context):
+        """The newest entries, newest first. The cursor of the answer is the next before, 0 at the end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TapeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1150,6 +1243,46 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.NextTimer,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerResponse.SerializeToString,
+            ),
+            'PutEventSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutEventSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EventSubscription.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EventSubscription.SerializeToString,
+            ),
+            'DeleteEventSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteEventSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteEventSubscriptionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteEventSubscriptionResponse.SerializeToString,
+            ),
+            'ListEventSubscriptions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEventSubscriptions,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEventSubscriptionsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListEventSubscriptionsResponse.SerializeToString,
+            ),
+            'DrainEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainEvents,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainEventsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainEventsResponse.SerializeToString,
+            ),
+            'ListDrainers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDrainers,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDrainersRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListDrainersResponse.SerializeToString,
+            ),
+            'SkipDrainerEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.SkipDrainerEvent,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SkipDrainerEventRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainerRecord.SerializeToString,
+            ),
+            'ResumeDrainer': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeDrainer,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResumeDrainerRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DrainerRecord.SerializeToString,
+            ),
+            'ReadRecent': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadRecent,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReadRecentRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2988,6 +3121,222 @@ class Tape:
             '/tape.v1.Tape/NextTimer',
             tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.NextTimerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutEventSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/PutEventSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.EventSubscription.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EventSubscription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteEventSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/DeleteEventSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeleteEventSubscriptionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeleteEventSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEventSubscriptions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListEventSubscriptions',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListEventSubscriptionsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListEventSubscriptionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/DrainEvents',
+            tape_dot_wire_dot_v1_dot_tape__pb2.DrainEventsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DrainEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDrainers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListDrainers',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListDrainersRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListDrainersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SkipDrainerEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/SkipDrainerEvent',
+            tape_dot_wire_dot_v1_dot_tape__pb2.SkipDrainerEventRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DrainerRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeDrainer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ResumeDrainer',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ResumeDrainerRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DrainerRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRecent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ReadRecent',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReadRecentRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.FromString,
             options,
             channel_credentials,
             insecure,

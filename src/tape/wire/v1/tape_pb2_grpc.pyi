@@ -124,6 +124,19 @@ class TapeStub:
     ListTimers: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListTimersRequest, _tape_pb2.ListTimersResponse]
     ListDueTimers: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListDueTimersRequest, _tape_pb2.ListDueTimersResponse]
     NextTimer: _grpc.UnaryUnaryMultiCallable[_tape_pb2.NextTimerRequest, _tape_pb2.NextTimerResponse]
+    PutEventSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.EventSubscription, _tape_pb2.EventSubscription]
+    """The event ledger: subscriptions turn recorded events into runs, in order, by drainers."""
+    DeleteEventSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeleteEventSubscriptionRequest, _tape_pb2.DeleteEventSubscriptionResponse]
+    ListEventSubscriptions: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListEventSubscriptionsRequest, _tape_pb2.ListEventSubscriptionsResponse]
+    DrainEvents: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DrainEventsRequest, _tape_pb2.DrainEventsResponse]
+    """One pass. It ends at the first failure, and where it waits longer than await_s for a run."""
+    ListDrainers: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListDrainersRequest, _tape_pb2.ListDrainersResponse]
+    SkipDrainerEvent: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SkipDrainerEventRequest, _tape_pb2.DrainerRecord]
+    """Moves past the event that a drainer is halted on, and no other."""
+    ResumeDrainer: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ResumeDrainerRequest, _tape_pb2.DrainerRecord]
+    """Has a halted drainer try its event again now."""
+    ReadRecent: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReadRecentRequest, _tape_pb2.EntryBatch]
+    """The newest entries, newest first. The cursor of the answer is the next before, 0 at the end."""
 
 @_typing.type_check_only
 class TapeAsyncStub(TapeStub):
@@ -219,6 +232,19 @@ class TapeAsyncStub(TapeStub):
     ListTimers: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListTimersRequest, _tape_pb2.ListTimersResponse]  # type: ignore[assignment]
     ListDueTimers: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListDueTimersRequest, _tape_pb2.ListDueTimersResponse]  # type: ignore[assignment]
     NextTimer: _aio.UnaryUnaryMultiCallable[_tape_pb2.NextTimerRequest, _tape_pb2.NextTimerResponse]  # type: ignore[assignment]
+    PutEventSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.EventSubscription, _tape_pb2.EventSubscription]  # type: ignore[assignment]
+    """The event ledger: subscriptions turn recorded events into runs, in order, by drainers."""
+    DeleteEventSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeleteEventSubscriptionRequest, _tape_pb2.DeleteEventSubscriptionResponse]  # type: ignore[assignment]
+    ListEventSubscriptions: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListEventSubscriptionsRequest, _tape_pb2.ListEventSubscriptionsResponse]  # type: ignore[assignment]
+    DrainEvents: _aio.UnaryUnaryMultiCallable[_tape_pb2.DrainEventsRequest, _tape_pb2.DrainEventsResponse]  # type: ignore[assignment]
+    """One pass. It ends at the first failure, and where it waits longer than await_s for a run."""
+    ListDrainers: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListDrainersRequest, _tape_pb2.ListDrainersResponse]  # type: ignore[assignment]
+    SkipDrainerEvent: _aio.UnaryUnaryMultiCallable[_tape_pb2.SkipDrainerEventRequest, _tape_pb2.DrainerRecord]  # type: ignore[assignment]
+    """Moves past the event that a drainer is halted on, and no other."""
+    ResumeDrainer: _aio.UnaryUnaryMultiCallable[_tape_pb2.ResumeDrainerRequest, _tape_pb2.DrainerRecord]  # type: ignore[assignment]
+    """Has a halted drainer try its event again now."""
+    ReadRecent: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReadRecentRequest, _tape_pb2.EntryBatch]  # type: ignore[assignment]
+    """The newest entries, newest first. The cursor of the answer is the next before, 0 at the end."""
 
 class TapeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -719,5 +745,66 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         request: _tape_pb2.NextTimerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.NextTimerResponse, _abc.Awaitable[_tape_pb2.NextTimerResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PutEventSubscription(
+        self,
+        request: _tape_pb2.EventSubscription,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EventSubscription, _abc.Awaitable[_tape_pb2.EventSubscription]]:
+        """The event ledger: subscriptions turn recorded events into runs, in order, by drainers."""
+
+    @_abc_1.abstractmethod
+    def DeleteEventSubscription(
+        self,
+        request: _tape_pb2.DeleteEventSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DeleteEventSubscriptionResponse, _abc.Awaitable[_tape_pb2.DeleteEventSubscriptionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListEventSubscriptions(
+        self,
+        request: _tape_pb2.ListEventSubscriptionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListEventSubscriptionsResponse, _abc.Awaitable[_tape_pb2.ListEventSubscriptionsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DrainEvents(
+        self,
+        request: _tape_pb2.DrainEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DrainEventsResponse, _abc.Awaitable[_tape_pb2.DrainEventsResponse]]:
+        """One pass. It ends at the first failure, and where it waits longer than await_s for a run."""
+
+    @_abc_1.abstractmethod
+    def ListDrainers(
+        self,
+        request: _tape_pb2.ListDrainersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListDrainersResponse, _abc.Awaitable[_tape_pb2.ListDrainersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SkipDrainerEvent(
+        self,
+        request: _tape_pb2.SkipDrainerEventRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DrainerRecord, _abc.Awaitable[_tape_pb2.DrainerRecord]]:
+        """Moves past the event that a drainer is halted on, and no other."""
+
+    @_abc_1.abstractmethod
+    def ResumeDrainer(
+        self,
+        request: _tape_pb2.ResumeDrainerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DrainerRecord, _abc.Awaitable[_tape_pb2.DrainerRecord]]:
+        """Has a halted drainer try its event again now."""
+
+    @_abc_1.abstractmethod
+    def ReadRecent(
+        self,
+        request: _tape_pb2.ReadRecentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.EntryBatch, _abc.Awaitable[_tape_pb2.EntryBatch]]:
+        """The newest entries, newest first. The cursor of the answer is the next before, 0 at the end."""
 
 def add_TapeServicer_to_server(servicer: TapeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
