@@ -200,7 +200,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`tape.spark` is loaded when it is asked for: Spark takes a second to import."""
-    if name == "spark":
-        return import_module("tape.spark")
+    """Loaded when they are asked for: Spark takes a second to import, pydantic a tenth."""
+    if name in ("payloads", "spark"):
+        return import_module(f"tape.{name}")
     raise AttributeError(f"module 'tape' has no attribute {name!r}")

@@ -17,7 +17,8 @@ from tape.errors import StoreUnavailable, TapeError
 
 COMMANDS = (
     "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "runs",
-    "replay", "relay", "pipeline", "prune", "config", "migrate", "doctor", "demo", "bench",
+    "replay", "relay", "pipeline", "prune", "config", "schema", "migrate", "doctor", "demo",
+    "bench",
 )  # fmt: skip
 
 

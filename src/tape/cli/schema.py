@@ -1,0 +1,147 @@
+"""`tape schema`: payload types and their recorded history."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tape.cli.modules import load_modules
+from tape.cli.output import print_json, print_table, say
+from tape.cli.target import target_options
+from tape.errors import InvalidArgument, SchemaRefused
+from tape.model.payload_schema import Finding, PayloadSchema
+from tape.payloads.history import (
+    Checked,
+    check_history,
+    declared_in,
+    record_history,
+    unrecorded,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _options(command: F) -> F:
+    for option in (
+        click.option(
+            "-m", "--module", "modules", multiple=True, required=True, metavar="MODULE",
+            help="Import this module, which declares payload types. May be repeated.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="One JSON object per line."),
+        target_options,
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+_HISTORY = click.option(
+    "--history",
+    type=click.Path(path_type=Path),
+    default="schemas",
+    show_default=True,
+    metavar="DIR",
+    help="Where the recorded versions are.",
+)
+
+
+@click.group()
+@target_options
+def schema() -> None:
+    """Payload types that evolve by addition alone."""
+
+
+@schema.command()
+@_HISTORY
+@click.option("--recorded", is_flag=True, help="Also refuse versions that are not recorded yet.")
+@_options
+def check(*, modules: Sequence[str], history: Path, recorded: bool, as_json: bool) -> None:
+    """Compare payload types with their history; exit code 1 if old consumers could not read them.
+
+    Fields may be added, with a default and a higher schema_version. A field that was removed,
+    renamed, or has another type or default is refused.
+    """
+    checkup = check_history(history, _declared(modules))
+    findings = [*checkup.findings]
+    if recorded:
+        findings += [finding for checked in checkup.types for finding in unrecorded(checked)]
+    _show(checkup.types, findings, as_json)
+    if findings:
+        raise SchemaRefused(_summary(findings))
+
+
+@schema.command()
+@_HISTORY
+@_options
+def record(*, modules: Sequence[str], history: Path, as_json: bool) -> None:
+    """Write new versions of payload types into the history; refuses what `check` refuses."""
+    declared = _declared(modules)
+    checkup = record_history(history, declared)
+    if checkup.findings:
+        _show(checkup.types, checkup.findings, as_json)
+        raise SchemaRefused(f"{_summary(checkup.findings)}; nothing was recorded")
+    _show(check_history(history, declared).types, [], as_json)
+
+
+@schema.command()
+@_options
+def show(*, modules: Sequence[str], as_json: bool) -> None:
+    """Show the payload types that modules declare, with their fields."""
+    declared = _declared(modules)
+    if as_json:
+        for kind in declared:
+            print_json(_record(kind) | {"fields": kind.fields})
+        return
+    rows = [
+        (kind.name, kind.subject, str(kind.version), ", ".join(kind.fields)) for kind in declared
+    ]
+    print_table(("TYPE", "SUBJECT", "VERSION", "FIELDS"), rows)
+
+
+def _declared(modules: Sequence[str]) -> list[PayloadSchema]:
+    load_modules(modules)
+    declared = declared_in(importlib.import_module(module) for module in modules)
+    if not declared:
+        raise InvalidArgument(
+            f"{', '.join(modules)}: no class there is a tape.payloads.Payload", field="--module"
+        )
+    return declared
+
+
+def _record(kind: PayloadSchema) -> dict[str, Any]:
+    return {"type": kind.name, "subject": kind.subject, "schema_version": kind.version}
+
+
+def _show(types: list[Checked], findings: list[Finding], as_json: bool) -> None:
+    if as_json:
+        for checked in types:
+            print_json(_record(checked.declared) | {"recorded": checked.recorded})
+        for finding in findings:
+            print_json(
+                {"type": finding.name, "field": finding.field, "finding": finding.what,
+                 "message": finding.message}
+            )  # fmt: skip
+        return
+    refused = {finding.name for finding in findings}
+    rows = [
+        (c.declared.name, c.declared.subject, str(c.declared.version), _state(c, refused))
+        for c in types
+    ]
+    print_table(("TYPE", "SUBJECT", "VERSION", "STATE"), rows)
+    for finding in findings:
+        say(f"{finding}")
+
+
+def _state(checked: Checked, refused: set[str]) -> str:
+    if checked.declared.name in refused:
+        return "refused"
+    if checked.declared.version == checked.recorded:
+        return "recorded"
+    return f"recorded up to {checked.recorded}" if checked.recorded else "new"
+
+
+def _summary(findings: list[Finding]) -> str:
+    names = sorted({finding.name for finding in findings})
+    many = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+    return f"{many} in {', '.join(names)}"
