@@ -133,8 +133,6 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set or the task is cancelled; either way what was taken is finished."""
     from tape.api.grpc_server import GrpcServer
-    from tape.api.http_app import http_app
-    from tape.api.http_server import HttpServer
 
     tls, tokens, insecure = _tls(options), _tokens(options), options.insecure
     async with AsyncExitStack() as running:
@@ -147,10 +145,14 @@ async def serve(
         running.push_async_callback(server.stop)
         http = None
         if options.http_address is not None:
-            app = http_app(bus, tokens, lambda: refresh_metrics(bus))
-            door = HttpServer(app, tokens=bool(tokens))
-            running.push_async_callback(door.stop)
-            http = await door.start(options.http_address, tls=tls, insecure=insecure)
+            from tape.api.http.app import server_app  # costs what a server without HTTP never needs
+            from tape.api.http.door import Door
+            from tape.api.http_server import HttpServer
+
+            door = Door(bus, tokens, lambda: refresh_metrics(bus), options.settings.limits)
+            listening = HttpServer(server_app(door), door)
+            running.push_async_callback(listening.stop)
+            http = await listening.start(options.http_address, tls=tls, insecure=insecure)
         on_ready(Addresses(grpc, http))
         await (stop or asyncio.Event()).wait()
 

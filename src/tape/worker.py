@@ -134,13 +134,14 @@ async def _answer_http(
     if address is None:
         return None
     from tape.api.auth import Tokens
-    from tape.api.http_app import http_app
+    from tape.api.http.app import health_app
+    from tape.api.http.door import Door
     from tape.api.http_server import HttpServer
 
-    app = http_app(operations, Tokens.parse(""), lambda: refresh_metrics(operations))
-    door = HttpServer(app, tokens=False)
-    running.push_async_callback(door.stop)
-    return await door.start(address)
+    door = Door(operations, Tokens.parse(""), lambda: refresh_metrics(operations))
+    listening = HttpServer(health_app(door), door)
+    running.push_async_callback(listening.stop)
+    return await listening.start(address)
 
 
 def run_worker(

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tape.api.auth import check_exposure
+from tape.api.http.door import Door
 from tape.api.listening import Tls, bind, split_address
 from tape.errors import InvalidArgument
 
@@ -20,17 +21,18 @@ CONNECTIONS = 1_000
 class HttpServer:
     """Make it on the event loop it will serve on."""
 
-    def __init__(self, app: ASGIApp, *, tokens: bool) -> None:
-        """`tokens` is whether the application asks for any."""
+    def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
-        self._tokens = tokens
+        self._door = door
         self._server: _Embedded | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, address: str, *, tls: Tls | None = None, insecure: bool = False) -> str:
         """Listen, and the address with the real port."""
         host, port = split_address(address, field="http")
-        check_exposure(host, tokens=self._tokens, tls=tls is not None, insecure=insecure)
+        tokens = bool(self._door.tokens)
+        check_exposure(host, tokens=tokens, tls=tls is not None, insecure=insecure)
+        self._door.host = host.lower()
         config = _config(self._app, tls)
         try:
             sockets = bind(host, port)
@@ -47,6 +49,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Take no more, answer what was taken, cut what is left after a while."""
+        self._door.end()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving

@@ -1,0 +1,62 @@
+"""The application of the HTTP door, whole for a server and with the health routes for a worker."""
+
+from collections.abc import Iterable
+
+from fastapi import FastAPI, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from tape.api.auth import Role
+from tape.api.http import (
+    errors,
+    execute,
+    health,
+    reactions,
+    record,
+    runs,
+    tasks,
+    values,
+)
+from tape.api.http.door import Door
+from tape.api.http.entry import json_response
+from tape.api.http.guard import Guard
+from tape.api.http.openapi import describe
+from tape.api.http.routes import Routes
+from tape.errors import TapeError
+
+NOUNS = (record, execute, runs, reactions, tasks, values, health)
+
+
+def server_app(door: Door) -> ASGIApp:
+    """Everything."""
+    described = Routes("health")
+
+    @described.add("GET", "/openapi.json", role=Role.READ)
+    async def get_openapi() -> Response:
+        """This description."""
+        return json_response(document)
+
+    app = _app(door, [*(noun.routes for noun in NOUNS), described])
+    document = describe(app)
+    return Guard(app, door)
+
+
+def health_app(door: Door) -> ASGIApp:
+    """`/metrics`, `/healthz` and `/readyz` alone."""
+    return Guard(_app(door, [health.routes]), door)
+
+
+def _app(door: Door, nouns: Iterable[Routes]) -> FastAPI:
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.door = door
+    for noun in nouns:
+        app.include_router(noun.router)
+    for kind, handler in (
+        (TapeError, errors.refused),
+        (RequestValidationError, errors.malformed),
+        (HTTPException, errors.unroutable),
+        (Exception, errors.failed),
+    ):
+        app.add_exception_handler(kind, handler)
+    return app

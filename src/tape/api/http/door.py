@@ -1,0 +1,61 @@
+"""What every endpoint works with, and the end that all of them heed.
+
+Whoever waits in an endpoint (a stream, a run's end) waits through `until_ending`, so that a server
+that stops has answered everybody at once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from tape.api.auth import Tokens
+from tape.bus import Operations
+from tape.config import Limits
+
+T = TypeVar("T")
+Refresh = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Door:
+    """`refresh` brings the gauges of what the store holds up to date before each scrape; `host` is
+    what the server was told to listen on.
+    """
+
+    operations: Operations
+    tokens: Tokens
+    refresh: Refresh
+    limits: Limits = field(default_factory=Limits)
+    host: str = ""
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end(self) -> None:
+        """Send every waiting reader away; they come back to whoever serves next."""
+        self.ending.set()
+
+    async def until_ending(
+        self, waiting: Coroutine[Any, Any, T], timeout_s: float | None = None
+    ) -> T | None:
+        """What it returns; None if the time is up or the server stops first."""
+        task = asyncio.create_task(waiting)
+        ending = asyncio.create_task(self.ending.wait())
+        try:
+            await asyncio.wait(
+                (task, ending), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            return task.result() if task.done() else None
+        finally:
+            for each in (task, ending):
+                each.cancel()
+            await asyncio.gather(task, ending, return_exceptions=True)
+
+
+async def _door_of(request: Request) -> Door:
+    door: Door = request.app.state.door
+    return door
+
+
+TheDoor = Annotated[Door, Depends(_door_of)]

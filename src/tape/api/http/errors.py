@@ -1,0 +1,151 @@
+"""Every error as `{"error": {"reason", "message", "field"?, "position"?}}`, and its status.
+
+A refusal is answered in our own words. Of a store that fails only the kind is told, because its
+words name hosts and tables. Anything else is a fault of ours: logged, and answered with INTERNAL.
+"""
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tape import errors
+
+STATUSES: dict[type[errors.TapeError], HTTPStatus] = {
+    errors.TapeError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.InvalidArgument: HTTPStatus.BAD_REQUEST,
+    errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.PredicateError: HTTPStatus.BAD_REQUEST,
+    errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.VersionMismatch: HTTPStatus.CONFLICT,
+    errors.StaleLease: HTTPStatus.CONFLICT,
+    errors.LeaseHeld: HTTPStatus.CONFLICT,
+    errors.RunEnded: HTTPStatus.CONFLICT,
+    errors.RunCancelled: HTTPStatus.CONFLICT,
+    errors.Diverged: HTTPStatus.CONFLICT,
+    errors.EffectFailed: HTTPStatus.CONFLICT,
+    errors.BusinessKeyTaken: HTTPStatus.CONFLICT,
+    errors.BudgetExceeded: HTTPStatus.CONFLICT,
+    errors.AckLost: HTTPStatus.CONFLICT,
+    errors.NotHeld: HTTPStatus.CONFLICT,
+    errors.NotLeading: HTTPStatus.CONFLICT,
+    errors.NotInTransaction: HTTPStatus.CONFLICT,
+    errors.NotHalted: HTTPStatus.CONFLICT,
+    errors.SchemaRefused: HTTPStatus.CONFLICT,
+    errors.Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    errors.PermissionDenied: HTTPStatus.FORBIDDEN,
+    errors.StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.StoreFull: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.StoreMismatch: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.StoreFailed: HTTPStatus.CONFLICT,
+    errors.Pruned: HTTPStatus.GONE,
+    errors.SparkUnavailable: HTTPStatus.CONFLICT,
+    errors.Unsafe: HTTPStatus.CONFLICT,
+    errors.GiveUp: HTTPStatus.CONFLICT,
+    errors.BrokerError: HTTPStatus.CONFLICT,
+    errors.BrokerUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.Closed: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+_TELLING = (errors.StoreUnavailable, errors.StoreFull, errors.StoreMismatch, errors.StoreFailed)
+"""Errors whose words are the store's."""
+
+# Where a value came from is no part of its name.
+_PLACES = frozenset({"body", "query", "path", "header", "one", "many"})
+
+
+class ErrorDetail(BaseModel):
+    """`field` names the offending input; `position` is the character offset of the fault."""
+
+    reason: str
+    message: str
+    field: str | None = None
+    position: int | None = None
+
+
+class ErrorReply(BaseModel):
+    error: ErrorDetail
+
+
+def status_of(error: errors.TapeError) -> HTTPStatus:
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+def detail_of(error: errors.TapeError) -> dict[str, Any]:
+    """What a caller is told of a refusal."""
+    words = (type(error).__doc__ or "").strip() if isinstance(error, _TELLING) else str(error)
+    detail: dict[str, Any] = {"reason": error.reason, "message": words}
+    if isinstance(error, errors.InvalidArgument):
+        if error.field:
+            detail["field"] = error.field
+        if error.position is not None:
+            detail["position"] = error.position
+    return detail
+
+
+def refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.TapeError)  # noqa: S101 - registered for that type
+    status = status_of(error)
+    headers = {}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    if isinstance(error, errors.Overloaded):
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    return error_response(status, detail_of(error), headers)
+
+
+def malformed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for that type
+    return error_response(HTTPStatus.BAD_REQUEST, malformed_detail(error.errors()[0]))
+
+
+def malformed_detail(fault: Mapping[str, Any]) -> dict[str, Any]:
+    """The first thing wrong with a request, in the shape of every error."""
+    field = ""
+    for part in fault["loc"]:
+        if isinstance(part, int):
+            field += f"[{part}]"
+        elif field or part not in _PLACES:
+            field += f".{part}" if field else part
+    message = str(fault["msg"])
+    detail: dict[str, Any] = {"reason": "INVALID_ARGUMENT"}
+    detail["message"] = f"{field}: {message}" if field else message
+    if field:
+        detail["field"] = field
+    return detail
+
+
+def unroutable(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for that type
+    status = HTTPStatus(error.status_code)
+    headers = dict(error.headers or {})
+    if "GET" in headers.get("Allow", ""):
+        headers["Allow"] += ", HEAD"
+    return error_response(status, {"reason": status.name, "message": error.detail}, headers)
+
+
+def failed(_request: Request, _fault: Exception) -> Response:
+    detail = {"reason": "INTERNAL", "message": "the server has a fault; see its log"}
+    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+
+
+def error_response(
+    status: HTTPStatus, detail: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    text = orjson.dumps({"error": detail})
+    return Response(text, status, headers, media_type="application/json")
+
+
+def from_middleware(error: errors.TapeError | HTTPException, request: Request) -> Response:
+    """For what is refused before there is a route."""
+    if isinstance(error, HTTPException):
+        return unroutable(request, error)
+    return refused(request, error)

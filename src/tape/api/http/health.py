@@ -1,0 +1,74 @@
+"""Whether the process lives, whether it can work, and what it counts."""
+
+import asyncio
+import logging
+from http import HTTPStatus
+
+from fastapi import Request, Response
+
+from tape.api.auth import Role
+from tape.api.http.door import Refresh, TheDoor
+from tape.api.http.entry import json_response
+from tape.api.http.errors import error_response
+from tape.api.http.fields import Reply
+from tape.api.http.routes import Routes
+from tape.errors import StoreUnavailable, TapeError
+from tape.telemetry import exposition, metrics
+
+log = logging.getLogger(__name__)
+routes = Routes("health")
+
+READY_S = 2.0
+REFRESH_S = 5.0
+
+
+class StatusReply(Reply):
+    status: str
+
+
+@routes.add("GET", "/healthz", role=None, reply=StatusReply)
+async def get_alive() -> Response:
+    """The process lives."""
+    return json_response({"status": "alive"})
+
+
+@routes.add("GET", "/readyz", role=None, reply=StatusReply)
+async def get_ready(door: TheDoor) -> Response:
+    """The store answers."""
+    try:
+        async with asyncio.timeout(READY_S):
+            await door.operations.info()
+    except TimeoutError:
+        return _away(f"the store did not answer within {READY_S:g} s")
+    except StoreUnavailable:  # its own words name hosts, and anybody may ask
+        return _away("the store cannot be reached")
+    return json_response({"status": "ready"})
+
+
+@routes.add(
+    "GET", "/metrics", role=Role.READ,
+    responses={200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}},
+)  # fmt: skip
+async def get_metrics(door: TheDoor, request: Request) -> Response:
+    """What this process counts and the store holds, for Prometheus."""
+    await _refreshed(door.refresh)
+    # On a thread: with thousands of reactions it is megabytes of text.
+    text, kind = await asyncio.to_thread(exposition.render, request.headers.get("accept", ""))
+    return Response(text, headers={"content-type": kind})
+
+
+async def _refreshed(refresh: Refresh) -> None:
+    """A store that is away costs the scrape its gauges, not the rest."""
+    try:
+        async with asyncio.timeout(REFRESH_S):
+            await refresh()
+    except (TapeError, TimeoutError) as error:
+        log.warning("the metrics of the store are old: %s", error or "it does not answer")
+        metrics.STORE_UP.set(0)
+    else:
+        metrics.STORE_UP.set(1)
+
+
+def _away(message: str) -> Response:
+    detail = {"reason": StoreUnavailable.reason, "message": message}
+    return error_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)

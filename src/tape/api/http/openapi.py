@@ -1,0 +1,143 @@
+"""What the door says of itself at `/openapi.json`: every status that an endpoint can answer."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from tape.api.auth import Role
+from tape.api.http.errors import ErrorReply
+from tape.config import VERSION
+
+ROLE = "x-tape-role"
+BEARER = "bearer"
+
+ABOUT = (
+    "Events, runs, reactions, tasks, values and drainers of a Tape server. Every error is "
+    '`{"error": {"reason", "message", "field"?, "position"?}}`. Ids are texts; a `global_seq` is '
+    "the place of an entry in the journal; times are milliseconds since 1970."
+)
+
+# Each with an example of what it says.
+_ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
+    400: (
+        "The request is malformed; nothing was changed.",
+        {
+            "reason": "INVALID_ARGUMENT",
+            "message": "event_type: must not be empty",
+            "field": "event_type",
+        },
+    ),
+    401: (
+        "The server has tokens, and none of them came with the request.",
+        {"reason": "UNAUTHENTICATED", "message": "A valid token is required."},
+    ),
+    403: (
+        "The token's role does not allow this.",
+        {
+            "reason": "PERMISSION_DENIED",
+            "message": "this needs the role admin, the token has read",
+        },
+    ),
+    404: (
+        "There is no such thing.",
+        {"reason": "NOT_FOUND", "message": "no run has the id 'x'"},
+    ),
+    409: (
+        "Things are not as the request supposes; `reason` says how.",
+        {
+            "reason": "VERSION_MISMATCH",
+            "message": "The value has changed since the version you read.",
+        },
+    ),
+    410: (
+        "The entries asked for have been pruned.",
+        {
+            "reason": "PRUNED",
+            "message": "The entries asked for have been pruned from the journal.",
+        },
+    ),
+    413: (
+        "Something in the request exceeds a limit of the server.",
+        {
+            "reason": "TOO_LARGE",
+            "message": "payload: 2097152 bytes, the limit is 1048576",
+            "field": "payload",
+        },
+    ),
+    415: (
+        "The body is not declared to be JSON.",
+        {
+            "reason": "UNSUPPORTED_MEDIA_TYPE",
+            "message": "send JSON, with content-type: application/json",
+        },
+    ),
+    421: (
+        "The Host is none that a server without tokens answers to.",
+        {
+            "reason": "MISDIRECTED_REQUEST",
+            "message": "a server without tokens is asked for as localhost or by its own address",
+        },
+    ),
+    429: (
+        "The write queue is full: retry after so many seconds.",
+        {"reason": "OVERLOADED", "message": "The write queue is full: slow down and retry."},
+    ),
+    500: (
+        "The server has a fault.",
+        {"reason": "INTERNAL", "message": "the server has a fault; see its log"},
+    ),
+    503: (
+        "The store is away, or the server stops.",
+        {
+            "reason": "STORE_UNAVAILABLE",
+            "message": "The store cannot be reached; nothing of this request was written.",
+        },
+    ),
+}
+_ALL = (400, 421, 500, 503)
+_GUARDED = (401, 403, 413)
+_WRITING = {"POST": (409, 415, 429), "PUT": (409, 415, 429), "DELETE": (409, 429)}
+
+
+def errors_of(
+    method: str, *, role: Role | None, more: tuple[int, ...]
+) -> dict[int | str, dict[str, Any]]:
+    """The refusals of an endpoint, as FastAPI takes them."""
+    guarded = () if role is None else _GUARDED
+    statuses = sorted({*_ALL, *guarded, *_WRITING.get(method, ()), *more})
+    return {status: _response(status) for status in statuses}
+
+
+def _response(status: int) -> dict[str, Any]:
+    description, example = _ERRORS[status]
+    response: dict[str, Any] = {
+        "model": ErrorReply,
+        "description": description,
+        "content": {"application/json": {"example": {"error": example}}},
+    }
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        response["headers"] = {"Retry-After": {"schema": {"type": "string"}, "required": True}}
+    if status == HTTPStatus.UNAUTHORIZED:
+        response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}, "required": True}}
+    return response
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document, with the roles as security and without the status FastAPI would add."""
+    document = get_openapi(
+        title="Tape", version=VERSION, description=ABOUT, routes=app.routes, openapi_version="3.1.0"
+    )
+    components = document.setdefault("components", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        components.get("schemas", {}).pop(unused, None)
+    components["securitySchemes"] = {
+        BEARER: {"type": "http", "scheme": "bearer", "description": "needed if the server has any"}
+    }
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+            if ROLE in operation:
+                operation["security"] = [{BEARER: []}]
+    return document

@@ -1,0 +1,128 @@
+"""How an endpoint is declared: its path, the role it needs, what it answers, and how it can refuse.
+
+The role is checked before anything of the body is read. A body is JSON and says so: a page of
+another site can make a browser post a form or plain text to a loopback server, but not JSON. It is
+read up to the limit and no further.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope
+
+from tape.api.auth import Role
+from tape.api.http.door import Door
+from tape.api.http.openapi import ROLE, errors_of
+from tape.errors import InvalidArgument, TooLarge
+
+Endpoint = Callable[..., Awaitable[Any]]
+
+_WITH_BODY = frozenset({"POST", "PUT"})
+
+
+class Routes:
+    """The endpoints of one noun."""
+
+    def __init__(self, noun: str) -> None:
+        self.router = APIRouter(route_class=_GuardedRoute, tags=[noun])
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        role: Role | None,
+        reply: Any = None,
+        refusals: tuple[int, ...] = (),
+        responses: dict[int | str, dict[str, Any]] | None = None,
+    ) -> Callable[[Endpoint], Endpoint]:
+        """`refusals` are the statuses that this endpoint has besides those that all have."""
+
+        def declare(endpoint: Endpoint) -> Endpoint:
+            self.router.add_api_route(
+                path,
+                endpoint,
+                methods=[method],
+                response_model=reply,
+                summary=(endpoint.__doc__ or "").strip().splitlines()[0],
+                responses={
+                    **errors_of(method, role=role, more=refusals),
+                    **(responses or {}),
+                },
+                openapi_extra={ROLE: role.name.lower()} if role is not None else None,
+                operation_id=endpoint.__name__,
+            )
+            return endpoint
+
+        return declare
+
+
+class _GuardedRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        name = (self.openapi_extra or {}).get(ROLE)
+        needed = Role[name.upper()] if name else None
+        takes_body = not _WITH_BODY.isdisjoint(self.methods or ())
+
+        async def guarded(request: Request) -> Response:
+            door: Door = request.app.state.door
+            if needed is not None:
+                door.tokens.check(request.headers.get("authorization", ""), needed)
+            if takes_body:
+                _check_content_type(request.headers.get("content-type", ""))
+                body = await _read(request, door.limits.request_bytes)
+                request = _JsonRequest(request.scope, request.receive, body)
+            return await handle(request)
+
+        return guarded
+
+
+class _JsonRequest(Request):
+    """A request whose body has been read and parsed by our own rules."""
+
+    def __init__(self, scope: Scope, receive: Receive, body: bytes) -> None:
+        super().__init__(scope, receive)
+        self._text = body
+        self._document = _parsed(body) if body else None
+
+    async def body(self) -> bytes:
+        return self._text
+
+    async def json(self) -> Any:
+        return self._document
+
+
+def _check_content_type(content_type: str) -> None:
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "send JSON, with content-type: application/json")
+
+
+async def _read(request: Request, most: int) -> bytes:
+    parts, size = [], 0
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal():
+        _check_size(int(declared), most)
+    async for part in request.stream():
+        size += len(part)
+        _check_size(size, most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise TooLarge(f"the body has more than {most} bytes")
+
+
+def _parsed(body: bytes) -> Any:
+    """NaN, infinities, lone surrogates and what is nested too deeply are no JSON here."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidArgument(
+            f"not valid JSON: {error.msg}", field="body", position=error.pos
+        ) from None

@@ -1,0 +1,152 @@
+"""Runs: looked at, cancelled, signalled, put back."""
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import Query
+from pydantic import Field
+
+from tape.api.auth import Role
+from tape.api.http.door import TheDoor
+from tape.api.http.entry import fitting
+from tape.api.http.fields import PAGE, Body, PageSize, Params, PathText, Reply
+from tape.api.http.routes import Routes
+from tape.errors import NotFound
+from tape.model.gate import SendSignal, Signalled
+from tape.model.json_text import to_json
+from tape.model.names import check_name
+from tape.model.run import STATUS_WORDS, Run, RunStatus
+from tape.model.run_end import CancelRun
+from tape.ports.runs import RunQuery
+
+routes = Routes("runs")
+
+RunStatusWord = Literal[
+    "runnable", "running", "waiting", "terminal", "failed", "compensating", "stuck", "cancelled"
+]
+
+
+class RunReply(Reply):
+    """`output` is what a run that succeeded returned, `error` why another did not."""
+
+    run_id: str
+    app_name: str
+    user_id: str
+    session_id: str
+    invocation_id: str
+    pool: str
+    status: RunStatusWord
+    seq_cursor: int
+    lease_owner: str
+    reactor_name: str
+    lease_expires_at_ms: int
+    started_at_ms: int
+    ended_at_ms: int
+    app_version: str
+    parent_run_id: str
+    waiting_on: str
+    cancel_reason: str
+    output: Any
+    error: Any
+
+
+class RunsReply(Reply):
+    """Newest first. `after` is the id to go on after; null at the end."""
+
+    runs: list[RunReply]
+    after: str | None
+
+
+class RunsParams(Params):
+    status: RunStatusWord | None = None
+    app_name: str = ""
+    pool: str = ""
+    limit: PageSize = PAGE
+    after: str = ""
+
+
+class CancelBody(Body):
+    reason: str = ""
+
+
+class SignalBody(Body):
+    gate_name: Annotated[str, Field(min_length=1, examples=["approval"])]
+    resolution: Annotated[Any, Field(examples=[{"approved": True}])] = None
+
+
+class SignalledReply(Reply):
+    """`accepted` unless the run has ended or the gate was released before."""
+
+    accepted: bool
+    run_id: str
+    run_status: RunStatusWord
+
+
+@routes.add("GET", "/api/runs", role=Role.READ, reply=RunsReply)
+async def list_runs(door: TheDoor, params: Annotated[RunsParams, Query()]) -> RunsReply:
+    """Runs, newest first."""
+    status = RunStatus[params.status.upper()].value if params.status else 0
+    query = RunQuery(status, params.app_name, params.pool, params.limit, params.after)
+    found = await door.operations.runs.list_runs(query)
+    kept, more = fitting(found, lambda run: len(run.outcome_json) + 512)
+    more = more or len(found) == params.limit
+    return RunsReply(
+        runs=[run_reply(run) for run in kept], after=kept[-1].run_id if more and kept else None
+    )
+
+
+@routes.add("GET", "/api/runs/{run_id}", role=Role.READ, reply=RunReply, refusals=(404,))
+async def get_run(door: TheDoor, run_id: PathText) -> RunReply:
+    """One run."""
+    run = await door.operations.runs.get_run(run_id)
+    if run is None:
+        raise NotFound(f"no run has the id {run_id!r}")
+    return run_reply(run)
+
+
+@routes.add("POST", "/api/runs/{run_id}/cancel", role=Role.WRITE, reply=RunReply, refusals=(404,))
+async def cancel_run(door: TheDoor, run_id: PathText, body: CancelBody) -> RunReply:
+    """Ask for the end of a run; what it has done is compensated first."""
+    check_name(run_id, door.limits, field="run_id")
+    run: Run = await door.operations.runs.change_run(run_id, CancelRun(body.reason))
+    return run_reply(run)
+
+
+@routes.add(
+    "POST", "/api/runs/{run_id}/signal", role=Role.WRITE, reply=SignalledReply, refusals=(404,)
+)
+async def send_signal(door: TheDoor, run_id: PathText, body: SignalBody) -> SignalledReply:
+    """Open a gate of a run with a word; the first counts."""
+    check_name(run_id, door.limits, field="run_id")
+    word = to_json(body.resolution, door.limits, field="resolution")
+    write = SendSignal(body.gate_name, word)
+    sent: Signalled = await door.operations.runs.change_run(run_id, write)
+    return SignalledReply(
+        accepted=sent.accepted, run_id=run_id, run_status=status_word(sent.run.status)
+    )
+
+
+@routes.add("POST", "/api/runs/{run_id}/resume", role=Role.WRITE, reply=RunReply, refusals=(404,))
+async def resume_run(door: TheDoor, run_id: PathText) -> RunReply:
+    """Put a run that is stuck or waits back for a worker."""
+    check_name(run_id, door.limits, field="run_id")
+    return run_reply(await door.operations.runs.resume_run(run_id))
+
+
+def status_word(status: int) -> RunStatusWord:
+    word: RunStatusWord = STATUS_WORDS[status]  # type: ignore[assignment]  # the same names
+    return word
+
+
+def run_reply(run: Run) -> RunReply:
+    fields = {name: value for name, value in run._asdict().items() if name in RunReply.model_fields}
+    output, error = outcome_of(run)
+    return RunReply(
+        **fields | {"status": status_word(run.status), "output": output, "error": error}
+    )
+
+
+def outcome_of(run: Run) -> tuple[Any, Any]:
+    """What it returned, and its error; at most one of them is not null."""
+    outcome = orjson.loads(run.outcome_json or "null")
+    return (outcome, None) if run.status == RunStatus.TERMINAL else (None, outcome)
