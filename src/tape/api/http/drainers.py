@@ -1,0 +1,131 @@
+"""Drainers: drained, looked at, and helped on by an operator when they are halted."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tape.api.auth import Role
+from tape.api.http.door import TheDoor
+from tape.api.http.fields import Body, PathText, Reply
+from tape.api.http.routes import Routes
+from tape.model.drainer import DrainerState
+from tape.model.event_subscription import DEFAULT_DRAINER
+
+routes = Routes("drainers")
+
+MOST_AWAIT_S = 60.0
+OPERATOR = "http"
+
+
+class DrainBody(Body):
+    """One pass; `limit` 0 is the server's own, `await_s` is how long it waits for a run's end."""
+
+    drainer_id: Annotated[str, Field(min_length=1)] = DEFAULT_DRAINER
+    limit: Annotated[int, Field(ge=0, le=10_000)] = 0
+    await_s: Annotated[float, Field(ge=0, le=MOST_AWAIT_S)] | None = None
+
+
+class TriggeredReply(Reply):
+    event_id: str
+    global_seq: int
+    subscription_id: str
+    run_id: str
+
+
+class DrainReply(Reply):
+    """What one pass has done. `halted_on_event_id` failed with `error`; `waiting_on_run_id` has not
+    ended within the time given, which is no failure; `more` if there is more to drain at once.
+    """
+
+    drainer_id: str
+    processed: int
+    dispatched: int
+    triggered: list[TriggeredReply]
+    last_global_seq: int
+    last_event_id: str
+    halted_on_event_id: str
+    error: str
+    waiting_on_run_id: str
+    skipped_due_to_lock: bool
+    more: bool
+
+
+class DrainerReply(Reply):
+    """Halted while `halted_on_event_id` is not empty. `lag` is how many entries the journal is
+    ahead of it.
+    """
+
+    drainer_id: str
+    last_global_seq: int
+    last_event_id: str
+    last_drained_at_ms: int
+    events_processed_total: int
+    dispatched_total: int
+    failed_total: int
+    skipped_total: int
+    halted_on_event_id: str
+    halted_on_global_seq: int
+    halted_at_ms: int
+    last_error: str
+    subscriptions: int
+    lag: int
+    is_held: bool
+
+
+class DrainersReply(Reply):
+    drainers: list[DrainerReply]
+
+
+class SkipBody(Body):
+    """The event it is halted on, and why it is to be left out."""
+
+    event_id: Annotated[str, Field(min_length=1)]
+    reason: Annotated[str, Field(min_length=1, examples=["the order was cancelled by hand"])]
+
+
+class ResumeBody(Body):
+    """Nothing is needed."""
+
+
+@routes.add("POST", "/api/events/drain", role=Role.WRITE, reply=DrainReply, refusals=(404,))
+async def drain_events(door: TheDoor, body: DrainBody) -> DrainReply:
+    """One pass of a drainer; `skipped_due_to_lock` if another is at it."""
+    report = await door.operations.ledger.drain(
+        body.drainer_id, limit=body.limit, await_s=body.await_s
+    )
+    triggered = [TriggeredReply(**each._asdict()) for each in report.triggered]
+    return DrainReply(**report._asdict() | {"triggered": triggered})
+
+
+@routes.add("GET", "/api/drainers", role=Role.READ, reply=DrainersReply)
+async def list_drainers(door: TheDoor) -> DrainersReply:
+    """All drainers, by id."""
+    states = await door.operations.ledger.list_drainers()
+    return DrainersReply(drainers=[_reply(state) for state in states])
+
+
+@routes.add(
+    "POST", "/api/drainers/{drainer_id}/skip", role=Role.ADMIN, reply=DrainerReply, refusals=(404,)
+)
+async def skip_event(door: TheDoor, drainer_id: PathText, body: SkipBody) -> DrainerReply:
+    """Move a halted drainer past the event it is halted on, without dispatching it."""
+    state = await door.operations.ledger.skip(
+        drainer_id, body.event_id, reason=body.reason, by=OPERATOR
+    )
+    return _reply(state)
+
+
+@routes.add(
+    "POST", "/api/drainers/{drainer_id}/resume", role=Role.WRITE, reply=DrainerReply,
+    refusals=(404,),
+)  # fmt: skip
+async def resume_drainer(
+    door: TheDoor, drainer_id: PathText, _body: ResumeBody | None = None
+) -> DrainerReply:
+    """Have a halted drainer try its event again now."""
+    return _reply(await door.operations.ledger.resume(drainer_id, by=OPERATOR))
+
+
+def _reply(state: DrainerState) -> DrainerReply:
+    fields = state.drainer._asdict() | state._asdict()
+    return DrainerReply(**{name: fields[name] for name in DrainerReply.model_fields})

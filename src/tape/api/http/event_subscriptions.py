@@ -1,0 +1,86 @@
+"""Event subscriptions: which events become runs of which app."""
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from tape.api.auth import Role
+from tape.api.http.door import TheDoor
+from tape.api.http.fields import Body, Params, PathText, Reply
+from tape.api.http.routes import Routes
+from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
+
+routes = Routes("event-subscriptions")
+
+
+class SubscriptionBody(Body):
+    """`input_mapper` maps names of the app's input to recipes: `$.payload.price`, `$.entity_id`,
+    `literal:foo`; without it the app is given the whole event. `filter_expr` is CEL.
+    """
+
+    event_type_glob: Annotated[str, Field(min_length=1, examples=["price.*"])]
+    workflow_type: Annotated[str, Field(min_length=1, examples=["reprice"])]
+    drainer_id: Annotated[str, Field(min_length=1)] = DEFAULT_DRAINER
+    input_mapper: Annotated[str, Field(examples=['{"sku": "$.entity_id"}'])] = ""
+    filter_expr: str = ""
+    enabled: bool = True
+    awaits_end: bool = True
+
+
+class SubscriptionReply(Reply):
+    subscription_id: str
+    drainer_id: str
+    event_type_glob: str
+    workflow_type: str
+    input_mapper: str
+    filter_expr: str
+    enabled: bool
+    awaits_end: bool
+    created_at_ms: int
+
+
+class SubscriptionsReply(Reply):
+    event_subscriptions: list[SubscriptionReply]
+
+
+class SubscriptionsParams(Params):
+    drainer_id: str = ""
+
+
+class RemovedReply(Reply):
+    """`deleted` is false where there was none."""
+
+    deleted: bool
+
+
+@routes.add("GET", "/api/event-subscriptions", role=Role.READ, reply=SubscriptionsReply)
+async def list_event_subscriptions(
+    door: TheDoor, params: Annotated[SubscriptionsParams, Query()]
+) -> SubscriptionsReply:
+    """By id, of one drainer or of all."""
+    found = await door.operations.ledger.list_subscriptions(params.drainer_id)
+    return SubscriptionsReply(
+        event_subscriptions=[SubscriptionReply(**each._asdict()) for each in found]
+    )
+
+
+@routes.add(
+    "PUT", "/api/event-subscriptions/{subscription_id}", role=Role.WRITE, reply=SubscriptionReply
+)
+async def put_event_subscription(
+    door: TheDoor, subscription_id: PathText, body: SubscriptionBody
+) -> SubscriptionReply:
+    """Add a subscription, or change one that is there."""
+    new = NewSubscription(subscription_id=subscription_id, **dict(body))
+    kept = await door.operations.ledger.put_subscription(new)
+    return SubscriptionReply(**kept._asdict())
+
+
+@routes.add(
+    "DELETE", "/api/event-subscriptions/{subscription_id}", role=Role.WRITE, reply=RemovedReply
+)
+async def delete_event_subscription(door: TheDoor, subscription_id: PathText) -> RemovedReply:
+    """Remove a subscription; its runs go on."""
+    deleted = await door.operations.ledger.delete_subscription(subscription_id)
+    return RemovedReply(deleted=deleted)

@@ -1,0 +1,98 @@
+"""Which entries a reader wants: the same filters for what was, for what comes, and for the page.
+
+All that are given must hold. `where` is CEL over the envelope of an entry; where it has no result
+for an entry, the entry is left out and counted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from tape.api.http.fields import Params
+from tape.config import Limits
+from tape.errors import PredicateError
+from tape.journal.follow import envelope
+from tape.model.entry import Entry
+from tape.model.event_glob import EventGlob, compile_glob
+from tape.model.names import check_name
+from tape.model.subject import EVERYTHING, Pattern, parse_pattern
+from tape.predicates import Predicate, PredicateLimits, check
+
+_NAMES = ("event_type", "entity_type", "entity_id", "run_id", "trace_id")
+
+
+class FilterParams(Params):
+    subject: Annotated[
+        str, Field(description="a pattern", examples=["/tape/event/recorded/order.placed/**"])
+    ] = EVERYTHING
+    event_type: Annotated[str, Field(description="exact or a glob", examples=["order.*"])] = ""
+    entity_type: str = ""
+    entity_id: str = ""
+    run_id: str = ""
+    trace_id: str = ""
+    where: Annotated[str, Field(description="CEL", examples=["payload.amount > 100"])] = ""
+
+
+@dataclass(slots=True)
+class EntryFilter:
+    """`skipped` entries could not be decided, `error` tells the last reason."""
+
+    pattern: Pattern
+    glob: EventGlob | None
+    exact: dict[str, str]
+    """Fields of an entry and what they must be."""
+
+    predicate: Predicate
+    skipped: int = 0
+    error: str = ""
+
+    @classmethod
+    def of(cls, params: FilterParams, limits: Limits) -> "EntryFilter":
+        """Refuses what could never be decided."""
+        names = {
+            name: check_name(getattr(params, name), limits, field=name)
+            for name in _NAMES
+            if getattr(params, name)
+        }
+        glob = None
+        if "*" in params.event_type:
+            glob = compile_glob(names.pop("event_type"), field="event_type")
+        return cls(
+            pattern=parse_pattern(params.subject, field="subject", limits=limits),
+            glob=glob,
+            exact=names,
+            predicate=check(
+                params.where, limits=PredicateLimits(length=limits.predicate_bytes), field="where"
+            ),
+        )
+
+    def chosen(self, entries: Iterable[Entry]) -> list[Entry]:
+        return [entry for entry in entries if self._passes(entry) and self._holds(entry)]
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves out anything that the store's own filters would not."""
+        return not (
+            self.glob is None and self.pattern.everything and self.predicate.always_true
+        )
+
+    def _passes(self, entry: Entry) -> bool:
+        if any(getattr(entry, name) != wanted for name, wanted in self.exact.items()):
+            return False
+        if self.glob is not None and not self.glob.matches(entry.event_type):
+            return False
+        return self.pattern.everything or self.pattern.matches(entry.subject)
+
+    def _holds(self, entry: Entry) -> bool:
+        predicate = self.predicate
+        if predicate.always_true:
+            return True
+        with_payload = not predicate.names.isdisjoint(("payload", "prev_value_json"))
+        try:
+            return predicate.evaluate(envelope(entry, with_payload=with_payload))
+        except PredicateError as fault:
+            self.skipped += 1
+            self.error = f"entry {entry.global_seq}: {fault}"
+            return False
