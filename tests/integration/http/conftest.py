@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tape.app import Addresses, ServeOptions, serve
@@ -41,3 +42,11 @@ async def serving() -> AsyncIterator[Serving]:
             return await ready
 
         yield start
+
+
+@asynccontextmanager
+async def door(serving: Serving, url: str, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server's HTTP door."""
+    http = (await serving(url, **options)).http
+    async with httpx.AsyncClient(base_url=f"http://{http}", timeout=30) as client:
+        yield client

@@ -9,12 +9,16 @@ from starlette.types import ASGIApp
 
 from tape.api.auth import Role
 from tape.api.http import (
+    drainers,
     errors,
+    event_subscriptions,
     execute,
     health,
     reactions,
+    recent,
     record,
     runs,
+    stream,
     tasks,
     values,
 )
@@ -25,7 +29,20 @@ from tape.api.http.openapi import describe
 from tape.api.http.routes import Routes
 from tape.errors import TapeError
 
-NOUNS = (record, execute, runs, reactions, tasks, values, health)
+# A path that is a word comes before one that is a number: `stream` before `{global_seq}`.
+NOUNS = (
+    record,
+    stream,
+    recent,
+    drainers,
+    event_subscriptions,
+    execute,
+    runs,
+    reactions,
+    tasks,
+    values,
+    health,
+)
 
 
 def server_app(door: Door) -> ASGIApp:

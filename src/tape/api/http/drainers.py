@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tape.api.auth import Role
 from tape.api.http.door import TheDoor
-from tape.api.http.fields import Body, PathText, Reply
+from tape.api.http.fields import Body, BodyNumber, PathText, Reply
 from tape.api.http.routes import Routes
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER
@@ -21,7 +21,7 @@ class DrainBody(Body):
     """One pass; `limit` 0 is the server's own, `await_s` is how long it waits for a run's end."""
 
     drainer_id: Annotated[str, Field(min_length=1)] = DEFAULT_DRAINER
-    limit: Annotated[int, Field(ge=0, le=10_000)] = 0
+    limit: Annotated[BodyNumber, Field(ge=0, le=10_000)] = 0
     await_s: Annotated[float, Field(ge=0, le=MOST_AWAIT_S)] | None = None
 
 
@@ -119,9 +119,7 @@ async def skip_event(door: TheDoor, drainer_id: PathText, body: SkipBody) -> Dra
     "POST", "/api/drainers/{drainer_id}/resume", role=Role.WRITE, reply=DrainerReply,
     refusals=(404,),
 )  # fmt: skip
-async def resume_drainer(
-    door: TheDoor, drainer_id: PathText, _body: ResumeBody | None = None
-) -> DrainerReply:
+async def resume_drainer(door: TheDoor, drainer_id: PathText, _body: ResumeBody) -> DrainerReply:
     """Have a halted drainer try its event again now."""
     return _reply(await door.operations.ledger.resume(drainer_id, by=OPERATOR))
 

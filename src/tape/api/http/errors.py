@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from tape import errors
 
@@ -97,6 +98,8 @@ def refused(_request: Request, error: Exception) -> Response:
     headers = {}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        headers["connection"] = "close"  # what is left of its body is not waited for
     if isinstance(error, errors.Overloaded):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
     return error_response(status, detail_of(error), headers)
@@ -123,13 +126,24 @@ def malformed_detail(fault: Mapping[str, Any]) -> dict[str, Any]:
     return detail
 
 
-def unroutable(_request: Request, error: Exception) -> Response:
+def unroutable(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for that type
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers or {})
-    if "GET" in headers.get("Allow", ""):
-        headers["Allow"] += ", HEAD"
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request))
     return error_response(status, {"reason": status.name, "message": error.detail}, headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of every route that has this path."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    if "GET" in methods:
+        methods.add("HEAD")
+    return sorted(methods)
 
 
 def failed(_request: Request, _fault: Exception) -> Response:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 MOST_POSITION = 2**53 - 1
 """The largest whole number that every reader of JSON can tell from its neighbours."""
@@ -35,8 +36,12 @@ class Reply(BaseModel):
 
 def _whole(text: Any) -> Any:
     if isinstance(text, str) and not _WHOLE.fullmatch(text):
-        raise ValueError("must be a whole number")
+        raise PydanticCustomError("whole_number", "must be a whole number")
     return text
+
+
+def _integral(number: Any) -> Any:
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def _unkept(text: str) -> str:
@@ -46,7 +51,10 @@ def _unkept(text: str) -> str:
 
 PathText = Annotated[str, Path(), AfterValidator(_unkept)]
 WholeNumber = Annotated[int, BeforeValidator(_whole)]
+BodyNumber = Annotated[int, BeforeValidator(_integral)]
+"""A whole number in a body; JSON does not tell 1.0 from 1."""
+
 Position = Annotated[WholeNumber, Field(ge=0, le=MOST_POSITION)]
-PathPosition = Annotated[int, Path(ge=1, le=MOST_POSITION), BeforeValidator(_whole)]
+PathPosition = Annotated[int, Path(ge=1, le=MOST_POSITION)]
 PageSize = Annotated[WholeNumber, Field(ge=1, le=1_000)]
 PAGE = 100

@@ -15,7 +15,7 @@ from tape.config import Limits
 from tape.errors import PredicateError
 from tape.journal.follow import envelope
 from tape.model.entry import Entry
-from tape.model.event_glob import EventGlob, compile_glob
+from tape.model.event_glob import Glob, parse_glob
 from tape.model.names import check_name
 from tape.model.subject import EVERYTHING, Pattern, parse_pattern
 from tape.predicates import Predicate, PredicateLimits, check
@@ -40,7 +40,7 @@ class EntryFilter:
     """`skipped` entries could not be decided, `error` tells the last reason."""
 
     pattern: Pattern
-    glob: EventGlob | None
+    glob: Glob | None
     exact: dict[str, str]
     """Fields of an entry and what they must be."""
 
@@ -58,7 +58,7 @@ class EntryFilter:
         }
         glob = None
         if "*" in params.event_type:
-            glob = compile_glob(names.pop("event_type"), field="event_type")
+            glob = parse_glob(names.pop("event_type"), limits, field="event_type")
         return cls(
             pattern=parse_pattern(params.subject, field="subject", limits=limits),
             glob=glob,
@@ -74,9 +74,7 @@ class EntryFilter:
     @property
     def narrows(self) -> bool:
         """Whether it leaves out anything that the store's own filters would not."""
-        return not (
-            self.glob is None and self.pattern.everything and self.predicate.always_true
-        )
+        return not (self.glob is None and self.pattern.everything and self.predicate.always_true)
 
     def _passes(self, entry: Entry) -> bool:
         if any(getattr(entry, name) != wanted for name, wanted in self.exact.items()):

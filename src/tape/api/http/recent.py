@@ -97,7 +97,7 @@ async def list_recent(door: TheDoor, params: Annotated[RecentParams, Query()]) -
 
 
 @routes.add(
-    "GET", "/api/events/{global_seq}", role=Role.READ, reply=EntryReply, refusals=(404,)
+    "GET", "/api/events/{global_seq:int}", role=Role.READ, reply=EntryReply, refusals=(404,)
 )
 async def get_event(door: TheDoor, global_seq: PathPosition) -> Response:
     """One entry by its place in the journal."""
@@ -105,7 +105,7 @@ async def get_event(door: TheDoor, global_seq: PathPosition) -> Response:
 
 
 @routes.add(
-    "GET", "/api/events/{global_seq}/chain", role=Role.READ, reply=ChainReply, refusals=(404,)
+    "GET", "/api/events/{global_seq:int}/chain", role=Role.READ, reply=ChainReply, refusals=(404,)
 )
 async def get_chain(door: TheDoor, global_seq: PathPosition) -> Response:
     """What led to an entry, what it led to, and what else is in its trace."""
@@ -135,7 +135,8 @@ async def get_chain(door: TheDoor, global_seq: PathPosition) -> Response:
 async def _entry(door: Door, global_seq: int) -> Entry:
     query = RecentQuery(before=global_seq + 1, limit=1, scan=1)
     for entry in (await door.operations.ledger.recent(query)).entries:
-        return entry
+        if entry.global_seq == global_seq:
+            return entry
     raise NotFound(f"the journal has no entry {global_seq}, or keeps it no more")
 
 

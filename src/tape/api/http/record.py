@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tape.api.auth import Role
 from tape.api.http.door import TheDoor
-from tape.api.http.fields import MOST_POSITION, Body, Reply
+from tape.api.http.fields import MOST_POSITION, Body, BodyNumber, Reply
 from tape.api.http.routes import Routes
 from tape.config import Limits
 from tape.errors import InvalidArgument
@@ -26,10 +26,10 @@ class NewEventBody(Body):
     idempotency_key: Annotated[str, Field(description="the same one is recorded once")] = ""
     caused_by: Annotated[str, Field(description="the event_id of the cause, or any text")] = ""
     source: str = ""
-    occurred_at_ms: Annotated[int, Field(ge=0, le=MOST_POSITION)] = 0
-    schema_version: Annotated[int, Field(ge=1, le=32_767)] = 1
+    occurred_at_ms: Annotated[BodyNumber, Field(ge=0, le=MOST_POSITION)] = 0
+    schema_version: Annotated[BodyNumber, Field(ge=1, le=32_767)] = 1
     run_id: Annotated[str, Field(description="with its fencing_token, by a run's driver")] = ""
-    fencing_token: Annotated[int, Field(ge=0, le=MOST_POSITION)] = 0
+    fencing_token: Annotated[BodyNumber, Field(ge=0, le=MOST_POSITION)] = 0
     trace_id: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
     span_id: Annotated[str, Field(pattern=r"^([0-9a-f]{16})?$")] = ""
     parent_span_id: Annotated[str, Field(pattern=r"^([0-9a-f]{16})?$")] = ""

@@ -69,6 +69,10 @@ class CancelBody(Body):
     reason: str = ""
 
 
+class ResumeBody(Body):
+    """Nothing is needed."""
+
+
 class SignalBody(Body):
     gate_name: Annotated[str, Field(min_length=1, examples=["approval"])]
     resolution: Annotated[Any, Field(examples=[{"approved": True}])] = None
@@ -82,7 +86,7 @@ class SignalledReply(Reply):
     run_status: RunStatusWord
 
 
-@routes.add("GET", "/api/runs", role=Role.READ, reply=RunsReply)
+@routes.add("GET", "/api/runs", role=Role.READ, reply=RunsReply, refusals=(404,))
 async def list_runs(door: TheDoor, params: Annotated[RunsParams, Query()]) -> RunsReply:
     """Runs, newest first."""
     status = RunStatus[params.status.upper()].value if params.status else 0
@@ -127,7 +131,7 @@ async def send_signal(door: TheDoor, run_id: PathText, body: SignalBody) -> Sign
 
 
 @routes.add("POST", "/api/runs/{run_id}/resume", role=Role.WRITE, reply=RunReply, refusals=(404,))
-async def resume_run(door: TheDoor, run_id: PathText) -> RunReply:
+async def resume_run(door: TheDoor, run_id: PathText, _body: ResumeBody) -> RunReply:
     """Put a run that is stuck or waits back for a worker."""
     check_name(run_id, door.limits, field="run_id")
     return run_reply(await door.operations.runs.resume_run(run_id))

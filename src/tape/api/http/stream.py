@@ -100,9 +100,7 @@ class _EventStream(Response):
         self._wanted = wanted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        )
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
             await self._until_over(receive, send)
         # A reader that takes nothing any more is not waited for.
@@ -178,5 +176,3 @@ async def _next(pages: AsyncGenerator[Page, None]) -> Page | None:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-

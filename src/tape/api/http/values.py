@@ -8,7 +8,16 @@ from pydantic import Field
 from tape.api.auth import Role
 from tape.api.http.door import TheDoor
 from tape.api.http.entry import fitting
-from tape.api.http.fields import MOST_POSITION, PAGE, Body, PageSize, Params, PathText, Reply
+from tape.api.http.fields import (
+    MOST_POSITION,
+    PAGE,
+    Body,
+    BodyNumber,
+    PageSize,
+    Params,
+    PathText,
+    Reply,
+)
 from tape.api.http.routes import Routes
 from tape.errors import NotFound
 from tape.model.json_text import to_json
@@ -21,7 +30,7 @@ class ValueBody(Body):
     """`if_version` is the version it must have now: -1 for any, 0 if there must be none."""
 
     value: Annotated[Any, Field(examples=[{"limit": 5}])]
-    if_version: Annotated[int, Field(ge=-1, le=MOST_POSITION)] = ANY_VERSION
+    if_version: Annotated[BodyNumber, Field(ge=-1, le=MOST_POSITION)] = ANY_VERSION
     writer: str = ""
 
 

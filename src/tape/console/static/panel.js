@@ -1,0 +1,142 @@
+// Drainers and reactions with their lag; what is halted, dead or stuck, in red and with what can be
+// done about it. Looked at every two seconds while the page is seen.
+
+import { askJson, post } from "./api.js";
+import { confirm } from "./dialogs.js";
+import { element, moment, number } from "./dom.js";
+import { toHash } from "./filters.js";
+
+const EVERY_MS = 2000;
+const LETTERS = 50;
+
+export class Panel {
+  constructor({ onFault }) {
+    this.section = document.getElementById("panel");
+    this.onFault = onFault;
+    this.drawn = "";
+    document.addEventListener("visibilitychange", () => this.refresh());
+    this.refresh();
+  }
+
+  async refresh() {
+    clearTimeout(this.timer);
+    if (!document.hidden) {
+      try {
+        this.draw(await look());
+      } catch {
+        // The stream says that the server is away; what was seen last stays.
+      }
+    }
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.refresh(), EVERY_MS);
+  }
+
+  draw(seen) {
+    const text = JSON.stringify(seen);
+    if (text === this.drawn) return; // so that a focused button stays where it is
+    this.drawn = text;
+    const focused = document.activeElement?.dataset?.act;
+    this.section.replaceChildren(
+      element("h2", {}, "Drainers"),
+      ...(seen.drainers.length ? seen.drainers.map((each) => this.drainer(each)) : [quiet("none")]),
+      element("h2", {}, "Reactions"),
+      ...(seen.reactions.length ? seen.reactions.map((each) => this.reaction(each, seen.letters)) : [quiet("none")]),
+      ...(seen.stuck.length ? [element("h2", {}, "Stuck runs"), ...seen.stuck.map((run) => this.run(run))] : []),
+    );
+    if (focused) this.section.querySelector(`[data-act="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  drainer(state) {
+    const isHalted = Boolean(state.halted_on_event_id);
+    const path = `/api/drainers/${encodeURIComponent(state.drainer_id)}`;
+    const card = element("article", { class: isHalted ? "card bad" : "card", "data-drainer": state.drainer_id }, line(state.drainer_id, isHalted ? "halted" : lag(state.lag)));
+    card.append(quiet(`${number(state.events_processed_total)} passed · ${number(state.dispatched_total)} runs · ${number(state.subscriptions)} subscriptions`));
+    if (isHalted) {
+      const at = element("a", { href: toHash({ event: state.halted_on_global_seq }) }, `no. ${state.halted_on_global_seq}`);
+      card.append(
+        element("p", {}, "at ", at, ` since ${moment(state.halted_at_ms)}, ${lag(state.lag)}`),
+        element("p", { class: "error" }, state.last_error),
+        this.actions(
+          this.button(`resume ${state.drainer_id}`, "Resume", () => post(`${path}/resume`, {})),
+          this.button(`skip ${state.drainer_id}`, "Skip…", async () => {
+            const reason = await confirm(`Skip the event that halts ${state.drainer_id}?`, `No. ${state.halted_on_global_seq} is never dispatched. This cannot be taken back.`, "Skip it", { asksReason: true });
+            if (reason !== null) await post(`${path}/skip`, { event_id: state.halted_on_event_id, reason });
+          }, true),
+        ),
+      );
+    }
+    return card;
+  }
+
+  reaction(state, letters) {
+    const id = state.reaction_id;
+    const isBad = state.dead_letters > 0;
+    const card = element("article", { class: isBad ? "card bad" : "card", "data-reaction": id }, line(id, lag(state.lag)));
+    card.append(quiet(`${number(state.pending)} waiting · ${number(state.claimed)} in hand · ${state.subject_pattern}`));
+    if (state.last_error) card.append(element("p", { class: "error" }, state.last_error));
+    if (isBad) {
+      card.append(element("p", {}, `${number(state.dead_letters)} dead letters`), this.letterActions(id, [], ` all of ${id}`, state.dead_letters));
+      for (const letter of letters.filter((each) => each.reaction_id === id)) {
+        const at = element("a", { href: toHash({ event: letter.source_global_seq }) }, `no. ${letter.source_global_seq}`);
+        card.append(element("div", { class: "letter" }, element("p", {}, at, " ", element("span", { class: "error" }, letter.last_error)), this.letterActions(id, [letter.task_id], "", 1)));
+      }
+    }
+    return card;
+  }
+
+  letterActions(reaction_id, task_ids, which, count) {
+    const name = task_ids[0] ?? reaction_id;
+    return this.actions(
+      this.button(`replay ${name}`, `Replay${which && " all"}`, () => post("/api/tasks/replay", { reaction_id, task_ids })),
+      this.button(`drop ${name}`, `Drop${which && " all"}…`, async () => {
+        const sure = await confirm(`Drop ${number(count)} dead letter${count === 1 ? "" : "s"}${which}?`, "The work is given up for good. This cannot be taken back.", "Drop");
+        if (sure !== null) await post("/api/tasks/drop", { reaction_id, task_ids });
+      }, true),
+    );
+  }
+
+  run(run) {
+    const card = element("article", { class: "card bad", "data-run": run.run_id }, line(run.app_name, "stuck"));
+    card.append(element("p", {}, element("a", { href: toHash({ run: run.run_id }) }, run.run_id)), this.actions(this.button(`resume run ${run.run_id}`, "Resume", () => post(`/api/runs/${encodeURIComponent(run.run_id)}/resume`, {}))));
+    return card;
+  }
+
+  actions(...buttons) {
+    return element("div", { class: "actions" }, ...buttons);
+  }
+
+  button(name, text, act, isDanger = false) {
+    const press = async (event) => {
+      const button = event.currentTarget;
+      button.disabled = true;
+      try {
+        await act();
+      } catch (error) {
+        this.onFault(error.message);
+      } finally {
+        button.disabled = false;
+      }
+      await this.refresh();
+    };
+    return element("button", { type: "button", class: isDanger ? "danger" : "", "data-act": name, "aria-label": name, on: { click: press } }, text);
+  }
+}
+
+async function look() {
+  const [drainers, reactions, stuck] = await Promise.all([askJson("/api/drainers"), askJson("/api/reactions"), askJson("/api/runs?status=stuck&limit=10")]);
+  const isAny = reactions.reactions.some((each) => each.dead_letters > 0);
+  const letters = isAny ? (await askJson(`/api/tasks?status=dlq&limit=${LETTERS}`)).tasks : [];
+  return {
+    drainers: drainers.drainers,
+    reactions: reactions.reactions.map(({ reaction_id, subject_pattern, lag, pending, claimed, dead_letters, last_error }) => ({ reaction_id, subject_pattern, lag, pending, claimed, dead_letters, last_error })),
+    stuck: stuck.runs.map(({ run_id, app_name }) => ({ run_id, app_name })),
+    letters: letters.map(({ task_id, reaction_id, source_global_seq, last_error }) => ({ task_id, reaction_id, source_global_seq, last_error })),
+  };
+}
+
+function line(name, state) {
+  return element("h3", {}, element("span", { class: "name" }, name), element("span", { class: "state" }, state));
+}
+
+const lag = (entries) => (entries ? `${number(entries)} behind` : "up to date");
+const quiet = (text) => element("p", { class: "quiet" }, text);

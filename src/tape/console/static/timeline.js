@@ -1,0 +1,170 @@
+// The list of entries, newest first. Only the rows that can be seen are in the document, whatever
+// comes in; new entries are drawn once a frame. Scrolled down, the view stays where it is.
+
+import { clock, element, entity, number, what } from "./dom.js";
+
+const ROW = 28; // as in console.css
+const SPARE = 8; // rows drawn above and below what is seen
+const KEPT = 20000;
+const PREVIEW = 300;
+
+export class Timeline {
+  constructor({ onOpen, onOlder }) {
+    this.on = { onOpen, onOlder };
+    this.rows = document.getElementById("rows");
+    this.canvas = document.getElementById("canvas");
+    this.newer = document.getElementById("newer");
+    this.nothing = document.getElementById("nothing");
+    this.drawn = new Map(); // global_seq → row
+    this.rows.addEventListener("scroll", () => this.draw(), { passive: true });
+    this.rows.addEventListener("click", (event) => {
+      const row = event.target.closest("[data-seq]");
+      if (row) this.open(Number(row.dataset.seq));
+    });
+    this.newer.addEventListener("click", () => this.toNewest());
+    new ResizeObserver(() => this.draw()).observe(this.rows);
+    this.reset();
+  }
+
+  reset() {
+    this.entries = []; // oldest first: what comes is pushed
+    this.waiting = [];
+    this.selected = null;
+    this.older = null; // where older ones begin; null if there are none
+    this.missed = 0;
+    this.isLoaded = false;
+    this.rows.scrollTop = 0;
+    this.draw();
+  }
+
+  load(newestFirst, before) {
+    this.isLoaded = true;
+    this.entries = newestFirst.slice().reverse();
+    this.older = before;
+    this.draw();
+  }
+
+  addOlder(newestFirst, before) {
+    this.entries.unshift(...newestFirst.slice().reverse());
+    this.older = before;
+    this.draw();
+  }
+
+  add(entries) {
+    this.waiting.push(...entries);
+    if (this.frame) return;
+    const flush = () => {
+      this.frame = null;
+      this.flush();
+    };
+    // A page that is not seen gets no frames, and must not hoard either.
+    this.frame = document.hidden ? setTimeout(flush, 200) : requestAnimationFrame(flush);
+  }
+
+  flush() {
+    const newest = this.entries.at(-1)?.global_seq ?? 0;
+    const fresh = this.waiting.filter((entry) => entry.global_seq > newest);
+    this.waiting = [];
+    if (!fresh.length) return;
+    const isFollowing = this.rows.scrollTop < ROW / 2;
+    for (const entry of fresh) this.entries.push(entry);
+    if (this.entries.length > KEPT) {
+      this.entries.splice(0, this.entries.length - KEPT);
+      this.older = this.entries[0].global_seq;
+    }
+    if (!isFollowing) {
+      this.missed += fresh.length;
+      this.canvas.style.height = `${this.entries.length * ROW}px`;
+      this.rows.scrollTop += fresh.length * ROW;
+    }
+    this.draw();
+  }
+
+  // The entry in a row; row 0 is the newest.
+  at(row) {
+    return this.entries[this.entries.length - 1 - row];
+  }
+
+  rowOf(globalSeq) {
+    let low = 0;
+    let high = this.entries.length - 1;
+    while (low <= high) {
+      const middle = (low + high) >> 1;
+      const found = this.entries[middle].global_seq;
+      if (found === globalSeq) return this.entries.length - 1 - middle;
+      if (found < globalSeq) low = middle + 1;
+      else high = middle - 1;
+    }
+    return -1;
+  }
+
+  draw() {
+    const count = this.entries.length;
+    this.canvas.style.height = `${count * ROW}px`;
+    const first = Math.max(0, Math.floor(this.rows.scrollTop / ROW) - SPARE);
+    const last = Math.min(count, Math.ceil((this.rows.scrollTop + this.rows.clientHeight) / ROW) + SPARE);
+    const wanted = new Map();
+    for (let row = first; row < last; row++) {
+      const entry = this.at(row);
+      const seq = entry.global_seq;
+      const made = this.drawn.get(seq) ?? this.make(entry);
+      made.style.transform = `translateY(${row * ROW}px)`;
+      const isSelected = seq === this.selected;
+      if ((made.getAttribute("aria-selected") === "true") !== isSelected) made.setAttribute("aria-selected", isSelected);
+      wanted.set(seq, made);
+    }
+    for (const [seq, made] of this.drawn) if (!wanted.has(seq)) made.remove();
+    for (const [seq, made] of wanted) if (!this.drawn.has(seq)) this.canvas.append(made);
+    this.drawn = wanted;
+    if (this.rows.scrollTop < ROW / 2) this.missed = 0;
+    this.newer.hidden = !this.missed;
+    this.newer.textContent = `↑ ${number(this.missed)} new`;
+    this.nothing.hidden = !this.isLoaded || count > 0;
+    const active = this.selected !== null && wanted.has(this.selected) ? `entry-${this.selected}` : "";
+    if (active) this.rows.setAttribute("aria-activedescendant", active);
+    else this.rows.removeAttribute("aria-activedescendant");
+    if (this.older !== null && last === count && this.isLoaded) this.on.onOlder(this.older);
+  }
+
+  make(entry) {
+    const preview = entry.payload === null ? "" : JSON.stringify(entry.payload).slice(0, PREVIEW);
+    return element(
+      "div",
+      { class: "row", role: "option", id: `entry-${entry.global_seq}`, "data-seq": entry.global_seq, "data-kind": entry.kind, "aria-selected": "false" },
+      element("span", { class: "time" }, clock(entry.ts_ms)),
+      element("span", { class: "number" }, String(entry.global_seq)),
+      element("span", { class: "kind" }, entry.kind),
+      element("span", { class: "what" }, what(entry)),
+      element("span", { class: "entity" }, entity(entry)),
+      element("span", { class: "payload" }, preview),
+    );
+  }
+
+  move(step) {
+    if (!this.entries.length) return;
+    const row = this.selected === null ? -1 : this.rowOf(this.selected);
+    const next = row < 0 ? Math.round(this.rows.scrollTop / ROW) : Math.min(this.entries.length - 1, Math.max(0, row + step));
+    this.select(this.at(next).global_seq);
+  }
+
+  select(globalSeq) {
+    this.selected = globalSeq;
+    const row = globalSeq === null ? -1 : this.rowOf(globalSeq);
+    if (row >= 0) {
+      const top = row * ROW;
+      if (top < this.rows.scrollTop) this.rows.scrollTop = top;
+      else if (top + ROW > this.rows.scrollTop + this.rows.clientHeight) this.rows.scrollTop = top + ROW - this.rows.clientHeight;
+    }
+    this.draw();
+  }
+
+  open(globalSeq) {
+    this.select(globalSeq);
+    this.on.onOpen(globalSeq);
+  }
+
+  toNewest() {
+    this.rows.scrollTop = 0;
+    this.draw();
+  }
+}

@@ -1,0 +1,81 @@
+"""What the HTTP door says of itself agrees with gRPC and with the errors there are."""
+
+import asyncio
+from typing import Any, cast
+
+from tape import errors
+from tape.api.auth import Tokens
+from tape.api.grpc_server import ROLES, SERVICE
+from tape.api.http.app import server_app
+from tape.api.http.door import Door
+from tape.api.http.errors import STATUSES
+from tape.api.http.openapi import ROLE, describe
+from tape.bus import Operations
+
+# Where both doors have a call of the same meaning: the operation's id and the method's name.
+SAME = {
+    "record_events": "RecordEvents",
+    "follow_events": "FollowEntries",
+    "list_values": "ListValues",
+    "get_value": "GetValue",
+    "write_value": "WriteValue",
+    "delete_value": "DeleteValue",
+    "list_reactions": "ListReactions",
+    "list_tasks": "ListTasks",
+    "replay_dead_letters": "ReplayDeadLetters",
+    "drop_dead_letters": "DropDeadLetters",
+    "list_runs": "ListRuns",
+    "get_run": "GetRun",
+    "cancel_run": "CancelRun",
+    "send_signal": "SendSignal",
+    "resume_run": "ResumeRun",
+    "execute": "BeginRun",
+    "execute_batch": "BeginRun",
+}
+OPEN = {"get_alive", "get_ready"}
+
+
+def described() -> dict[str, dict[str, Any]]:
+    async def make() -> Any:
+        async def refresh() -> None: ...
+
+        door = Door(cast("Operations", None), Tokens(), refresh)
+        return server_app(door)
+
+    app = asyncio.run(make())
+    document = describe(app._app)
+    return {
+        operation["operationId"]: operation
+        for path in document["paths"].values()
+        for operation in path.values()
+    }
+
+
+def test_roles_are_those_of_grpc() -> None:
+    operations = described()
+    for name, method in SAME.items():
+        role = ROLES[f"/{SERVICE.full_name}/{method}"].name.lower()
+        assert operations[name][ROLE] == role, name
+
+
+def test_every_operation_needs_a_role_and_names_its_refusals() -> None:
+    for name, operation in described().items():
+        if name in OPEN:
+            continue
+        assert operation["security"] == [{"bearer": []}], name
+        assert {"400", "401", "403", "421", "503"} <= operation["responses"].keys(), name
+        assert "422" not in operation["responses"], name
+        for status, response in operation["responses"].items():
+            if status >= "400":
+                example = response["content"]["application/json"]["example"]
+                assert set(example) == {"error"}
+
+
+def test_every_error_has_a_status() -> None:
+    def kinds(kind: type[errors.TapeError]) -> list[type[errors.TapeError]]:
+        return [kind, *(each for child in kind.__subclasses__() for each in kinds(child))]
+
+    own = {kind for kind in kinds(errors.TapeError) if kind.__module__ == errors.__name__}
+    for kind in own - {errors.TapeError}:
+        status = next(STATUSES[each] for each in kind.__mro__ if each in STATUSES)
+        assert status != 500, kind.__name__
