@@ -1,6 +1,8 @@
 """Some of everything on a server, for who looks at all of it."""
 
-from tape.app import open_operations
+import httpx
+
+from tape.app import Addresses, open_operations
 from tape.config import Settings
 from tape.model.event import NewEvent
 from tape.model.lease import NewRun
@@ -13,8 +15,8 @@ from tape.ports.tasks import Claim, Want
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-async def fill(server_url: str, token: str = "") -> None:
-    operations = await open_operations(server_url, token, Settings())
+async def fill(addresses: Addresses, token: str = "") -> None:
+    operations = await open_operations(f"tape://{addresses.grpc}", token, Settings())
     try:
         reaction = NewReaction("route_orders", "/tape/event/**", HandlerKind.TASK)
         await operations.register_reaction(reaction)
@@ -32,3 +34,20 @@ async def fill(server_url: str, token: str = "") -> None:
             await operations.settle_tasks("me", [TaskOutcome(task.task_id, "refused", "no luck")])
     finally:
         await operations.close()
+    await _subscribe(f"http://{addresses.http}", token)
+
+
+async def _subscribe(url: str, token: str) -> None:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(base_url=url, headers=headers) as client:
+        for number, app in enumerate(("route_order", "another")):
+            body = {
+                "event_type_glob": "order.*", "workflow_type": app,
+                "drainer_id": f"drainer-{number}",
+            }  # fmt: skip
+            made = await client.put(f"/api/event-subscriptions/{number}", json=body)
+            made.raise_for_status()
+        drained = await client.post(
+            "/api/events/drain", json={"drainer_id": "drainer-0", "await_s": 0}
+        )
+        drained.raise_for_status()

@@ -41,7 +41,7 @@ async def test_metrics_follow_the_journal(store_url: str, serving: Serving) -> N
     assert answer.text.endswith("# EOF\n")
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/metrics/", "/metrics/x", "//", "/%00"])
+@pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/metrics/x", "//", "/%00"])
 async def test_an_unknown_route_is_an_error_in_json(
     sqlite_url: str, serving: Serving, path: str
 ) -> None:

@@ -121,9 +121,9 @@ async def test_an_execute_that_waits_does_not_hold_up_the_end(
 
 
 async def test_dead_letters(sqlite_url: str, serving: Serving) -> None:
-    grpc, http = await serving(sqlite_url)
-    await fill(f"tape://{grpc}")
-    async with httpx.AsyncClient(base_url=f"http://{http}") as client:
+    addresses = await serving(sqlite_url)
+    await fill(addresses)
+    async with httpx.AsyncClient(base_url=f"http://{addresses.http}") as client:
 
         async def dead() -> list[str]:
             listed = await client.get("/api/tasks", params={"status": "dlq"})

@@ -40,7 +40,7 @@ def described() -> dict[str, dict[str, Any]]:
         async def refresh() -> None: ...
 
         door = Door(cast("Operations", None), Tokens(), refresh)
-        return server_app(door)
+        return server_app(door, {})
 
     app = asyncio.run(make())
     document = describe(app._app)

@@ -1,6 +1,6 @@
 """The application of the HTTP door, whole for a server and with the health routes for a worker."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fastapi import FastAPI, Response
 from fastapi.exceptions import RequestValidationError
@@ -26,6 +26,7 @@ from tape.api.http.door import Door
 from tape.api.http.entry import json_response
 from tape.api.http.guard import Guard
 from tape.api.http.openapi import describe
+from tape.api.http.pages import Page, add_pages
 from tape.api.http.routes import Routes
 from tape.errors import TapeError
 
@@ -45,8 +46,8 @@ NOUNS = (
 )
 
 
-def server_app(door: Door) -> ASGIApp:
-    """Everything."""
+def server_app(door: Door, pages: Mapping[str, Page]) -> ASGIApp:
+    """Everything; `pages` are static files by their paths."""
     described = Routes("health")
 
     @described.add("GET", "/openapi.json", role=Role.READ)
@@ -56,6 +57,7 @@ def server_app(door: Door) -> ASGIApp:
 
     app = _app(door, [*(noun.routes for noun in NOUNS), described])
     document = describe(app)
+    add_pages(app, pages)
     return Guard(app, door)
 
 
@@ -68,7 +70,7 @@ def _app(door: Door, nouns: Iterable[Routes]) -> FastAPI:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.door = door
     for noun in nouns:
-        app.include_router(noun.router)
+        noun.enter(app)
     for kind, handler in (
         (TapeError, errors.refused),
         (RequestValidationError, errors.malformed),

@@ -40,12 +40,14 @@ class RecentParams(FilterParams):
 
 class RecentReply(Reply):
     """Newest first. `before` is where to go on, null if nothing older is kept; a page can be short
-    or empty and still have more behind it. `skipped` entries could not be decided by `where`,
-    `error` is the last reason.
+    or empty and still have more behind it. Whoever streams after `head_global_seq` gets what has
+    come since, and nothing twice. `skipped` entries could not be decided by `where`, `error` is
+    the last reason.
     """
 
     events: list[EntryReply]
     before: int | None
+    head_global_seq: int
     skipped: int
     error: str
 
@@ -67,7 +69,8 @@ async def list_recent(door: TheDoor, params: Annotated[RecentParams, Query()]) -
     """The newest entries that pass the filters."""
     wanted = EntryFilter.of(params, door.limits)
     found: list[Entry] = []
-    before, size = params.before, 0
+    head = (await door.operations.info()).head_global_seq
+    before, size = min(params.before or head + 1, head + 1), 0
     for _ in range(LOOKS):
         left = params.limit - len(found)
         page = await door.operations.ledger.recent(
@@ -90,6 +93,7 @@ async def list_recent(door: TheDoor, params: Annotated[RecentParams, Query()]) -
         {
             "events": [entry_record(entry) for entry in found],
             "before": before or None,
+            "head_global_seq": head,
             "skipped": wanted.skipped,
             "error": wanted.error,
         }

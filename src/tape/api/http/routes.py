@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
@@ -28,7 +28,8 @@ class Routes:
     """The endpoints of one noun."""
 
     def __init__(self, noun: str) -> None:
-        self.router = APIRouter(route_class=_GuardedRoute, tags=[noun])
+        self._noun = noun
+        self._declared: list[dict[str, Any]] = []
 
     def add(
         self,
@@ -43,22 +44,31 @@ class Routes:
         """`refusals` are the statuses that this endpoint has besides those that all have."""
 
         def declare(endpoint: Endpoint) -> Endpoint:
-            self.router.add_api_route(
-                path,
-                endpoint,
-                methods=[method],
-                response_model=reply,
-                summary=(endpoint.__doc__ or "").strip().splitlines()[0],
-                responses={
-                    **errors_of(method, role=role, more=refusals),
-                    **(responses or {}),
-                },
-                openapi_extra={ROLE: role.name.lower()} if role is not None else None,
-                operation_id=endpoint.__name__,
+            self._declared.append(
+                {
+                    "path": path,
+                    "endpoint": endpoint,
+                    "methods": [method],
+                    "response_model": reply,
+                    "tags": [self._noun],
+                    "summary": (endpoint.__doc__ or "").strip().splitlines()[0],
+                    "responses": {
+                        **errors_of(method, role=role, more=refusals),
+                        **(responses or {}),
+                    },
+                    "openapi_extra": {ROLE: role.name.lower()} if role is not None else None,
+                    "operation_id": endpoint.__name__,
+                }
             )
             return endpoint
 
         return declare
+
+    def enter(self, app: FastAPI) -> None:
+        """Have an application answer them."""
+        app.router.route_class = _GuardedRoute
+        for declared in self._declared:
+            app.add_api_route(**declared)
 
 
 class _GuardedRoute(APIRoute):
