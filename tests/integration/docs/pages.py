@@ -1,8 +1,9 @@
 """The examples of a page, as a reader would type them.
 
 A ```console block holds commands after `$ ` and the lines they print; a ```python block is a
-program, and a ```text block right after one is what it prints. `…` stands for anything within a
-line. All examples of a page run in order, in one folder.
+program, and a ```text block right after one is what it prints. One that begins with `# NAME.py` is
+kept in that file, for those after it to import. `…` stands for anything within a line. All examples
+of a page run in order, in one folder.
 """
 
 import re
@@ -24,6 +25,11 @@ class Example(NamedTuple):
 class Program(NamedTuple):
     source: str
     printed: list[str] | None
+
+    @property
+    def file_name(self) -> str | None:
+        named = re.match(r"# (\w+\.py)\n", self.source)
+        return named[1] if named else None
 
 
 def pages() -> list[Path]:

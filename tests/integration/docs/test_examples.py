@@ -38,5 +38,6 @@ def test_examples_of_a_page(page: Path, tmp_path: Path) -> None:
 def _typed(example: Example | Program, file: Path) -> tuple[str, list[str] | None]:
     if isinstance(example, Example):
         return example.command, example.printed
+    file = file.with_name(example.file_name or file.name)
     file.write_text(example.source)
     return f"python {file.name}", example.printed
