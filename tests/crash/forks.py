@@ -9,6 +9,7 @@ import multiprocessing
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([
     "pytest", "tests.crash.errand_worker", "tests.crash.treasury_processes",
+    "tests.crash.draining_processes",
     "tape.settings_yaml", "tape.stores.postgres.store", "anyio._backends._asyncio",
     "anyio.streams.tls", "httpcore", "uvicorn.lifespan.on", "uvicorn.loops.auto",
     "uvicorn.protocols.websockets.auto", "uvloop",

@@ -16,6 +16,7 @@ Every turn looks at the lease. Whoever has lost it finds out before it has begun
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -92,7 +93,7 @@ class Drain:
         self.settings = settings
         self.limits = limits
         self.input_limits = roomier(limits)
-        self._owner = f"drainer-{next(ids)}"
+        self._owner = f"drainer-{os.getpid()}-{next(ids)}"
 
     async def make_pass(
         self, errand: Errand, subscriptions: Sequence[EventSubscription]

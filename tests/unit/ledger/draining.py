@@ -23,6 +23,7 @@ from tape.worker import _listen
 QUICK = Settings(
     sqlite=SqliteSettings(poll_s=0.02), drainers=DrainerSettings(lease_s=5, retry_s=0.05)
 )
+PATIENCE_S = 60
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 
 
@@ -30,7 +31,7 @@ TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 class Desk:
     """`acts` are the inputs that the app has handled well, `tried` all, by the drainer they came
     from; it fails while the pair of drainer and number is in `broken`, and waits while `gate` is
-    clear. `reached` is set when it has been called."""
+    clear. `reached` is set when it has been called, and it takes `pause_s`."""
 
     bus: Bus
     acts: list[Any] = field(default_factory=list)
@@ -38,11 +39,13 @@ class Desk:
     broken: set[tuple[str, int]] = field(default_factory=set)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
+    pause_s: float = 0.0
     _acted: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, _ctx: Any, given: dict[str, Any]) -> str:
         self.reached.set()
         await self.gate.wait()
+        await asyncio.sleep(self.pause_s)
         key = (given.get("who", ""), given["n"])
         self.tried.append(key)
         self._acted.set()
@@ -53,7 +56,7 @@ class Desk:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Until it holds, looked at whenever the app is called."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 self._acted.clear()
                 await self._acted.wait()
