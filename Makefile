@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-long check format lock generate bench clean
+.PHONY: help demo browser test test-long check format lock generate bench clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -22,6 +22,9 @@ demo: $(READY) ## the guided tour on embedded defaults; ends by itself
 	@$(BIN)/python -m examples.treasury.tour
 	@printf '\n'
 	@$(BIN)/tape demo
+
+browser: ## a browser for tests/browser, where the package manager can install one
+	@sh scripts/install_browser.sh
 
 test: $(READY) ## the whole suite, with the short form of crash and load runs
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup

@@ -29,6 +29,13 @@ SAME = {
     "cancel_run": "CancelRun",
     "send_signal": "SendSignal",
     "resume_run": "ResumeRun",
+    "drain_events": "DrainEvents",
+    "list_drainers": "ListDrainers",
+    "skip_event": "SkipDrainerEvent",
+    "resume_drainer": "ResumeDrainer",
+    "put_event_subscription": "PutEventSubscription",
+    "delete_event_subscription": "DeleteEventSubscription",
+    "list_event_subscriptions": "ListEventSubscriptions",
     "execute": "BeginRun",
     "execute_batch": "BeginRun",
 }

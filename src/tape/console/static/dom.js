@@ -19,6 +19,8 @@ export const clock = (ms) => CLOCK.format(ms);
 export const moment = (ms) => (ms ? WHOLE.format(ms) : "never");
 export const number = (n) => NUMBER.format(n);
 
+export const count = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
+
 export function what(entry) {
   return entry.event_type || entry.subject.replace(/^\/tape\//, "");
 }

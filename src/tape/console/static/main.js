@@ -10,12 +10,13 @@ import { Timeline } from "./timeline.js";
 
 const PAGE = 300;
 const RETRY_MS = 1000;
+const TELLING = new Set(["drainer", "task"]); // kinds that the panel shows the effect of
 const byId = (id) => document.getElementById(id);
 
 const form = byId("filters");
 const timeline = new Timeline({ onOpen: (seq) => go({ ...view, event: seq }), onOlder: loadOlder });
 const details = new Details({ onClose: closeDetails });
-new Panel({ onFault: fault });
+const panel = new Panel({ onFault: fault });
 
 let view = null;
 let stream = null;
@@ -52,7 +53,11 @@ async function load() {
     timeline.load(found.events, found.before);
     if (view.event) timeline.select(view.event);
     stream = new EventStream(query, found.head_global_seq, {
-      onEvents: (entries) => mine === turn && timeline.add(entries),
+      onEvents: (entries) => {
+        if (mine !== turn) return;
+        timeline.add(entries);
+        if (entries.some((entry) => TELLING.has(entry.kind))) panel.soon();
+      },
       onState: (name) => mine === turn && state(name),
       onEnd: () => mine === turn && setTimeout(() => mine === turn && load(), RETRY_MS),
     });

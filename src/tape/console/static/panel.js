@@ -3,11 +3,13 @@
 
 import { askJson, post } from "./api.js";
 import { confirm } from "./dialogs.js";
-import { element, moment, number } from "./dom.js";
+import { count, element, moment, number } from "./dom.js";
 import { toHash } from "./filters.js";
 
 const EVERY_MS = 2000;
+const SOON_MS = 200;
 const LETTERS = 50;
+const CARDS = 50;
 
 export class Panel {
   constructor({ onFault }) {
@@ -20,6 +22,7 @@ export class Panel {
 
   async refresh() {
     clearTimeout(this.timer);
+    const asked = performance.now();
     if (!document.hidden) {
       try {
         this.draw(await look());
@@ -28,7 +31,16 @@ export class Panel {
       }
     }
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.refresh(), EVERY_MS);
+    // A server that takes long to answer is asked less often.
+    this.timer = setTimeout(() => this.refresh(), Math.max(EVERY_MS, 10 * (performance.now() - asked)));
+  }
+
+  // Something has happened to what is shown here; many such things are one look.
+  soon() {
+    this.nudged ??= setTimeout(() => {
+      this.nudged = null;
+      this.refresh();
+    }, SOON_MS);
   }
 
   draw(seen) {
@@ -38,9 +50,9 @@ export class Panel {
     const focused = document.activeElement?.dataset?.act;
     this.section.replaceChildren(
       element("h2", {}, "Drainers"),
-      ...(seen.drainers.length ? seen.drainers.map((each) => this.drainer(each)) : [quiet("none")]),
+      ...cards(seen.drainers, (each) => each.halted_on_event_id, (each) => this.drainer(each)),
       element("h2", {}, "Reactions"),
-      ...(seen.reactions.length ? seen.reactions.map((each) => this.reaction(each, seen.letters)) : [quiet("none")]),
+      ...cards(seen.reactions, (each) => each.dead_letters, (each) => this.reaction(each, seen.letters)),
       ...(seen.stuck.length ? [element("h2", {}, "Stuck runs"), ...seen.stuck.map((run) => this.run(run))] : []),
     );
     if (focused) this.section.querySelector(`[data-act="${CSS.escape(focused)}"]`)?.focus();
@@ -50,7 +62,7 @@ export class Panel {
     const isHalted = Boolean(state.halted_on_event_id);
     const path = `/api/drainers/${encodeURIComponent(state.drainer_id)}`;
     const card = element("article", { class: isHalted ? "card bad" : "card", "data-drainer": state.drainer_id }, line(state.drainer_id, isHalted ? "halted" : lag(state.lag)));
-    card.append(quiet(`${number(state.events_processed_total)} passed · ${number(state.dispatched_total)} runs · ${number(state.subscriptions)} subscriptions`));
+    card.append(quiet(`${number(state.events_processed_total)} passed · ${count(state.dispatched_total, "run")} · ${count(state.subscriptions, "subscription")}`));
     if (isHalted) {
       const at = element("a", { href: toHash({ event: state.halted_on_global_seq }) }, `no. ${state.halted_on_global_seq}`);
       card.append(
@@ -71,11 +83,11 @@ export class Panel {
   reaction(state, letters) {
     const id = state.reaction_id;
     const isBad = state.dead_letters > 0;
-    const card = element("article", { class: isBad ? "card bad" : "card", "data-reaction": id }, line(id, lag(state.lag)));
-    card.append(quiet(`${number(state.pending)} waiting · ${number(state.claimed)} in hand · ${state.subject_pattern}`));
+    const card = element("article", { class: isBad ? "card bad" : "card", "data-reaction": id }, line(id, isBad ? count(state.dead_letters, "dead letter") : lag(state.lag)));
+    card.append(quiet(`${isBad ? `${lag(state.lag)} · ` : ""}${number(state.pending)} waiting · ${number(state.claimed)} in hand · ${state.subject_pattern}`));
     if (state.last_error) card.append(element("p", { class: "error" }, state.last_error));
     if (isBad) {
-      card.append(element("p", {}, `${number(state.dead_letters)} dead letters`), this.letterActions(id, [], ` all of ${id}`, state.dead_letters));
+      card.append(this.letterActions(id, [], ` all of ${id}`, state.dead_letters));
       for (const letter of letters.filter((each) => each.reaction_id === id)) {
         const at = element("a", { href: toHash({ event: letter.source_global_seq }) }, `no. ${letter.source_global_seq}`);
         card.append(element("div", { class: "letter" }, element("p", {}, at, " ", element("span", { class: "error" }, letter.last_error)), this.letterActions(id, [letter.task_id], "", 1)));
@@ -84,12 +96,12 @@ export class Panel {
     return card;
   }
 
-  letterActions(reaction_id, task_ids, which, count) {
+  letterActions(reaction_id, task_ids, which, many) {
     const name = task_ids[0] ?? reaction_id;
     return this.actions(
       this.button(`replay ${name}`, `Replay${which && " all"}`, () => post("/api/tasks/replay", { reaction_id, task_ids })),
       this.button(`drop ${name}`, `Drop${which && " all"}…`, async () => {
-        const sure = await confirm(`Drop ${number(count)} dead letter${count === 1 ? "" : "s"}${which}?`, "The work is given up for good. This cannot be taken back.", "Drop");
+        const sure = await confirm(`Drop ${count(many, "dead letter")}${which}?`, "The work is given up for good. This cannot be taken back.", "Drop");
         if (sure !== null) await post("/api/tasks/drop", { reaction_id, task_ids });
       }, true),
     );
@@ -132,6 +144,15 @@ async function look() {
     stuck: stuck.runs.map(({ run_id, app_name }) => ({ run_id, app_name })),
     letters: letters.map(({ task_id, reaction_id, source_global_seq, last_error }) => ({ task_id, reaction_id, source_global_seq, last_error })),
   };
+}
+
+// Those in trouble first, then those furthest behind.
+function cards(states, isBad, make) {
+  if (!states.length) return [quiet("none")];
+  const sorted = states.slice().sort((one, other) => Boolean(isBad(other)) - Boolean(isBad(one)) || other.lag - one.lag);
+  const made = sorted.slice(0, CARDS).map(make);
+  if (states.length > CARDS) made.push(quiet(`and ${number(states.length - CARDS)} more`));
+  return made;
 }
 
 function line(name, state) {

@@ -1,0 +1,111 @@
+"""What is in trouble is red, and is helped on by a click; what cannot be taken back asks first."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from playwright.sync_api import Page, expect
+
+import tape
+from tape.app import Addresses
+from tape.reactions.declare import Registry
+from tape.runs.declare import Apps
+from tape.testing.server import ServerProcess
+from tape.worker import WorkerOptions, work
+from tests.browser.view import open_timeline, record
+from tests.integration.http.some_of_everything import fill
+
+RED = "rgb(179, 38, 30)"
+
+
+@contextmanager
+def working(url: str, mended: threading.Event) -> Iterator[None]:
+    """A worker whose app fails until it is mended."""
+    apps = Apps()
+
+    @tape.app("route", registry=apps)
+    async def route(_run: tape.Context, given: Any) -> Any:
+        if not mended.is_set():
+            raise tape.GiveUp("the desk is closed")
+        return given
+
+    stop, ready = asyncio.Event(), threading.Event()
+    loop = asyncio.new_event_loop()
+    options = WorkerOptions(url=url, apps=apps, registry=Registry())
+    doing = work(options, on_ready=lambda _ready: ready.set(), stop=stop)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(doing))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+def test_a_halted_drainer_is_resumed_by_a_click(sqlite_url: str, page: Page) -> None:
+    mended = threading.Event()
+    with ServerProcess(sqlite_url) as server, working(server.url, mended):
+        subscription = {"event_type_glob": "order.*", "workflow_type": "route"}
+        put = httpx.put(f"http://{server.http}/api/event-subscriptions/routing", json=subscription)
+        put.raise_for_status()
+        open_timeline(page, server.http)
+        (halting, *_) = record(server.http, *({"event_type": f"order.{n}"} for n in range(3)))
+        card = page.locator("[data-drainer=workflow_runner]")
+        expect(card.locator(".state")).to_have_text("halted")
+        expect(card).to_have_css("border-top-color", RED)
+        expect(card).to_contain_text("the desk is closed")
+        expect(card.get_by_role("link")).to_have_text(f"no. {halting}")
+        card.get_by_role("button", name="skip").click()
+        dialog = page.locator("#ask-dialog")
+        expect(dialog).to_be_visible()
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(card.locator(".state")).to_have_text("halted")
+        mended.set()
+        card.get_by_role("button", name="resume").click()
+        expect(card.locator(".state")).to_have_text("up to date")
+        expect(card).not_to_have_css("border-top-color", RED)
+        expect(card).to_contain_text("3 runs")
+        runs = httpx.get(f"http://{server.http}/api/runs", params={"status": "terminal"}).json()
+        assert len(runs["runs"]) == 3
+
+
+def test_an_event_is_skipped_with_a_reason(sqlite_url: str, page: Page) -> None:
+    with ServerProcess(sqlite_url) as server, working(server.url, threading.Event()):
+        subscription = {"event_type_glob": "order.1", "workflow_type": "route"}
+        put = httpx.put(f"http://{server.http}/api/event-subscriptions/routing", json=subscription)
+        put.raise_for_status()
+        record(server.http, *({"event_type": f"order.{n}"} for n in range(3)))
+        open_timeline(page, server.http)
+        card = page.locator("[data-drainer=workflow_runner]")
+        card.get_by_role("button", name="skip").click()
+        page.locator("#ask-reason").fill("cancelled by hand")
+        page.locator("#ask-yes").click()
+        expect(card.locator(".state")).to_have_text("up to date")
+        expect(page.locator("#canvas")).to_contain_text("cancelled by hand")
+
+
+def test_dead_letters_are_replayed_and_dropped(sqlite_url: str, page: Page) -> None:
+    with ServerProcess(sqlite_url) as server:
+        addresses = Addresses(server.url.removeprefix("tape://"), server.http)
+        with ThreadPoolExecutor(1) as thread:  # the browser has a loop in this one
+            thread.submit(lambda: asyncio.run(fill(addresses))).result()
+        open_timeline(page, server.http)
+        card = page.locator("[data-reaction=route_orders]")
+        expect(card).to_have_css("border-top-color", RED)
+        expect(card.locator(".state")).to_contain_text("dead letter")
+        expect(card).to_contain_text("no luck")
+        card.get_by_role("button", name="drop route_orders", exact=True).click()
+        dialog = page.locator("#ask-dialog")
+        expect(dialog).to_contain_text("cannot be taken back")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(card).to_have_css("border-top-color", RED)
+        card.get_by_role("button", name="replay route_orders", exact=True).click()
+        expect(card).not_to_have_css("border-top-color", RED)
+        dead = httpx.get(f"http://{server.http}/api/tasks", params={"status": "dlq"}).json()
+        assert dead["tasks"] == []
