@@ -45,9 +45,12 @@ from tape.errors import (
     VersionMismatch,
 )
 from tape.journal.follow import Page
+from tape.ledger.declare import on_event
 from tape.model.bus_subject import bus_subject
+from tape.model.drainer import DrainerState, DrainReport
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
+from tape.model.event_subscription import EventSubscription
 from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
 from tape.model.run import Run, RunStatus
 from tape.model.task import Task, TaskOutcome, TaskStatus
@@ -106,8 +109,11 @@ __all__ = [
     "Context",
     "Deleted",
     "Diverged",
+    "DrainReport",
+    "DrainerState",
     "EffectFailed",
     "Entry",
+    "EventSubscription",
     "GiveUp",
     "HandlerKind",
     "InvalidArgument",
@@ -177,6 +183,7 @@ __all__ = [
     "on_effect_confirmed",
     "on_effect_failed",
     "on_effect_unknown",
+    "on_event",
     "on_gate",
     "on_run",
     "on_value_change",

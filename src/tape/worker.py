@@ -27,6 +27,7 @@ from tape.bus import Bus, FollowQuery, Operations
 from tape.client.run_calls import lease_owner
 from tape.config import DispatcherSettings, Settings
 from tape.errors import InvalidArgument
+from tape.ledger.declare import DECLARED_SUBSCRIPTIONS, Subscriptions, put_declared
 from tape.model.reaction import HandlerKind, Reaction
 from tape.model.run import DEFAULT_POOL
 from tape.model.task import ANY_SHARD
@@ -58,6 +59,8 @@ class WorkerOptions:
     """Only this shard of each; negative is any."""
     apps: Apps = field(default_factory=lambda: DECLARED_APPS)
     """What it can run."""
+    subscriptions: Subscriptions = field(default_factory=lambda: DECLARED_SUBSCRIPTIONS)
+    """Which events run it."""
     pool: str = DEFAULT_POOL
     """Whose runs it takes, and no others."""
     http_address: str | None = None
@@ -89,6 +92,7 @@ async def work(
             operations.start_matching()
             operations.start_draining()
         await register_declared(operations, options.registry)
+        await put_declared(operations.ledger, options.subscriptions)
         reactions = await _served(operations, options)
         executor = HandlerThreads(settings.dispatcher.threads)
         running.callback(executor.shutdown)
@@ -164,9 +168,10 @@ def run_worker(
 
 
 async def register(url: str | None, token: str | None) -> list[Reaction]:
-    """Register every declared reaction; they as they are now."""
+    """Register every declared reaction and event subscription; the reactions as they are now."""
     operations = await open_operations(url or default_url(), token or default_token(), Settings())
     try:
+        await put_declared(operations.ledger, DECLARED_SUBSCRIPTIONS)
         return await register_declared(operations)
     finally:
         await operations.close()

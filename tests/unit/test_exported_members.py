@@ -8,7 +8,8 @@ from tape import errors
 
 NAMES = """
 DEFAULT_URL AckLost App AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Budget
-BudgetExceeded BusinessKeyTaken Closed Context Deleted Diverged EffectFailed Entry GiveUp
+BudgetExceeded BusinessKeyTaken Closed Context Deleted Diverged DrainReport DrainerState
+EffectFailed Entry EventSubscription GiveUp
 HandlerKind InvalidArgument LeaseHeld NewEvent NewReaction NotFound NotHalted NotHeld
 NotInTransaction NotLeading Observed OutcomeUnknown Overloaded Page PermissionDenied Pruned
 Reaction ReactionState Recorded RetryPolicy Run RunCancelled RunEnded RunStatus SchemaRefused
@@ -17,7 +18,7 @@ SyncContext TapeClient TapeError Task TaskOutcome TaskStatus TooLarge Unauthenti
 Value ValueChange VersionMismatch app bus_subject cancel_run cancel_timer connect connect_async
 create_processed delete_value effect errors event forget_processed gate get_value heartbeat
 idempotency_key is_cancelled now on on_decision_recorded on_effect_confirmed on_effect_failed
-on_effect_unknown on_gate on_run on_value_change on_value_deleted patched processed_within
+on_effect_unknown on_event on_gate on_run on_value_change on_value_deleted patched processed_within
 publish_within random reactions recover_once resume sample send_signal set_timer set_value sleep
 start uuid with_budget
 """

@@ -3,7 +3,9 @@
 from typing import Any
 
 from tape.cli.output import raw_json
+from tape.model.drainer import DrainerState, DrainReport
 from tape.model.entry import Entry
+from tape.model.event_subscription import EventSubscription
 from tape.model.reaction import HandlerKind, Reaction, ReactionState
 from tape.model.run import Run, RunStatus
 from tape.model.session import Session, SessionEvent
@@ -66,6 +68,24 @@ def task_record(task: Task) -> dict[str, Any]:
     record["status"] = TaskStatus(task.status).name.lower()
     record["entry"] = entry_record(task.entry)
     return record
+
+
+def subscription_record(row: EventSubscription) -> dict[str, Any]:
+    record: dict[str, Any] = row._asdict()
+    record["input_mapper"] = raw_json(row.input_mapper)
+    return record
+
+
+def drainer_record(state: DrainerState) -> dict[str, Any]:
+    progress = state._asdict()
+    record: dict[str, Any] = progress.pop("drainer")._asdict()
+    record["attempts"] = raw_json(record.pop("attempts_json"))
+    return record | progress
+
+
+def report_record(report: DrainReport) -> dict[str, Any]:
+    triggered = [run._asdict() for run in report.triggered]
+    return report._asdict() | {"triggered": triggered}
 
 
 def run_record(run: Run) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from tape.cli.target import Target, target_options
 from tape.errors import StoreUnavailable, TapeError
 
 COMMANDS = (
-    "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "runs",
-    "replay", "relay", "pipeline", "prune", "config", "schema", "migrate", "doctor", "demo",
-    "bench",
+    "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "drain",
+    "drainers", "runs", "replay", "relay", "pipeline", "prune", "config", "schema", "migrate",
+    "doctor", "demo", "bench",
 )  # fmt: skip
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from tape.bus import Operations
-from tape.client.build import as_json
+from tape.ledger.declare import new_subscription
 from tape.model.drainer import DrainerState, DrainReport
-from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
+from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
 
 
 class LedgerCalls:
@@ -28,13 +28,13 @@ class LedgerCalls:
         `where` is a CEL predicate, `input` names recipes such as `$.payload.price`. Without an id
         it is named after the app and the glob. One that is there is changed.
         """
-        new = NewSubscription(
-            subscription_id or f"{app}:{event_type_glob}",
+        new = new_subscription(
             event_type_glob,
             app,
-            drainer,
-            as_json(input, field="input") if input else "",
-            where,
+            subscription_id=subscription_id,
+            drainer=drainer,
+            where=where,
+            input=input,
             enabled=enabled,
             awaits_end=awaits_end,
         )

@@ -133,7 +133,6 @@ class _Pass:
             await self._work()
         except StaleLease as error:
             self._is_held = False
-            log.warning("%s", error)
             self._report = self._report._replace(skipped_due_to_lock=True, error=str(error))
         finally:
             if self._is_held:  # it ends by an error or a cancellation
@@ -276,12 +275,6 @@ class _Pass:
         drainer = await self._drain.writer.submit(move)
         self._is_held = False
         self._note(self._passed)
-        log.warning(
-            "drainer %r halts at event %r: %s",
-            drainer.drainer_id,
-            drainer.halted_on_event_id,
-            drainer.last_error,
-        )
         self._report = self._report._replace(
             halted_on_event_id=drainer.halted_on_event_id, error=drainer.last_error
         )

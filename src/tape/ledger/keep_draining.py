@@ -131,6 +131,8 @@ class _Keeper:
         else:
             await self._until_due(drainer.last_global_seq, rules)
         report = await self._make_pass(self._drainer_id)
+        if report.error:
+            log.warning("drainer %r stops: %s", self._drainer_id, report.error)
         if report.skipped_due_to_lock:
             await asyncio.sleep(LOCKED_S)
         elif report.waiting_on_run_id:

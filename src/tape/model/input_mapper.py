@@ -148,7 +148,7 @@ def _given(recipe: Recipe, entry: Entry, payload: Any) -> object:
             there = isinstance(found, list) and step < len(found)
         if not there:
             raise InvalidArgument(
-                f"event {entry.event_id!r} has nothing at {recipe.text}, at {step!r}",
+                f"event {entry.event_id!r} has nothing at {recipe.text}: there is no {step!r}",
                 field=f"{FIELD}.{recipe.key}",
             )
         found = found[step]

@@ -73,7 +73,7 @@ def run_pubsub_bridge(
 
 
 def register_all(url: str | None = None, *, token: str | None = None) -> "list[Reaction]":
-    """Register every declared reaction with a journal, without dispatching anything."""
+    """Register every declared reaction and event subscription with a journal, and do no more."""
     import asyncio
 
     from tape.worker import register

@@ -1,0 +1,109 @@
+"""`tape drain`: one drainer, now: what there is, or what comes as well."""
+
+import asyncio
+
+import click
+
+from tape.app import stopping_on_signals
+from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.output import print_json, say
+from tape.cli.records import report_record
+from tape.cli.target import Target, connect, target_options
+from tape.client import AsyncTapeClient
+from tape.model.drainer import DrainReport
+from tape.model.event_subscription import DEFAULT_DRAINER
+
+EVENTS = "/tape/event/recorded/**"
+LOCKED_S = 1.0
+
+
+@click.command()
+@click.argument("drainer", default=DEFAULT_DRAINER, metavar="[DRAINER]")
+@click.option("--limit", type=click.IntRange(min=1), help="Events that one pass takes at most.")
+@click.option(
+    "--await",
+    "await_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long a pass waits for a run to end.",
+)
+@click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per pass.")
+@target_options
+@click.pass_obj
+def drain(
+    target: Target, *, drainer: str, limit: int | None, await_s: float | None, follow: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Dispatch the events that DRAINER has not passed, in order; workflow_runner is the default.
+
+    Exit code 1 if it halts at a failure. A server drains by itself: this is for when none runs, or
+    to have it done now. The runs that it begins are driven by workers.
+    """
+
+    async def passes() -> DrainReport:
+        stop = asyncio.Event()
+        with stopping_on_signals(stop):
+            async with connect(target) as client:
+                while True:
+                    report = await client.drain(drainer, limit=limit or 0, await_s=await_s)
+                    _tell(report, as_json=as_json, quietly=follow)
+                    if report.more and not stop.is_set():
+                        continue
+                    if not follow or await _stopped(stop, client, report, target):
+                        return report
+
+    with quiet_on_broken_pipe():
+        report = asyncio.run(passes())
+        if report.halted_on_event_id:
+            raise click.ClickException(
+                f"drainer {drainer} is halted at event {report.halted_on_event_id}: {report.error}"
+            )
+
+
+async def _stopped(
+    stop: asyncio.Event, client: AsyncTapeClient, report: DrainReport, target: Target
+) -> bool:
+    """Wait for something to do; whether it was told to end instead."""
+    if report.halted_on_event_id:
+        waiting = asyncio.create_task(asyncio.sleep(target.settings.drainers.retry_s))
+    elif report.skipped_due_to_lock:
+        waiting = asyncio.create_task(asyncio.sleep(LOCKED_S))
+    elif report.waiting_on_run_id:
+        return stop.is_set()
+    else:
+        waiting = asyncio.create_task(_event_after(client, report.last_global_seq))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (waiting, stopping):
+            task.cancel()
+        await asyncio.gather(waiting, stopping, return_exceptions=True)
+    return stop.is_set()
+
+
+async def _event_after(client: AsyncTapeClient, global_seq: int) -> None:
+    async with client.follow(EVENTS, after=global_seq) as events:
+        async for _event in events:
+            return
+
+
+def _tell(report: DrainReport, *, as_json: bool, quietly: bool) -> None:
+    if as_json:
+        print_json(report_record(report))
+        return
+    if report.skipped_due_to_lock:
+        say(f"{report.drainer_id}: another instance is at work")
+    elif report.waiting_on_run_id:
+        say(f"{_done(report)}; waiting for run {report.waiting_on_run_id}")
+    elif report.halted_on_event_id and quietly:
+        say(f"{_done(report)}; halted at event {report.halted_on_event_id}: {report.error}")
+    elif report.processed or not quietly:
+        say(_done(report))
+
+
+def _done(report: DrainReport) -> str:
+    events = f"{report.processed} event{'' if report.processed == 1 else 's'} passed"
+    runs = f"{report.dispatched} run{'' if report.dispatched == 1 else 's'}"
+    return f"{report.drainer_id}: {events}, dispatched to {runs}"

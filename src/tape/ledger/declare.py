@@ -1,0 +1,116 @@
+"""Declaring what events run an app; a worker registers it when it starts.
+
+@tape.on_event("price.*", where="payload.price > 0", input={"price": "$.payload.price"})
+@tape.app("repricing")
+async def repricing(ctx: tape.Context, input: dict) -> None: ...
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from tape.config import Limits
+from tape.errors import InvalidArgument
+from tape.ledger.operations import LedgerOperations
+from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
+from tape.model.json_text import to_json
+from tape.predicates import check
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+A = TypeVar("A", bound=Named)
+
+
+@dataclass(slots=True)
+class Subscriptions:
+    """What is declared in a process, by id."""
+
+    declared: dict[str, NewSubscription] = field(default_factory=dict)
+
+    def add(self, new: NewSubscription) -> None:
+        known = self.declared.get(new.subscription_id)
+        if known is not None and known != new:
+            raise InvalidArgument(
+                f"another subscription is {new.subscription_id!r}: give one of them an id",
+                field="subscription_id",
+            )
+        self.declared[new.subscription_id] = new
+
+    def __iter__(self) -> Iterator[NewSubscription]:
+        return iter(self.declared.values())
+
+
+DECLARED_SUBSCRIPTIONS = Subscriptions()
+
+
+def new_subscription(
+    event_type_glob: str,
+    app: str,
+    *,
+    subscription_id: str = "",
+    drainer: str = DEFAULT_DRAINER,
+    where: str = "",
+    input: Mapping[str, str] | None = None,  # noqa: A002 - what an app calls it
+    enabled: bool = True,
+    awaits_end: bool = True,
+) -> NewSubscription:
+    """Without an id it is named after the app and the glob."""
+    return NewSubscription(
+        subscription_id or f"{app}:{event_type_glob}",
+        event_type_glob,
+        app,
+        drainer,
+        to_json(dict(input), Limits(), field="input") if input else "",
+        where,
+        enabled=enabled,
+        awaits_end=awaits_end,
+    )
+
+
+def on_event(
+    event_type_glob: str,
+    *,
+    subscription_id: str = "",
+    drainer: str = DEFAULT_DRAINER,
+    where: str = "",
+    input: Mapping[str, str] | None = None,  # noqa: A002 - what an app calls it
+    enabled: bool = True,
+    awaits_end: bool = True,
+    registry: Subscriptions | None = None,
+) -> Callable[[A], A]:
+    """Have events whose type matches run the app below, in order.
+
+    `where` is a CEL predicate, `input` names recipes such as `$.payload.price`; without them the
+    app is given the whole event. The app itself stays as it is.
+    """
+
+    def declare(app: A) -> A:
+        name = getattr(app, "name", None)
+        if not isinstance(name, str):
+            raise InvalidArgument("write @tape.on_event above @tape.app", field="app")
+        new = new_subscription(
+            event_type_glob,
+            name,
+            subscription_id=subscription_id,
+            drainer=drainer,
+            where=where,
+            input=input,
+            enabled=enabled,
+            awaits_end=awaits_end,
+        ).checked(Limits())
+        check(where, field="where")
+        (DECLARED_SUBSCRIPTIONS if registry is None else registry).add(new)
+        return app
+
+    return declare
+
+
+async def put_declared(
+    ledger: LedgerOperations, declared: Iterable[NewSubscription]
+) -> list[EventSubscription]:
+    """Register them; as they are now."""
+    return [await ledger.put_subscription(new) for new in declared]

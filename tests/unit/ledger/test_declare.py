@@ -1,0 +1,85 @@
+"""Apps that say which events run them: registered by a worker, and run in order."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import tape
+from tape.ledger.declare import Subscriptions, on_event
+from tape.model.event_subscription import NewSubscription
+from tape.runs.declare import Apps
+from tape.worker import WorkerOptions, work
+
+
+async def test_a_worker_registers_and_runs_what_is_declared(sqlite_url: str) -> None:
+    apps, declared = Apps(), Subscriptions()
+    given: list[dict[str, Any]] = []
+    all_done = asyncio.Event()
+
+    @on_event("price.*", where="payload.n > 1", input={"n": "$.payload.n"}, registry=declared)
+    @on_event("order.*", drainer="orders", subscription_id="orders", registry=declared)
+    @tape.app("desk", registry=apps)
+    async def desk(_ctx: tape.Context, event: dict[str, Any]) -> None:
+        given.append(event)
+        if len(given) == 3:
+            all_done.set()
+
+    assert desk.name == "desk"
+    options = WorkerOptions(sqlite_url, apps=apps, subscriptions=declared)
+    ready, stop = asyncio.Event(), asyncio.Event()
+    working = asyncio.create_task(work(options, on_ready=lambda _ready: ready.set(), stop=stop))
+    await ready.wait()
+    async with tape.connect_async(sqlite_url) as client:
+        assert [row.subscription_id for row in await client.event_subscriptions()] == [
+            "desk:price.*", "orders",
+        ]  # fmt: skip
+        for n in (1, 2, 3):
+            await client.record("price.changed", {"n": n})
+        placed = await client.record("order.placed", {"sku": "a"}, entity_id="7")
+        async with asyncio.timeout(30):
+            await all_done.wait()
+    stop.set()
+    await working
+    assert [event["n"] for event in given if "n" in event] == [2, 3]
+    (whole,) = [event for event in given if "n" not in event]
+    assert (whole["event_id"], whole["entity_id"]) == (placed.event_id, "7")
+    assert whole["payload"] == {"sku": "a"}
+
+
+def app(name: str) -> tape.App:
+    return tape.app(name, registry=Apps())(lambda _ctx: None)
+
+
+def test_what_is_declared() -> None:
+    declared = Subscriptions()
+    on_event("a.*", awaits_end=False, enabled=False, registry=declared)(app("x"))
+    on_event("a.*", awaits_end=False, enabled=False, registry=declared)(app("x"))  # loaded again
+    assert list(declared) == [NewSubscription("x:a.*", "a.*", "x", enabled=False, awaits_end=False)]
+    with pytest.raises(tape.InvalidArgument, match="another subscription is"):
+        on_event("a.*", registry=declared)(app("x"))
+
+
+@pytest.mark.parametrize(
+    ("glob", "options", "message"),
+    [
+        ("a?", {}, "event_type_glob at position 1"),
+        ("a", {"where": "payload >"}, "where at position"),
+        ("a", {"input": {"n": "payload.n"}}, "input_mapper.n at position 0"),
+        ("a", {"drainer": ""}, "drainer_id: must not be empty"),
+    ],
+)
+def test_a_bad_declaration_is_refused_at_once(
+    glob: str, options: dict[str, Any], message: str
+) -> None:
+    declared = Subscriptions()
+    with pytest.raises(tape.InvalidArgument, match=message):
+        on_event(glob, registry=declared, **options)(app("x"))
+    assert list(declared) == []
+
+
+def test_it_goes_above_an_app() -> None:
+    def plain() -> None: ...
+
+    with pytest.raises(tape.InvalidArgument, match=r"write @tape\.on_event above @tape\.app"):
+        on_event("a", registry=Subscriptions())(plain)  # type: ignore[type-var]
