@@ -60,7 +60,7 @@ RANGES = {
     ".heartbeat_s": SECONDS_OR_NONE,
     "tape.outbox.hung_s": LEASE_S,
     "tape.stream.max_age_s": Range(1, 520 * WEEK_S),
-    "tape.outbox.lock_key": Range(1, 2**63 - 1),
+    "tape.outbox.lock_key": Range(1, 2**63 - 2),  # the next one is a lock, too
     "tape.drainers.lease_s": LEASE_S,
     ".threads": THREADS,
     ".readers": THREADS,

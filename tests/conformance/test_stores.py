@@ -13,6 +13,7 @@ from tape.testing.conformance import (
     MatchingContract,
     ObligationsContract,
     OrderContract,
+    OutboxContract,
     QueuedTasksContract,
     ReactionsContract,
     RecentContract,
@@ -73,6 +74,10 @@ class TestObligations(ObligationsContract):
 
 
 class TestOrder(OrderContract):
+    pass
+
+
+class TestOutbox(OutboxContract):
     pass
 
 

@@ -22,6 +22,8 @@ class Kind(StrEnum):
     BUDGET = "budget"
     DRAINER = "drainer"
     SUBSCRIPTION = "subscription"
+    RELAY = "relay"
+    OUTBOX = "outbox"
 
 
 class Trace(NamedTuple):

@@ -58,11 +58,14 @@ class NewOutboxRow(NamedTuple):
 
 
 class OutboxPlace(NamedTuple):
-    """Where a row is on the journal; `global_seq` is 0 until it is promoted."""
+    """Where a row stands: on the journal (`global_seq` is 0 until then) and with the broker."""
 
     id: int
     event_id: str
+    subject: str
     global_seq: int
+    published_to_nats: bool
+    last_error: str
 
 
 class RelayTerm(NamedTuple):

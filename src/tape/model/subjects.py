@@ -4,6 +4,8 @@ from functools import lru_cache
 
 from tape.model.subject import build_subject, encode_segment
 
+SHOWN_SUBJECT = 128
+
 
 @lru_cache(4096)
 def _prefix(kind: str, verb: str, *dimensions: str) -> str:
@@ -94,3 +96,13 @@ def timer(verb: str, kind: str, run_id: str) -> str:
 def budget(verb: str, run_id: str) -> str:
     """`verb` is set or charged."""
     return build_subject("budget", verb, run_id)
+
+
+def relay(verb: str, relay_name: str) -> str:
+    """`verb` is elected or resigned."""
+    return build_subject("relay", verb, relay_name)
+
+
+def outbox_skipped(bus_subject: str, row_id: int) -> str:
+    """The row may be one that somebody put there by hand, with any text for a subject."""
+    return build_subject("outbox", "skipped", bus_subject[:SHOWN_SUBJECT], str(row_id))

@@ -23,15 +23,18 @@ class Lead(NamedTuple):
     owner: str
     lock_key: int
     hung_s: float
+    event_id: str
+    """Of the entry that tells of the election."""
 
 
 class OutboxStatus(NamedTuple):
-    """`waiting` is how many rows are not published, counted up to a bound; `oldest_ms` is how long
-    the oldest of them has waited, `failing` those that the broker has refused."""
+    """`waiting` is how many rows are not published and `unpromoted` how many are not on the
+    journal, each counted up to a bound; `oldest_ms` is how long the oldest of them has waited;
+    `failing` are those that the broker or the journal did not take."""
 
     waiting: int
-    oldest_ms: int
     unpromoted: int
+    oldest_ms: int
     failing: list[OutboxRow]
     terms: list[RelayTerm]
 
@@ -40,20 +43,25 @@ class OutboxLeader(Protocol):
     """The right to publish. Every method raises NotLeading once it is lost."""
 
     @property
-    def term(self) -> int: ...
+    def term(self) -> RelayTerm: ...
 
-    async def read_unpromoted(self, limit: int) -> list[OutboxRow]:
-        """Rows that are not on the journal, by id."""
+    @property
+    def is_certain(self) -> bool:
+        """Whether the store has confirmed the lead within half of `hung_s`, so that nobody else can
+        lead yet; by a clock that never goes back."""
+
+    async def read_unpromoted(self, limit: int, held: Sequence[str] = ()) -> list[OutboxRow]:
+        """Rows that are not on the journal, by id. None with a subject in `held`."""
 
     async def read_unpublished(self, limit: int, held: Sequence[str] = ()) -> list[OutboxRow]:
-        """Rows that are not published: by place on the journal, those without one last, by id.
-        None with a subject in `held`."""
+        """Rows that are on the journal and not published, by place there. None with a subject in
+        `held`."""
 
     async def mark_published(self, ids: Sequence[int]) -> None:
         """The broker has acknowledged these. Durable."""
 
     async def note_failure(self, row_id: int, error: str) -> None:
-        """The broker did not take this one: count the attempt and keep the reason."""
+        """The broker, or the journal, did not take this one: count the attempt, keep the reason."""
 
     async def confirm(self) -> None:
         """Still leading, by the store's own word."""
@@ -63,6 +71,10 @@ class OutboxLeader(Protocol):
 
     async def forget_published(self, older_than_ms: int, limit: int) -> int:
         """Remove a few rows that were published longer ago than that; how many."""
+
+    async def forget_promoted(self, older_than_ms: int, limit: int) -> int:
+        """Where nobody has ever published: remove a few rows that are on the journal and older than
+        that; how many."""
 
     async def release(self) -> None:
         """Let another lead at once."""

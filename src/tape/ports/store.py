@@ -20,6 +20,7 @@ from tape.model.session import SessionKey, SessionWithEvents
 from tape.model.value import Value
 from tape.ports.ledger import LedgerStore
 from tape.ports.matching import MatchingStore
+from tape.ports.outbox import OutboxStore
 from tape.ports.predicate import Predicate
 from tape.ports.retention import RetentionStore
 from tape.ports.runs import RunStore
@@ -66,7 +67,16 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(MatchingStore, TaskStore, RunStore, WriteStore, RetentionStore, LedgerStore, Protocol):
+class Store(
+    MatchingStore,
+    TaskStore,
+    RunStore,
+    WriteStore,
+    RetentionStore,
+    LedgerStore,
+    OutboxStore,
+    Protocol,
+):
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""

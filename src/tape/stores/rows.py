@@ -13,6 +13,7 @@ from tape.model.event_subscription import SUBSCRIPTIONS
 from tape.model.gate import GATES
 from tape.model.move import KNOWN, Need, State, Table
 from tape.model.obligation import OBLIGATIONS
+from tape.model.outbox import OUTBOX, RELAYS
 from tape.model.reaction import BOOK, CURSORS, REACTIONS, TALLIES
 from tape.model.run import RUNS
 from tape.model.session import SESSION_EVENTS, SESSIONS
@@ -46,6 +47,8 @@ TABLES: tuple[Table[Any, Any], ...] = (
     QUEUE,
     ENDED,
     TALLIES,
+    RELAYS,
+    OUTBOX,
 )
 
 _PLACES = {table: place for place, table in enumerate(TABLES)}

@@ -12,6 +12,7 @@ import pytest
 from tape.config import Settings
 from tape.model.entry import Draft, Entry
 from tape.model.move import KNOWN
+from tape.model.outbox import OUTBOX, OutboxPlace, OutboxRow
 from tape.model.task import SOURCES
 from tape.stores.by_url import open_store
 from tape.stores.rows import PLACED_COLUMNS, TABLES
@@ -38,7 +39,7 @@ async def postgres_db(postgres_url: str) -> Any:
 def tables(db: sqlite3.Connection) -> Iterator[str]:
     for (name,) in db.execute(
         "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-        "AND name LIKE 'tape@_%' ESCAPE '@'"
+        "AND (name LIKE 'tape@_%' ESCAPE '@' OR name LIKE 'bus@_%' ESCAPE '@')"
     ):
         if name != BOOKKEEPING:
             yield name
@@ -58,16 +59,18 @@ def sqlite_columns(db: sqlite3.Connection) -> Columns:
 def postgres_columns(db: psycopg.Connection[Any]) -> Columns:
     found: Columns = {}
     for table, name, nullable in db.execute(
-        "SELECT table_name, column_name, is_nullable = 'YES' FROM information_schema.columns "
-        "WHERE table_schema = 'public' AND table_name <> 'tape_migrations' "
-        "ORDER BY table_name, ordinal_position"
+        "SELECT CASE table_schema WHEN 'bus' THEN 'bus_' ELSE '' END || table_name, column_name, "
+        "is_nullable = 'YES' FROM information_schema.columns "
+        "WHERE table_schema IN ('public', 'bus') AND table_name <> 'tape_migrations' "
+        "ORDER BY table_schema, table_name, ordinal_position"
     ):
         found.setdefault(table, []).append((name, nullable))
     return found
 
 
 def sqlite_uniques(db: sqlite3.Connection) -> Uniques:
-    found: Uniques = {("tape_journal", ("global_seq",))}  # the row number, which is no index
+    # The row number, which is no index.
+    found: Uniques = {("tape_journal", ("global_seq",)), ("bus_outbox", ("id",))}
     for table in tables(db):
         for _, index, unique, *_ in db.execute(f"PRAGMA index_list({table})").fetchall():
             columns = tuple(row[2] for row in db.execute(f"PRAGMA index_info({index})"))
@@ -78,10 +81,10 @@ def sqlite_uniques(db: sqlite3.Connection) -> Uniques:
 
 def postgres_uniques(db: psycopg.Connection[Any]) -> Uniques:
     rows = db.execute(
-        "SELECT i.indrelid::regclass::text, array_agg(a.attname::text ORDER BY k.n) "
+        "SELECT replace(i.indrelid::regclass::text, '.', '_'), array_agg(a.attname::text ORDER BY k.n) "
         "FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (column_number, n) "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.column_number "
-        "WHERE i.indisunique AND i.indrelid::regclass::text LIKE 'tape\\_%' "
+        "WHERE i.indisunique AND i.indrelid::regclass::text SIMILAR TO '(tape\\_|bus\\.)%' "
         "AND i.indrelid <> 'tape_migrations'::regclass GROUP BY i.indexrelid, i.indrelid"
     )
     return {(table, tuple(columns)) for table, columns in rows}
@@ -104,9 +107,12 @@ def test_a_table_has_the_columns_of_its_rows(sqlite_db: sqlite3.Connection) -> N
         table: [name for name, _ in named] for table, named in sqlite_columns(sqlite_db).items()
     }
     for table in TABLES:
-        if table not in (KNOWN, SOURCES):  # looks at the journal
+        # Those look at the journal, and a part of the outbox's columns.
+        if table not in (KNOWN, SOURCES, OUTBOX):
             assert columns[f"tape_{table.name}"] == list(table.row._fields)  # type: ignore[attr-defined]
     assert columns["tape_journal"] == list(Entry._fields)
+    assert set(OutboxRow._fields) < set(columns["bus_outbox"])
+    assert set(OutboxPlace._fields) < set(columns["bus_outbox"])
     assert set(PLACED_COLUMNS) == set(Entry._fields)
     assert set(Draft._fields) == set(Entry._fields) - {"global_seq", "ts_ms"}
 
@@ -118,6 +124,6 @@ def test_names_on_postgres_compare_by_code_point(postgres_db: psycopg.Connection
         "CROSS JOIN unnest(i.indkey) AS k (column_number) "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.column_number "
         "JOIN pg_collation c ON c.oid = a.attcollation "
-        "WHERE i.indrelid::regclass::text LIKE 'tape\\_%' AND c.collname <> 'C'"
+        "WHERE i.indrelid::regclass::text SIMILAR TO '(tape\\_|bus\\.)%' AND c.collname <> 'C'"
     ).fetchall()
     assert ordered == []

@@ -27,6 +27,7 @@ ONLY_POSTGRES = {
     "hold_processed": "in SQLite whoever makes a table is alone",
     "create_processed_schema": "SQLite has no schemas",
     "read_clock": "a SQLite store goes by the clock of its process",
+    "take_lead": "in SQLite the lead is a lease in the row of the relay",
     "take_pruning": "in SQLite whoever prunes has the file's one write lock",
 }
 ONLY_SQLITE = {

@@ -23,6 +23,7 @@ _AWAY = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.IdleSessionTimeoutError,
     asyncpg.QueryCanceledError,
     asyncpg.LockNotAvailableError,
     asyncpg.TooManyConnectionsError,
@@ -139,6 +140,24 @@ async def connect_writer(
         raise
     assert row is not None  # noqa: S101 - a session always sees itself
     return connection, Backend(*row)
+
+
+async def connect_leader(url: str, settings: PostgresSettings, hung_s: float) -> asyncpg.Connection:
+    """A session that the database ends when it has not been heard of for `hung_s`."""
+    return await asyncpg.connect(
+        url,
+        timeout=settings.connect_s,
+        command_timeout=hung_s,
+        server_settings={
+            "application_name": "tape relay",
+            "synchronous_commit": "on",
+            "default_transaction_isolation": "read committed",
+            **_INDEX_ORDER,
+            "idle_session_timeout": _milliseconds(hung_s),
+            "lock_timeout": _milliseconds(hung_s),
+            "statement_timeout": _milliseconds(hung_s),
+        },
+    )
 
 
 async def end_backend(connection: asyncpg.Connection, backend: Backend, wait_s: float) -> bool:

@@ -33,6 +33,7 @@ from tape.model.timer import Timer
 from tape.model.value import Value
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
+from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
@@ -43,6 +44,7 @@ from tape.stores.postgres.connection import connect_reader, connect_worker, tran
 from tape.stores.postgres.ledger import PostgresLedger
 from tape.stores.postgres.matching import PostgresMatching
 from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
+from tape.stores.postgres.outbox import PostgresOutbox
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.retention import PostgresRetention
 from tape.stores.postgres.runs import PostgresRuns
@@ -83,6 +85,7 @@ class PostgresStore:
         self._matching = PostgresMatching(steps=quick, reads=self._reads, writes=durable)
         self._retention = PostgresRetention(steps=quick, reads=self._reads)
         self._ledger = PostgresLedger(self._reads)
+        self._outbox = PostgresOutbox(url, settings, self._reads)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
@@ -308,6 +311,12 @@ class PostgresStore:
 
     async def read_recent(self, query: RecentQuery) -> RecentEntries:
         return await self._ledger.read_recent(query)
+
+    async def lead_outbox(self, lead: Lead) -> OutboxLeader | None:
+        return await self._outbox.lead(lead, self.commit)
+
+    async def read_outbox_status(self, limit: int) -> OutboxStatus:
+        return await self._outbox.read_status(limit)
 
     async def info(self) -> JournalInfo:
         async def read(connection: asyncpg.Connection) -> JournalInfo:

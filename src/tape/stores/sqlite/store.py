@@ -27,6 +27,7 @@ from tape.model.event_subscription import EventSubscription
 from tape.model.move import Need, Place
 from tape.model.obligation import Obligation
 from tape.model.reaction import ReactionState
+from tape.model.relay import Candidate
 from tape.model.run import Run
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
 from tape.model.task import Task, TaskKey, TaskStatus
@@ -35,16 +36,18 @@ from tape.model.value import Value
 from tape.ports.clock import Clock, system_clock
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
+from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
+from tape.stores.elections import elect
 from tape.stores.head import Head
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
-from tape.stores.sqlite import ledger, matching, retention, runs, tasks, writes
+from tape.stores.sqlite import ledger, matching, outbox, retention, runs, tasks, writes
 from tape.stores.sqlite.connection import connect, translated
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
@@ -326,6 +329,23 @@ class SqliteStore:
 
     async def read_recent(self, query: RecentQuery) -> RecentEntries:
         return await self._at_once(lambda db: ledger.read_recent(db, query))
+
+    async def lead_outbox(self, lead: Lead) -> OutboxLeader | None:
+        candidate = Candidate(lead.relay, lead.owner, lease_ms=int(lead.hung_s * 1000))
+        term = await elect(self.commit, candidate, lead.event_id)
+        if term is None:
+            return None
+        return outbox.SqliteLeader(
+            lead,
+            term,
+            partial(self._in, self._writing),
+            path=self._path,
+            settings=self._settings,
+            clock=self._clock,
+        )
+
+    async def read_outbox_status(self, limit: int) -> OutboxStatus:
+        return await self._at_once(lambda db: outbox.read_status(db, limit, self._clock))
 
     async def info(self) -> JournalInfo:
         def read(db: sqlite3.Connection) -> JournalInfo:

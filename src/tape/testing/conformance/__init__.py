@@ -1,7 +1,8 @@
 """The contract of `ports.store`, as tests: a store that passes them can carry a journal.
 
 A suite for a store subclasses each contract and provides one fixture, `open_store`, that opens
-another store object on the test's own, initially empty database each time it is called:
+another store object on the test's own, initially empty database each time it is called (that of the
+outbox has fixtures of its own, named in its module):
 
     class TestJournal(JournalContract): ...
 
@@ -20,6 +21,7 @@ from tape.testing.conformance.ledger import LedgerContract
 from tape.testing.conformance.matching import MatchingContract
 from tape.testing.conformance.obligations import ObligationsContract
 from tape.testing.conformance.order import OrderContract
+from tape.testing.conformance.outbox import OutboxContract
 from tape.testing.conformance.playing import OpenStore
 from tape.testing.conformance.queued_tasks import QueuedTasksContract
 from tape.testing.conformance.reactions import ReactionsContract
@@ -48,6 +50,7 @@ __all__ = [
     "ObligationsContract",
     "OpenStore",
     "OrderContract",
+    "OutboxContract",
     "QueuedTasksContract",
     "ReactionsContract",
     "RecentContract",

@@ -33,9 +33,12 @@ CREATE TABLE bus.outbox (
   last_error         TEXT NOT NULL DEFAULT ''
 );
 -- statement
-CREATE INDEX outbox_unpublished ON bus.outbox (id) WHERE NOT published_to_nats;
+CREATE INDEX outbox_unpublished ON bus.outbox (global_seq, id) WHERE NOT published_to_nats;
 -- statement
 CREATE INDEX outbox_unpromoted ON bus.outbox (id) WHERE global_seq = 0;
+-- statement
+CREATE INDEX outbox_failing ON bus.outbox (id)
+  WHERE last_error <> '' AND NOT published_to_nats;
 -- statement
 CREATE INDEX outbox_published ON bus.outbox (published_at_ms) WHERE published_to_nats;
 -- statement

@@ -29,9 +29,12 @@ CREATE TABLE bus_outbox (
   last_error         TEXT NOT NULL DEFAULT ''
 );
 -- statement
-CREATE INDEX bus_outbox_unpublished ON bus_outbox (id) WHERE NOT published_to_nats;
+CREATE INDEX bus_outbox_unpublished ON bus_outbox (global_seq, id) WHERE NOT published_to_nats;
 -- statement
 CREATE INDEX bus_outbox_unpromoted ON bus_outbox (id) WHERE global_seq = 0;
+-- statement
+CREATE INDEX bus_outbox_failing ON bus_outbox (id)
+  WHERE last_error <> '' AND NOT published_to_nats;
 -- statement
 CREATE INDEX bus_outbox_published ON bus_outbox (published_at_ms) WHERE published_to_nats;
 -- statement

@@ -29,6 +29,8 @@ _DIMENSIONS: Final = {
     Kind.TASK: (2, ("dead_lettered", "failed", "replayed", "dropped")),
     Kind.TIMER: (2, ("set", "fired", "cancelled")),
     Kind.BUDGET: (1, ("set", "charged")),
+    Kind.RELAY: (1, ("elected", "resigned")),
+    Kind.OUTBOX: (2, ("skipped",)),
 }  # fmt: skip
 """How many dimensions the subject of a kind has, and which verbs there are."""
 _OTHERS: Final = (Kind.DRAINER, Kind.SUBSCRIPTION)
@@ -45,6 +47,7 @@ _SAID: Final = {
     Kind.TASK: ("p.reaction_id", "p.task_id"),
     Kind.TIMER: ("p.kind", "run_id"),
     Kind.BUDGET: ("run_id",),
+    Kind.RELAY: ("p.relay",),
 }
 
 

@@ -1,0 +1,127 @@
+-- The outbox, and who leads its relays.
+
+-- name: load_outbox
+-- Rows by key, for a batch to decide on; nobody marks them meanwhile.
+SELECT id, event_id, subject, global_seq, published_to_nats, last_error
+FROM bus.outbox
+WHERE id = ANY ($1::bigint[])
+FOR UPDATE;
+
+-- name: save_outbox
+-- Change rows that are there.
+UPDATE bus.outbox AS o SET
+  event_id = v.event_id,
+  global_seq = v.global_seq,
+  published_at_ms = CASE
+    WHEN v.published_to_nats AND NOT o.published_to_nats THEN tape_now_us() / 1000
+    ELSE o.published_at_ms END,
+  published_to_nats = v.published_to_nats,
+  last_error = v.last_error
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::text[])
+  AS v (id, event_id, subject, global_seq, published_to_nats, last_error)
+WHERE o.id = v.id;
+
+-- name: load_relays
+-- Rows by key, for a batch to decide on.
+SELECT relay, term, owner, elected_at_ms, expires_at_ms
+FROM tape_relays
+WHERE relay = ANY ($1::text[]);
+
+-- name: save_relays
+-- Write rows, new or changed.
+INSERT INTO tape_relays (relay, term, owner, elected_at_ms, expires_at_ms)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[])
+ON CONFLICT (relay) DO UPDATE SET
+  term = excluded.term,
+  owner = excluded.owner,
+  elected_at_ms = excluded.elected_at_ms,
+  expires_at_ms = excluded.expires_at_ms;
+
+-- name: take_lead
+-- Take the lock that this session then holds until it ends.
+SELECT pg_try_advisory_lock($1);
+
+-- name: confirm_lead
+-- A session that answers is there, and so is its lock.
+SELECT 1;
+
+-- name: read_unpromoted
+-- Rows that are not on the journal, by id.
+SELECT
+  id, event_id, subject, payload_json, schema_version, entity_type, entity_id, idempotency_key,
+  caused_by, source, occurred_at_ms, trace_id, span_id, parent_span_id, created_at_ms, global_seq,
+  attempts, last_error
+FROM bus.outbox
+WHERE global_seq = 0 AND subject <> ALL ($2::text[])
+ORDER BY id
+LIMIT $1;
+
+-- name: read_unpublished
+-- Rows that are on the journal and not published, by their place there.
+SELECT
+  id, event_id, subject, payload_json, schema_version, entity_type, entity_id, idempotency_key,
+  caused_by, source, occurred_at_ms, trace_id, span_id, parent_span_id, created_at_ms, global_seq,
+  attempts, last_error
+FROM bus.outbox
+WHERE NOT published_to_nats AND global_seq > 0 AND subject <> ALL ($2::text[])
+ORDER BY global_seq, id
+LIMIT $1;
+
+-- name: mark_published
+-- The broker has acknowledged these.
+UPDATE bus.outbox SET
+  published_to_nats = TRUE,
+  published_at_ms = tape_now_us() / 1000,
+  published_term = $2,
+  last_error = ''
+WHERE id = ANY ($1::bigint[]) AND NOT published_to_nats;
+
+-- name: note_outbox_failure
+-- Count an attempt and keep why it failed.
+UPDATE bus.outbox SET attempts = attempts + 1, last_error = $2
+WHERE id = $1 AND NOT published_to_nats;
+
+-- name: forget_published
+-- Remove a few rows that were published long ago.
+DELETE FROM bus.outbox WHERE id = ANY (ARRAY(
+  SELECT id FROM bus.outbox
+  WHERE published_to_nats AND published_at_ms < tape_now_us() / 1000 - $1::bigint
+  ORDER BY published_at_ms
+  LIMIT $2));
+
+-- name: forget_promoted
+-- Remove a few rows that are on the journal, where nobody has ever published any.
+DELETE FROM bus.outbox WHERE id = ANY (ARRAY(
+  SELECT id FROM (
+    SELECT id, created_at_ms FROM bus.outbox
+    WHERE NOT published_to_nats AND global_seq > 0
+    ORDER BY global_seq, id
+    LIMIT $2) AS oldest
+  WHERE created_at_ms < tape_now_us() / 1000 - $1::bigint))
+  AND NOT EXISTS (SELECT FROM tape_relays WHERE relay = 'nats');
+
+-- name: count_outbox
+-- How much waits, counted up to a bound, and since when the oldest of it does.
+SELECT
+  (SELECT count(*) FROM (
+    SELECT FROM bus.outbox WHERE NOT published_to_nats LIMIT $1) AS waiting),
+  (SELECT count(*) FROM (SELECT FROM bus.outbox WHERE global_seq = 0 LIMIT $1) AS unpromoted),
+  coalesce(greatest(0, tape_now_us() / 1000 - least(
+    (SELECT created_at_ms FROM bus.outbox WHERE global_seq = 0 ORDER BY id LIMIT 1),
+    (SELECT created_at_ms FROM bus.outbox
+     WHERE NOT published_to_nats AND global_seq > 0 ORDER BY global_seq, id LIMIT 1))), 0);
+
+-- name: read_failing
+-- Rows that were not taken, by id.
+SELECT
+  id, event_id, subject, payload_json, schema_version, entity_type, entity_id, idempotency_key,
+  caused_by, source, occurred_at_ms, trace_id, span_id, parent_span_id, created_at_ms, global_seq,
+  attempts, last_error
+FROM bus.outbox
+WHERE last_error <> '' AND NOT published_to_nats
+ORDER BY id
+LIMIT $1;
+
+-- name: read_relays
+-- Who was elected last, of each relay.
+SELECT relay, term, owner, elected_at_ms, expires_at_ms FROM tape_relays ORDER BY relay;

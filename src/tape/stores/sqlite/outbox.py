@@ -1,0 +1,169 @@
+"""The relay's side of a SQLite file: the lead is a lease, and its term fences what is marked.
+
+SQLite has no notifications. A connection that only looks is told by SQLite whether any other has
+committed something (`PRAGMA data_version`), which costs no read of any table.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from tape.config import SqliteSettings
+from tape.errors import Closed, NotLeading, TapeError
+from tape.model.outbox import OutboxRow, RelayTerm
+from tape.ports.clock import Clock
+from tape.ports.outbox import Lead, OutboxStatus
+from tape.stores.sqlite.connection import connect, transaction, translated
+from tape.stores.sqlite.turn import SQL, as_json
+
+T = TypeVar("T")
+
+COUNT_MOST = 100_000
+ERROR_MOST = 1_000
+LOOK_S = 0.02
+
+
+class Write(Protocol):
+    def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]:
+        """Work on the connection that writes."""
+
+
+class SqliteLeader:
+    def __init__(
+        self,
+        lead: Lead,
+        term: RelayTerm,
+        write: Write,
+        *,
+        path: Path,
+        settings: SqliteSettings,
+        clock: Clock,
+    ) -> None:
+        self._path = path
+        self._settings = settings
+        self._clock = clock
+        self._lead = lead
+        self._term = term
+        self._write = write
+        self._looking = ThreadPoolExecutor(1, "tape-sqlite-relay")
+        self._connection: sqlite3.Connection | None = None
+        self._version = -1
+        self._confirmed_at = time.monotonic()
+        self._lost = False
+        self._heartbeat = asyncio.create_task(self._keep_alive(), name="tape-relay-heartbeat")
+
+    @property
+    def term(self) -> RelayTerm:
+        return self._term
+
+    @property
+    def is_certain(self) -> bool:
+        return time.monotonic() - self._confirmed_at < self._lead.hung_s / 2
+
+    async def read_unpromoted(self, limit: int, held: Sequence[str] = ()) -> list[OutboxRow]:
+        return await self._rows("read_unpromoted", limit, held)
+
+    async def read_unpublished(self, limit: int, held: Sequence[str] = ()) -> list[OutboxRow]:
+        return await self._rows("read_unpublished", limit, held)
+
+    async def mark_published(self, ids: Sequence[int]) -> None:
+        await self._change("mark_published", as_json(ids), self._term.term, self._clock())
+
+    async def note_failure(self, row_id: int, error: str) -> None:
+        await self._change("note_outbox_failure", row_id, error[:ERROR_MOST])
+
+    async def confirm(self) -> None:
+        await self._change()
+
+    async def wait(self, timeout_s: float) -> None:
+        give_up = time.monotonic() + timeout_s
+        while await self._look(_read_version) == self._version:
+            left = give_up - time.monotonic()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, LOOK_S))
+
+    async def forget_published(self, older_than_ms: int, limit: int) -> int:
+        return await self._change("forget_published", self._clock() - older_than_ms, limit)
+
+    async def forget_promoted(self, older_than_ms: int, limit: int) -> int:
+        return await self._change("forget_promoted", self._clock() - older_than_ms, limit)
+
+    async def release(self) -> None:
+        self._heartbeat.cancel()
+        await asyncio.gather(self._heartbeat, return_exceptions=True)
+        with contextlib.suppress(NotLeading, Closed):
+            await self._change(expires_at_ms=0)
+        self._lost = True
+        await asyncio.to_thread(self._looking.shutdown)
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _rows(self, name: str, limit: int, held: Sequence[str]) -> list[OutboxRow]:
+        def read(db: sqlite3.Connection) -> list[OutboxRow]:
+            self._version = _read_version(db)
+            return [OutboxRow(*row) for row in db.execute(SQL[name], (limit, as_json(held)))]
+
+        return await self._look(read)
+
+    async def _change(
+        self, name: str = "", *params: object, expires_at_ms: int | None = None
+    ) -> int:
+        """Renew the lease and, in the same transaction, change something; how many rows."""
+        asked_at = time.monotonic()
+        if expires_at_ms is None:
+            expires_at_ms = self._clock() + int(self._lead.hung_s * 1000)
+        lease = (self._term.relay, self._term.term, expires_at_ms)
+
+        def work(db: sqlite3.Connection) -> int | None:
+            with transaction(db):
+                if db.execute(SQL["confirm_lead"], lease).fetchall() == []:
+                    return None
+                return db.execute(SQL[name], params).rowcount if name else 0
+
+        changed = None if self._lost else await self._write(work)
+        if changed is None:
+            self._lost = True
+            raise NotLeading
+        self._confirmed_at = asked_at
+        return changed
+
+    async def _look(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        if self._lost:
+            raise NotLeading
+
+        def on_connection() -> T:
+            with translated(self._path):
+                if self._connection is None:
+                    self._connection = connect(self._path, self._settings.busy_s)
+                return read(self._connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._looking, on_connection)
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(self._lead.hung_s / 3)
+            try:
+                await self.confirm()
+            except NotLeading:
+                return
+            except TapeError:  # a busy file: the lease runs on, and the next time may be in time
+                continue
+
+
+def read_status(db: sqlite3.Connection, limit: int, clock: Clock) -> OutboxStatus:
+    waiting, unpromoted, oldest_ms = db.execute(
+        SQL["count_outbox"], (COUNT_MOST, clock())
+    ).fetchone()
+    failing = [OutboxRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
+    terms = [RelayTerm(*row) for row in db.execute(SQL["read_relays"])]
+    return OutboxStatus(waiting, unpromoted, oldest_ms, failing, terms)
+
+
+def _read_version(db: sqlite3.Connection) -> Any:
+    return db.execute("PRAGMA data_version").fetchone()[0]

@@ -1,0 +1,313 @@
+"""The outbox: promoted once, published by one leader at a time, in the journal's order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from tape.errors import InvalidArgument, NotFound, NotLeading
+from tape.model.event import NewEvent
+from tape.model.outbox import NATS_RELAY, OutboxRow
+from tape.model.outbox_skip import SkipOutboxRow
+from tape.model.promote import PromoteOutbox
+from tape.model.relay import ResignRelay
+from tape.ports.outbox import Lead, OutboxLeader
+from tape.ports.store import Store
+from tape.testing.conformance.playing import IDS, LIMITS, MANY, OpenStore, play, read_all, record
+
+BOUND_S = 20.0
+KEY = 4242
+
+
+class Appended(NamedTuple):
+    """A row as a producer writes it, in a transaction of its own."""
+
+    subject: str
+    payload_json: str = "{}"
+    event_id: str = ""
+    idempotency_key: str | None = None
+
+
+AppendRows = Callable[[Sequence[Appended]], None]
+"""Writes rows as another program would, in one transaction; they are committed when it returns."""
+
+RunElsewhere = Callable[[Callable[[Store], Awaitable[None]]], None]
+"""Works with another store on another event loop, and blocks until that is done."""
+
+
+def a_lead(owner: str, hung_s: float = 60.0, relay: str = NATS_RELAY) -> Lead:
+    return Lead(relay, owner, KEY, hung_s, next(IDS))
+
+
+async def lead(store: Store, owner: str, hung_s: float = 60.0) -> OutboxLeader:
+    leader = await store.lead_outbox(a_lead(owner, hung_s))
+    assert leader is not None
+    return leader
+
+
+async def promote(store: Store, leader: OutboxLeader) -> int:
+    rows = await leader.read_unpromoted(MANY)
+    return (await play(store, PromoteOutbox(rows, LIMITS))).promoted
+
+
+async def lead_when_free(store: Store) -> None:
+    """Ask to lead until it is so, then let go."""
+    async with asyncio.timeout(BOUND_S):
+        while (leader := await store.lead_outbox(a_lead("b"))) is None:  # noqa: ASYNC110 - only asking tells
+            await asyncio.sleep(0.02)
+    await leader.release()
+
+
+async def expect_lost(leader: OutboxLeader) -> None:
+    for attempt in (
+        leader.mark_published([1]),
+        leader.confirm(),
+        leader.read_unpublished(1),
+        leader.read_unpromoted(1),
+        leader.note_failure(1, "x"),
+        leader.forget_published(0, 1),
+        leader.forget_promoted(0, 1),
+        leader.wait(0),
+    ):
+        with pytest.raises(NotLeading):
+            await attempt
+
+
+class OutboxContract:
+    async def test_one_leads_and_each_term_is_on_the_journal(self, open_store: OpenStore) -> None:
+        store, other = await open_store(), await open_store()
+        first = await lead(store, "a")
+        assert (first.term.term, first.term.owner) == (1, "a")
+        assert await other.lead_outbox(a_lead("b")) is None
+        assert await store.lead_outbox(a_lead("b")) is None
+        assert await play(store, ResignRelay(first.term, "enough", next(IDS)))
+        await first.release()
+        second = await lead(other, "b")
+        assert second.term.term == 2
+        assert not await play(store, ResignRelay(first.term, "late", next(IDS)))
+        told = [(e.subject, e.payload["term"], e.payload["owner"]) for e in await read_all(store)]
+        assert told == [
+            ("/tape/relay/elected/nats", 1, "a"),
+            ("/tape/relay/resigned/nats", 1, "a"),
+            ("/tape/relay/elected/nats", 2, "b"),
+        ]
+        (term,) = (await store.read_outbox_status(1)).terms
+        assert (term.relay, term.term, term.owner) == ("nats", 2, "b")
+        await second.release()
+
+    async def test_relays_of_other_names_do_not_keep_each_other_out(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        first = await lead(store, "a")
+        second = await store.lead_outbox(a_lead("a", relay="journal")._replace(lock_key=KEY + 1))
+        assert second is not None
+        for leader in (first, second):
+            await leader.release()
+
+    async def test_a_leader_that_hangs_is_replaced_and_can_do_nothing_more(
+        self, open_store: OpenStore, append_rows: AppendRows, run_elsewhere: RunElsewhere
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a", hung_s=0.3)
+        append_rows([Appended("a.b")])
+        await promote(store, leader)
+        assert leader.is_certain
+        run_elsewhere(lead_when_free)  # this event loop stands still meanwhile, heartbeats and all
+        assert not leader.is_certain
+        await expect_lost(leader)
+        await leader.release()
+        next_one = await lead(store, "c")
+        assert [row.subject for row in await next_one.read_unpublished(MANY)] == ["a.b"]
+        assert next_one.term.term == 3
+        await next_one.release()
+
+    async def test_a_leader_that_is_heard_of_stays(self, open_store: OpenStore) -> None:
+        store, other = await open_store(), await open_store()
+        leader = await lead(store, "a", hung_s=0.3)
+        for _ in range(5):
+            await leader.wait(0.2)
+            assert await other.lead_outbox(a_lead("b")) is None
+        await leader.confirm()
+        await leader.release()
+
+    async def test_rows_are_promoted_by_id_and_read_by_their_place(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a")
+        append_rows([Appended("a.x", '{"n": 1}', "e1"), Appended("b", '"two"', "e2")])
+        append_rows([Appended("a.x", "3", "e3")])
+        unpromoted = await leader.read_unpromoted(MANY)
+        assert [row.global_seq for row in unpromoted] == [0, 0, 0]
+        assert await leader.read_unpublished(MANY) == []
+        later, *earlier = reversed(unpromoted)  # whatever the order in which they are given
+        assert (await play(store, PromoteOutbox([later, *earlier], LIMITS))).promoted == 3
+        rows = await leader.read_unpublished(MANY)
+        assert [(row.event_id, row.global_seq) for row in rows] == [("e1", 2), ("e2", 3), ("e3", 4)]
+        _, *events = await read_all(store)
+        assert [(e.event_id, e.event_type, e.payload_json) for e in events] == [
+            ("e1", "a.x", '{"n": 1}'), ("e2", "b", '"two"'), ("e3", "a.x", "3"),
+        ]  # fmt: skip
+        assert [row.id for row in await leader.read_unpublished(MANY, ["a.x"])] == [rows[1].id]
+        assert [row.id for row in await leader.read_unpublished(2)] == [rows[0].id, rows[1].id]
+        assert await leader.read_unpromoted(MANY) == []
+        await leader.release()
+
+    async def test_nothing_is_promoted_twice_however_many_try(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        stores = [await open_store() for _ in range(4)]
+        leader = await lead(stores[0], "a")
+        append_rows([Appended("s", str(n), f"e{n}") for n in range(40)])
+        rows = await leader.read_unpromoted(MANY)
+        parts = [rows[:30], rows, rows[10:], rows]
+        done = await asyncio.gather(
+            *(
+                play(store, PromoteOutbox(part, LIMITS))
+                for store, part in zip(stores, parts, strict=True)
+            )
+        )
+        assert sum(told.promoted for told in done) == 40
+        events = [entry for entry in await read_all(stores[0]) if entry.kind == "event"]
+        assert sorted(int(entry.payload_json) for entry in events) == list(range(40))
+        placed = await leader.read_unpublished(MANY)
+        assert [row.global_seq for row in placed] == [entry.global_seq for entry in events]
+        await leader.release()
+
+    async def test_a_key_that_was_used_gives_the_first_events_id(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        (first,) = await record(store, NewEvent("before", idempotency_key="k"))
+        leader = await lead(store, "a")
+        append_rows(
+            [
+                Appended("s", "1", "e1", "k"),
+                Appended("s", "2", "e2", "new"),
+                Appended("s", "3", "e3", "new"),
+            ]
+        )
+        assert await promote(store, leader) == 3
+        rows = sorted(await leader.read_unpublished(MANY), key=lambda row: row.id)
+        assert [row.event_id for row in rows] == [first.event_id, "e2", "e2"]
+        assert rows[1].global_seq == rows[2].global_seq
+        assert len([e for e in await read_all(store) if e.kind == "event"]) == 2
+        await leader.release()
+
+    async def test_a_row_that_cannot_be_an_event_holds_up_its_subject_alone(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a")
+        append_rows([Appended("bad", "{", "e1"), Appended("bad", "2", "e2"), Appended("ok")])
+        append_rows([Appended("Not A Subject", "1", "e4")])
+        done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))
+        assert done.promoted == 1
+        assert [(unfit.row.event_id, unfit.error.split(":")[0]) for unfit in done.unfit] == [
+            ("e1", "payload_json at position 1"), ("e4", "subject"),
+        ]  # fmt: skip
+        assert [r.subject for r in await leader.read_unpublished(MANY)] == ["ok"]
+        assert [r.event_id for r in await leader.read_unpromoted(MANY, ["bad"])] == ["e4"]
+        await leader.release()
+
+    async def test_what_is_marked_is_not_read_again(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a")
+        append_rows([Appended("s") for _ in range(3)])
+        assert (await store.read_outbox_status(9))[:2] == (3, 3)
+        await promote(store, leader)
+        first, second, third = await leader.read_unpublished(MANY)
+        await leader.note_failure(second.id, "refused")
+        await leader.note_failure(second.id, "refused again")
+        status = await store.read_outbox_status(9)
+        assert status[:2] == (3, 0)
+        assert [(r.id, r.attempts, r.last_error) for r in status.failing] == [
+            (second.id, 2, "refused again")
+        ]
+        await leader.mark_published([second.id, first.id])
+        assert [row.id for row in await leader.read_unpublished(MANY)] == [third.id]
+        status = await store.read_outbox_status(9)
+        assert (status.waiting, status.failing) == (1, [])
+        assert 0 <= status.oldest_ms < 60_000
+        await leader.release()
+
+    async def test_who_waits_hears_of_new_rows(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a")
+        await leader.read_unpromoted(1)
+        await leader.wait(0.05)  # what was heard before
+        await leader.read_unpromoted(1)
+        waiting = asyncio.create_task(leader.wait(BOUND_S))
+        done, _ = await asyncio.wait((waiting,), timeout=0.2)
+        assert not done
+        append_rows([Appended("s")])
+        async with asyncio.timeout(BOUND_S / 2):
+            await waiting
+        await leader.release()
+
+    async def test_old_rows_are_removed_a_few_at_a_time(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a")
+        append_rows([Appended("s") for _ in range(5)])
+        await promote(store, leader)
+        rows = await leader.read_unpublished(MANY)
+        await leader.mark_published([row.id for row in rows[:3]])
+        assert await leader.forget_published(3_600_000, 10) == 0
+        assert await leader.forget_published(-1_000, 2) == 2
+        assert await leader.forget_published(-1_000, 2) == 1
+        assert await leader.forget_promoted(-1_000, 9) == 0  # somebody publishes
+        assert len(await leader.read_unpublished(MANY)) == 2
+        await leader.release()
+
+    async def test_where_nobody_publishes_promoted_rows_go(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await store.lead_outbox(a_lead("a", relay="journal"))
+        assert leader is not None
+        append_rows([Appended("s") for _ in range(3)])
+        await play(store, PromoteOutbox(await leader.read_unpromoted(2), LIMITS))
+        assert await leader.forget_promoted(3_600_000, 9) == 0
+        assert await leader.forget_promoted(-1_000, 9) == 2
+        assert (await store.read_outbox_status(1)).waiting == 1
+        await leader.release()
+
+    async def test_a_failing_row_can_be_skipped_and_the_journal_says_so(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a")
+        append_rows([Appended("s", "1", "e1"), Appended("s", "2", "e2"), Appended("s", "{", "e3")])
+        done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))
+        refused, fine = await leader.read_unpublished(MANY)
+        await leader.note_failure(refused.id, "too large")
+        await leader.note_failure(done.unfit[0].row.id, "no JSON")
+        for row in (refused, done.unfit[0].row):
+            await skip(store, row, "not needed")
+        assert await leader.read_unpromoted(MANY) == []
+        assert await leader.read_unpublished(MANY) == [fine]
+        told = [e.payload for e in await read_all(store) if e.kind == "outbox"]
+        assert [(t["event_id"], t["reason"], t["error"]) for t in told] == [
+            ("e1", "not needed", "too large"), ("e3", "not needed", "no JSON"),
+        ]  # fmt: skip
+        with pytest.raises(InvalidArgument, match="done with already"):
+            await skip(store, refused, "again")
+        with pytest.raises(InvalidArgument, match="has not failed"):
+            await skip(store, fine, "why not")
+        with pytest.raises(NotFound):
+            await skip(store, fine._replace(id=MANY), "no such")
+        with pytest.raises(InvalidArgument, match="reason: must not be empty"):
+            await skip(store, fine, "")
+        await leader.release()
+
+
+async def skip(store: Store, row: OutboxRow, reason: str) -> None:
+    await play(store, SkipOutboxRow(row.id, reason, next(IDS), LIMITS))
