@@ -1,108 +1,72 @@
 """NATS JetStream: a message is published when the stream's PubAck is in.
 
-`Nats-Msg-Id` is the message id, so a stream drops repeats within its duplicate window. The client
-does not reconnect by itself: what it buffers while away would reach the server after we had given
-up on it. A connection that is lost fails what is in flight at once, and the next publish opens a
-new one.
+`Nats-Msg-Id` is the message id, so a stream drops repeats within its duplicate window. A
+connection that is lost fails what is in flight at once, and the next publish opens a new one.
 """
 
 import asyncio
-import contextlib
-import os
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Awaitable, Callable, Sequence
 
-from nats.aio.client import Client
 from nats.errors import BadHeaderError, MaxPayloadError
 from nats.errors import Error as NatsError
-from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, ServerError, ServiceUnavailableError
 
 from tape.brokers.in_order import Results, one_by_one, publish_by_key
+from tape.brokers.nats_connection import ANSWER_S, Login, NatsConnection, environment_login
 from tape.brokers.targets import NatsTarget
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable
-from tape.ports.broker import Outgoing
+from tape.ports.broker import MaySend, Outgoing
 from tape.wire.cloudevents import cloud_event, text_headers
 
 IN_FLIGHT = 256
-ACK_S = 10.0
-CONNECT_S = 5.0
-CLOSE_S = 2.0
-STREAM_NOT_FOUND = 10059  # of JetStream's error codes
 
 
-class _Login(TypedDict, total=False):
-    user: str
-    password: str
-    token: str
-    user_credentials: str
-
-
-def _login(target: NatsTarget) -> _Login:
+def _login(target: NatsTarget) -> Login:
     """That of the target, where a program gave it one, or that of the environment."""
     if target.password:
         return {"user": target.user, "password": target.password}
     if target.user:
         return {"token": target.user}
-    if credentials := os.environ.get("TAPE_NATS_CREDENTIALS"):
-        return {"user_credentials": credentials}
-    if user := os.environ.get("TAPE_NATS_USER"):
-        return {"user": user, "password": os.environ.get("TAPE_NATS_PASSWORD", "")}
-    return {}
+    return environment_login()
 
 
-class _Connection:
-    """One connection, until it is lost."""
+async def _nothing(_connection: NatsConnection) -> None:
+    """For those who need nothing done on a new connection."""
 
-    def __init__(self) -> None:
-        self.client = Client()
-        self.lost = asyncio.Event()
-        self.reason = ""
 
-    async def open(self, target: NatsTarget) -> JetStreamContext:
-        await self.client.connect(
-            [f"nats://{host}" for host in target.hosts],
-            error_cb=self._note,
-            closed_cb=self._closed,
-            name="tape",
-            allow_reconnect=False,
-            connect_timeout=int(CONNECT_S),
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            **_login(target),
-        )
-        return self.client.jetstream(timeout=ACK_S)
-
-    async def close(self) -> None:
-        with contextlib.suppress(NatsError, OSError, TimeoutError):
-            await asyncio.wait_for(self.client.close(), CLOSE_S)
-
-    async def _note(self, error: Exception) -> None:
-        self.reason = type(error).__name__
-
-    async def _closed(self) -> None:
-        self.lost.set()
+def _always() -> bool:
+    return True
 
 
 class NatsBroker:
-    def __init__(self, target: NatsTarget, *, ack_s: float = ACK_S) -> None:
+    def __init__(
+        self,
+        target: NatsTarget,
+        *,
+        ack_s: float = ANSWER_S,
+        on_connected: Callable[[NatsConnection], Awaitable[None]] = _nothing,
+    ) -> None:
+        """A target without a subject sends each message to its entry's event type. `on_connected`
+        is done once on each new connection, before anything is sent on it."""
         self._target = target
         self._ack_s = ack_s
-        self._connection: _Connection | None = None
-        self._stream: JetStreamContext | None = None
+        self._on_connected = on_connected
+        self._connection: NatsConnection | None = None
         self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"NatsBroker({self._target.shown})"
 
-    async def publish(self, messages: Sequence[Outgoing]) -> Results:
+    async def publish(self, messages: Sequence[Outgoing], may_send: MaySend = _always) -> Results:
         try:
-            connection, stream = await self._connected()
+            connection = await self._connected()
         except BrokerError as error:
             return [error] * len(messages)
 
         async def send(message: Outgoing) -> None:
-            await self._send(connection, stream, message)
+            if not may_send():
+                raise BrokerUnavailable("not sent: the right to publish is not certain")
+            await self._send(connection, message)
 
         return await publish_by_key(messages, one_by_one(send), in_flight=IN_FLIGHT)
 
@@ -111,33 +75,28 @@ class NatsBroker:
             await self._connection.close()
             self._connection = None
 
-    async def _connected(self) -> tuple[_Connection, JetStreamContext]:
+    async def _connected(self) -> NatsConnection:
         async with self._opening:
             if self._connection is not None and not self._connection.lost.is_set():
-                assert self._stream is not None  # noqa: S101 - set together
-                return self._connection, self._stream
+                return self._connection
             await self.close()
-            connection = _Connection()
+            target = self._target
+            connection = await NatsConnection.open(target.hosts, _login(target), target.shown)
             try:
-                stream = await asyncio.wait_for(connection.open(self._target), CONNECT_S)
-            except (NatsError, OSError, TimeoutError) as error:
-                await connection.close()
-                reason = connection.reason or type(error).__name__
-                raise BrokerUnavailable(f"{self._target.shown}: {reason}") from None
+                await self._on_connected(connection)
             except BaseException:
                 await connection.close()
                 raise
-            self._connection, self._stream = connection, stream
-            return connection, stream
+            self._connection = connection
+            return connection
 
-    async def _send(
-        self, connection: _Connection, stream: JetStreamContext, message: Outgoing
-    ) -> None:
+    async def _send(self, connection: NatsConnection, message: Outgoing) -> None:
         event = cloud_event(message)
+        subject = self._target.subject or message.entry.event_type
         headers = {**text_headers(event), "Nats-Msg-Id": message.message_id}
         sending = asyncio.ensure_future(
-            stream.publish(
-                self._target.subject, event.data.encode(), timeout=self._ack_s, headers=headers
+            connection.jetstream.publish(
+                subject, event.data.encode(), timeout=self._ack_s, headers=headers
             )
         )
         losing = asyncio.ensure_future(connection.lost.wait())
@@ -151,17 +110,17 @@ class NatsBroker:
             connection.lost.set()
             raise BrokerUnavailable(f"{self._target.shown}: no acknowledgement in time") from None
         except (NatsError, OSError) as error:
-            raise self._translated(error) from None
+            raise self._translated(error, subject) from None
         finally:
             sending.cancel()
             losing.cancel()
 
-    def _translated(self, error: Exception) -> BrokerError:
+    def _translated(self, error: Exception, subject: str) -> BrokerError:
         where, name = self._target.shown, type(error).__name__
         if isinstance(error, NoStreamResponseError):
             return BrokerRefused(
-                f"{where}: no stream takes the subject {self._target.subject!r}; "
-                "make one, or correct the target"
+                f"{where}: no stream takes the subject {subject!r}; "
+                "make one, or correct the subject"
             )
         if isinstance(error, MaxPayloadError):
             return BrokerRefused(f"{where}: the message is larger than the server's max_payload")

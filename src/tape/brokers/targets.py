@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from tape.errors import InvalidArgument
 
+NATS_URL_FORM: Final = "nats://HOST:PORT[,HOST:PORT]"
 NATS_FORM: Final = "nats://HOST:PORT/SUBJECT"
 KAFKA_FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
 PUBSUB_FORM: Final = "pubsub://PROJECT/TOPIC"
@@ -37,7 +38,7 @@ class NatsTarget:
 
     @property
     def shown(self) -> str:
-        return f"nats://{','.join(self.hosts)}/{self.subject}"
+        return f"nats://{','.join(self.hosts)}" + (f"/{self.subject}" if self.subject else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,25 @@ def parse_target(text: str) -> Target:
     if scheme in ("https", "http"):
         return _webhook(text, scheme)
     raise _refusal(f"{scheme!r} is not a kind of target; use one of {FORMS}")
+
+
+def parse_nats_url(text: str, *, field: str) -> tuple[str, ...]:
+    """The hosts of `nats://HOST:PORT[,HOST:PORT]`, as settings name them: without a login, for
+    settings are shown."""
+    scheme, _, rest = text.partition("://")
+    place, _, path = rest.partition("/")
+    if scheme != "nats" or not place or path:
+        raise InvalidArgument(f"is not {NATS_URL_FORM}", field=field)
+    if "@" in place:
+        raise InvalidArgument(
+            "holds a login, which everybody who may see the settings would see; put it into "
+            "TAPE_NATS_USER and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS",
+            field=field,
+        )
+    try:
+        return _hosts(place, NATS_URL_FORM)
+    except InvalidArgument as fault:
+        raise InvalidArgument(str(fault).partition(": ")[2], field=field) from None
 
 
 def _nats(rest: str) -> NatsTarget:

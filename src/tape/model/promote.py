@@ -95,10 +95,15 @@ def draft_row(row: OutboxRow, limits: Limits) -> Draft:
         raise InvalidArgument("is not 1 to 128 printable ASCII characters", field="event_id")
     event = NewEvent(
         row.subject, row.payload_json, row.entity_type, row.entity_id, row.idempotency_key or "",
-        row.caused_by, row.source, row.occurred_at_ms, row.schema_version, "", 0, row.trace_id,
+        row.caused_by, row.source, happened_at_ms(row), row.schema_version, "", 0, row.trace_id,
         row.span_id, row.parent_span_id,
     )  # fmt: skip
     return draft_event(event, row.event_id, limits)
+
+
+def happened_at_ms(row: OutboxRow) -> int:
+    """When its producer says that it happened, or else wrote it."""
+    return row.occurred_at_ms or row.created_at_ms
 
 
 def _placed(place: OutboxPlace, known: Known) -> OutboxPlace:

@@ -36,5 +36,20 @@ class Broker(Protocol):
         """Let go of the connection; what `publish` answered stays answered."""
 
 
+MaySend = Callable[[], bool]
+"""Asked before each message leaves; when it is False the message is not tried."""
+
+
+class BusBroker(Protocol):
+    """A broker of the outbox: each message goes to its own bus subject, its entry's event type."""
+
+    async def publish(
+        self, messages: Sequence[Outgoing], may_send: MaySend
+    ) -> list[BrokerError | None]:
+        """In order per key; for each message None once acknowledged, or the reason."""
+
+    async def close(self) -> None: ...
+
+
 OpenBroker = Callable[[str], Awaitable[Broker]]
 """A target such as `nats://host:4222/subject` to its broker; InvalidArgument if it is malformed."""

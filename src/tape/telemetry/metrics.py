@@ -137,6 +137,32 @@ REACTOR_WORK = _family(
 REACTOR_IN_HAND = _family(
     Gauge, "tape_reactor_in_hand", "Pieces of work that the reactor is at.", ("reactor",)
 )
+OUTBOX_WAITING = _single(
+    Gauge, "tape_outbox_waiting", "Outbox rows that are not published, counted up to 100,000."
+)
+OUTBOX_UNPROMOTED = _single(
+    Gauge, "tape_outbox_unpromoted", "Outbox rows that are not on the journal, counted likewise."
+)
+OUTBOX_OLDEST = _single(
+    Gauge, "tape_outbox_oldest_seconds", "How long the oldest of those outbox rows has waited."
+)
+OUTBOX_FAILING = _single(
+    Gauge, "tape_outbox_failing", "Outbox rows that the broker or the journal did not take."
+)
+OUTBOX_PROMOTED = _single(
+    Counter, "tape_outbox_promoted", "Outbox rows that this process has put on the journal."
+)
+OUTBOX_PUBLISHED = _single(
+    Counter, "tape_outbox_published", "Outbox rows that this process has published."
+)
+OUTBOX_LEADING = _family(
+    Gauge, "tape_outbox_leading", "1 if this process leads the relay.", ("relay",)
+)
+OUTBOX_HELD = _single(
+    Gauge,
+    "tape_outbox_held_subjects",
+    "Subjects that this process holds up because one of their rows was not taken.",
+)
 PIPELINE_ROWS = _family(
     Counter, "tape_pipeline_rows", "What jobs of the pipeline have counted.", ("job", "count")
 )

@@ -81,7 +81,8 @@ def sqlite_uniques(db: sqlite3.Connection) -> Uniques:
 
 def postgres_uniques(db: psycopg.Connection[Any]) -> Uniques:
     rows = db.execute(
-        "SELECT replace(i.indrelid::regclass::text, '.', '_'), array_agg(a.attname::text ORDER BY k.n) "
+        "SELECT replace(i.indrelid::regclass::text, '.', '_'), "
+        "array_agg(a.attname::text ORDER BY k.n) "
         "FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (column_number, n) "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.column_number "
         "WHERE i.indisunique AND i.indrelid::regclass::text SIMILAR TO '(tape\\_|bus\\.)%' "

@@ -74,6 +74,10 @@ async def expect_lost(leader: OutboxLeader) -> None:
             await attempt
 
 
+def expect_certain(leader: OutboxLeader, *, certain: bool) -> None:
+    assert leader.is_certain is certain
+
+
 class OutboxContract:
     async def test_one_leads_and_each_term_is_on_the_journal(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
@@ -113,9 +117,9 @@ class OutboxContract:
         leader = await lead(store, "a", hung_s=0.3)
         append_rows([Appended("a.b")])
         await promote(store, leader)
-        assert leader.is_certain
+        expect_certain(leader, certain=True)
         run_elsewhere(lead_when_free)  # this event loop stands still meanwhile, heartbeats and all
-        assert not leader.is_certain
+        expect_certain(leader, certain=False)
         await expect_lost(leader)
         await leader.release()
         next_one = await lead(store, "c")

@@ -48,6 +48,8 @@ _FIELDS = {
     "reaction_id": "STRING",
     "shard": "BIGINT",
     "source_global_seq": "BIGINT",
+    # relays
+    "relay": "STRING",
     # events of sessions
     "event": "STRUCT<id: STRING>",
 }
