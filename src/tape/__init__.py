@@ -67,6 +67,7 @@ from tape.reactions.declare import (
     on_value_change,
     on_value_deleted,
 )
+from tape.relaying import run_relay
 from tape.running import cancel_run, recover_once, resume, send_signal, start
 from tape.runs.ambient import idempotency_key
 from tape.runs.context import Context
@@ -195,6 +196,7 @@ __all__ = [
     "reactions",
     "recover_once",
     "resume",
+    "run_relay",
     "sample",
     "send_signal",
     "set_timer",

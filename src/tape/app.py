@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from tape.api.auth import Tokens
 from tape.api.listening import Tls
-from tape.brokers.by_target import check_target
+from tape.brokers.by_target import check_target, open_bus_broker
 from tape.bus import Bus, Operations
 from tape.client import AsyncTapeClient, Connecting, TapeClient
 from tape.config import DEFAULT_STORE, DEFAULT_URL, Settings
 from tape.errors import InvalidArgument
+from tape.ports.broker import BusBroker
 from tape.stores.by_url import STORE_URLS, open_store
 
 DEFAULT_GRPC = DEFAULT_URL.removeprefix("tape://")
@@ -140,6 +141,7 @@ async def serve(
         running.push_async_callback(bus.close)
         bus.start_matching()
         bus.start_draining()
+        bus.start_relay(bus_broker(options.settings))
         server = GrpcServer(bus, options.settings.limits, tokens)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
         running.push_async_callback(server.stop)
@@ -158,10 +160,19 @@ async def serve(
         await (stop or asyncio.Event()).wait()
 
 
+def bus_broker(settings: Settings, nats: str = "") -> BusBroker | None:
+    """Where the outbox is published: what was said here, or else the settings. None: nowhere."""
+    field = "nats" if nats else "tape.outbox.nats"
+    url = nats or settings.outbox.nats
+    return open_bus_broker(url, settings.stream, field=field) if url else None
+
+
 async def refresh_metrics(operations: Operations) -> None:
     """Bring the gauges of what the store holds up to date."""
     from tape.telemetry import metrics
 
+    if isinstance(operations, Bus):
+        await _refresh_outbox(operations)
     head = (await operations.info()).head_global_seq
     metrics.JOURNAL_HEAD.set(head)
     states = await operations.list_reactions()
@@ -189,6 +200,16 @@ async def _refresh_drainers(operations: Operations) -> None:
         drainer_id = state.drainer.drainer_id
         metrics.DRAINER_LAG.labels(drainer_id).set(state.lag)
         metrics.DRAINER_HALTED.labels(drainer_id).set(bool(state.drainer.halted_on_event_id))
+
+
+async def _refresh_outbox(bus: Bus) -> None:
+    from tape.telemetry import metrics
+
+    status = await bus.outbox_status()
+    metrics.OUTBOX_WAITING.set(status.waiting)
+    metrics.OUTBOX_UNPROMOTED.set(status.unpromoted)
+    metrics.OUTBOX_OLDEST.set(status.oldest_ms / 1000)
+    metrics.OUTBOX_FAILING.set(len(status.failing))
 
 
 def _tls(options: ServeOptions) -> Tls | None:

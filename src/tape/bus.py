@@ -17,6 +17,8 @@ from tape.ledger.operations import Ledger, LedgerOperations
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded, RecordEvents, check_trace
 from tape.model.names import check_name
+from tape.model.outbox import OutboxPlace
+from tape.model.outbox_skip import SkipOutboxRow
 from tape.model.reaction import (
     DeregisterReaction,
     NewReaction,
@@ -37,6 +39,9 @@ from tape.model.session import (
 from tape.model.subject import EVERYTHING, parse_pattern
 from tape.model.task import Task, TaskOutcome, TaskStatus, no_such_task
 from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, WriteValue
+from tape.outbox.relay import Relay
+from tape.ports.broker import BusBroker
+from tape.ports.outbox import OutboxStatus
 from tape.ports.store import JournalInfo, Store
 from tape.ports.tasks import Claim
 from tape.predicates import Predicate, PredicateLimits, check
@@ -193,6 +198,8 @@ class Bus:
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._relaying: asyncio.Task[None] | None = None
+        self._stop_relay = asyncio.Event()
 
     @property
     def limits(self) -> Limits:
@@ -392,8 +399,36 @@ class Bus:
             work = self._ledger.keep_draining().run()
             self._draining = asyncio.create_task(work, name="tape-draining")
 
+    def start_relay(self, broker: BusBroker | None) -> None:
+        """Take outbox rows to the journal, and from there to the broker if there is one, in this
+        process, whenever no other does."""
+        if self._relaying is None:
+            self._relaying = asyncio.create_task(
+                self.relay_outbox(broker, self._stop_relay), name="tape-relay"
+            )
+
+    async def relay_outbox(self, broker: BusBroker | None, stop: asyncio.Event) -> None:
+        """The same, until `stop` is set; the broker is closed at the end."""
+        relay = Relay(
+            self._store, self._writer, self._ids, self._settings.outbox, self._limits, broker=broker
+        )
+        await relay.run(stop)
+
+    async def outbox_status(self, failing: int = 100) -> OutboxStatus:
+        """What waits in the outbox, at most so many rows that were not taken, and who leads."""
+        return await self._store.read_outbox_status(failing)
+
+    async def skip_outbox_row(self, row_id: int, reason: str) -> OutboxPlace:
+        """Let what comes after a row that was not taken pass it; the journal has the reason."""
+        return await self._writer.submit(
+            SkipOutboxRow(row_id, reason, next(self._ids), self._limits)
+        )
+
     async def close(self) -> None:
         """Write what is queued, then let the store go."""
+        self._stop_relay.set()
+        if self._relaying is not None:
+            await asyncio.gather(self._relaying, return_exceptions=True)
         tasks = [task for task in (self._leading, self._draining) if task is not None]
         for task in tasks:
             task.cancel()

@@ -179,6 +179,12 @@ def _at_odds(section: object) -> Iterator[tuple[str, str]]:
             message = f"backoff_first_s is {first:g} and backoff_most_s only {most:g}"
             yield "backoff_first_s", message
             yield "backoff_most_s", message
+        case OutboxSettings(nats=nats) if "@" in nats:
+            message = (
+                "holds a login, which `tape config show` would show; put it into TAPE_NATS_USER "
+                "and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS"
+            )
+            yield "nats", message
 
 
 def _shown(node: yaml.Node) -> str:

@@ -19,8 +19,8 @@ Value ValueChange VersionMismatch app bus_subject cancel_run cancel_timer connec
 create_processed delete_value effect errors event forget_processed gate get_value heartbeat
 idempotency_key is_cancelled now on on_decision_recorded on_effect_confirmed on_effect_failed
 on_effect_unknown on_event on_gate on_run on_value_change on_value_deleted patched processed_within
-publish_within random reactions recover_once resume sample send_signal set_timer set_value sleep
-start uuid with_budget
+publish_within random reactions recover_once resume run_relay sample send_signal set_timer set_value
+sleep start uuid with_budget
 """
 
 

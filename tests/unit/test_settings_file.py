@@ -196,6 +196,7 @@ WRONG = [
     ("tape: {reactors: {backoff_most_s: 0.5}}", "tape.reactors.backoff_most_s",
      "backoff_first_s is 1 and backoff_most_s only 0.5"),
     ("tape: {stream: {subjects: [a, {b: 1}]}}", "tape.stream.subjects[1]", "is not a text"),
+    ("tape: {outbox: {nats: 'nats://me:secret@host'}}", "tape.outbox.nats", "holds a login"),
     ("tape: {stream: {subjects: a}}", "tape.stream.subjects", "a is not a list of texts"),
     ("tape: {", "desk.yaml", "is not YAML: line 1, column 8: "),
     ("tape:\n\twriter:", "desk.yaml", "is not YAML: line 2, column 1: "),

@@ -16,8 +16,9 @@ from tape.brokers.targets import (
     WebhookTarget,
     parse_target,
 )
+from tape.config import StreamSettings
 from tape.errors import BrokerUnavailable, InvalidArgument
-from tape.ports.broker import Broker
+from tape.ports.broker import Broker, BusBroker
 
 _CLIENTS: dict[type[Target], tuple[str, str, str]] = {
     NatsTarget: ("NATS", "nats", "nats"),
@@ -74,9 +75,26 @@ async def open_broker(target: str) -> Broker:
             assert_never(parsed)
 
 
+def open_bus_broker(url: str, stream: StreamSettings, *, field: str) -> BusBroker:
+    """The broker of the outbox. It connects when it is first used."""
+    require_nats()
+    from tape.brokers.nats_bus import NatsBusBroker
+
+    return NatsBusBroker(url, stream, field=field)
+
+
+def require_nats() -> None:
+    """BrokerUnavailable if the client of NATS is not installed here."""
+    _require(NatsTarget)
+
+
 def _require_client(target: Target) -> None:
-    if type(target) in _CLIENTS:
-        name, module, extra = _CLIENTS[type(target)]
+    _require(type(target))
+
+
+def _require(kind: type[Target]) -> None:
+    if kind in _CLIENTS:
+        name, module, extra = _CLIENTS[kind]
         if not _installed(module):
             raise BrokerUnavailable(f'{name} needs its client: pip install "tape-bus[{extra}]"')
 

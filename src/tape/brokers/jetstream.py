@@ -16,13 +16,13 @@ from nats.errors import Error as NatsError
 from tape.brokers.nats_connection import ANSWER_S, NatsConnection
 from tape.config import StreamSettings
 from tape.errors import BrokerUnavailable, InvalidArgument, NotFound
+from tape.model.bus_subject import check_bus_pattern
 
 NS: Final = 1_000_000_000
 UNLIMITED: Final = 2**63 - 1
 _NOT_FOUND, _NAME_TAKEN, _OVERLAP = 10059, 10058, 10065  # of JetStream's error codes
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,255}").fullmatch
-_SUBJECT = re.compile(r"(?:[a-z0-9_-]+|\*)(?:\.(?:[a-z0-9_-]+|\*))*(?:\.>)?").fullmatch
 
 Config = dict[str, Any]
 
@@ -55,14 +55,7 @@ def check_stream(settings: StreamSettings) -> None:
         raise InvalidArgument("is not letters, digits, - and _", field="tape.stream.name")
     for place, subject in enumerate(settings.subjects):
         field = f"tape.stream.subjects[{place}]"
-        if not _SUBJECT(subject):
-            lower = subject.lower()
-            hint = f"; write {lower}" if lower != subject and _SUBJECT(lower) else ""
-            raise InvalidArgument(
-                f"{subject!r} is not lower-case tokens of a-z, 0-9, - and _ with dots between, "
-                f"with * for a token or > at the end{hint}",
-                field=field,
-            )
+        check_bus_pattern(subject, field=field)
         if subject in settings.subjects[:place]:
             raise InvalidArgument(f"{subject} is there twice", field=field)
     if settings.duplicate_window_s > settings.max_age_s:
@@ -105,8 +98,8 @@ def differences(config: Config, settings: StreamSettings) -> list[Difference]:
     for field, is_now, wanted in limits:
         if is_now != wanted:
             safe = 0 < is_now < wanted
-            shown = f"{is_now:g}" if is_now > 0 else "without a limit"
-            found.append(Difference(field, shown, f"{wanted:g}", "safe" if safe else "loses"))
+            shown = _number(is_now) if is_now > 0 else "without a limit"
+            found.append(Difference(field, shown, _number(wanted), "safe" if safe else "loses"))
     for field, is_now, wanted in (
         (
             "duplicate_window_s", config.get("duplicate_window", 0) / NS,
@@ -116,13 +109,17 @@ def differences(config: Config, settings: StreamSettings) -> list[Difference]:
     ):  # fmt: skip
         if is_now != wanted:
             kind: Literal["safe", "loses"] = "safe" if is_now < wanted else "loses"
-            found.append(Difference(field, f"{is_now:g}", f"{wanted:g}", kind))
+            found.append(Difference(field, _number(is_now), _number(wanted), kind))
     if config.get("discard", "old") != "old":
         found.append(Difference("discard", str(config["discard"]), "old", "loses"))
     for field, value in (("storage", "file"), ("retention", "limits")):
         if config.get(field, value) != value:
             found.append(Difference(field, str(config[field]), value, "impossible"))
     return found
+
+
+def _number(number: float) -> str:
+    return f"{number:.15g}"
 
 
 async def read_stream(connection: NatsConnection, name: str) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from tape.errors import StoreUnavailable, TapeError
 
 COMMANDS = (
     "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "drain",
-    "drainers", "runs", "replay", "relay", "pipeline", "prune", "config", "schema", "migrate",
-    "doctor", "demo", "bench",
+    "drainers", "runs", "replay", "relay", "outbox", "pipeline", "prune", "config", "schema",
+    "migrate", "doctor", "demo", "bench",
 )  # fmt: skip
 
 

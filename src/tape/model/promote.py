@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 from tape.config import Limits
 from tape.errors import InvalidArgument
+from tape.model.bus_subject import check_bus_subject
 from tape.model.entry import Draft
 from tape.model.event import ENVELOPE_BYTES, NewEvent, draft_event
 from tape.model.move import KNOWN, Change, Decision, Known, Need, State, save
 from tape.model.outbox import OUTBOX, OutboxPlace, OutboxRow
 
-_BUS_SUBJECT = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*").fullmatch
-_SUBJECT_MOST = 255
 _EVENT_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 
 
@@ -87,10 +86,7 @@ class PromoteOutbox:
 
 def draft_row(row: OutboxRow, limits: Limits) -> Draft:
     """The event that a row becomes; InvalidArgument if it cannot be one."""
-    if not _BUS_SUBJECT(row.subject) or len(row.subject) > _SUBJECT_MOST:
-        raise InvalidArgument(
-            "is not lower-case tokens of a-z, 0-9, - and _ with dots between", field="subject"
-        )
+    check_bus_subject(row.subject)
     if not _EVENT_ID(row.event_id):
         raise InvalidArgument("is not 1 to 128 printable ASCII characters", field="event_id")
     event = NewEvent(

@@ -1,0 +1,172 @@
+"""`tape outbox`: events of programs' own transactions, on their way to the journal and to NATS."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from tape.app import open_bus
+from tape.brokers.by_target import require_nats
+from tape.bus import Bus
+from tape.cli.output import abridged, date_time, print_json, print_table, say, span
+from tape.cli.target import Target, target_options
+from tape.config import Settings
+from tape.errors import InvalidArgument
+from tape.model.outbox import NATS_RELAY, OutboxRow
+from tape.ports.outbox import OutboxStatus
+from tape.relaying import run_relay
+
+T = TypeVar("T")
+
+ERROR_WIDTH = 80
+COUNTED = 100_000
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+_NATS = click.option(
+    "--nats", default="", metavar="URL", help="nats://HOST:PORT. Or the settings'."
+)
+
+
+@click.group()
+@target_options
+def outbox() -> None:
+    """Events that programs wrote in their own transactions: relay them, look after them."""
+
+
+@outbox.command()
+@_NATS
+@target_options
+@click.pass_obj
+def relay(target: Target, nats: str) -> None:
+    """Relay outbox rows to the journal and to NATS JetStream, until SIGTERM or Ctrl-C.
+
+    Any number may run; one leads, and the others take over when it is gone. Without a NATS here or
+    in the settings, rows go to the journal alone. A login comes from TAPE_NATS_USER and
+    TAPE_NATS_PASSWORD, or from the file that TAPE_NATS_CREDENTIALS names.
+    """
+    level = logging.INFO if target.verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(message)s")
+    run_relay(_store(target), nats=nats, settings=target.settings)
+
+
+@outbox.command()
+@_JSON
+@target_options
+@click.pass_obj
+def status(target: Target, as_json: bool) -> None:
+    """Say what waits, since when, what was not taken and why, and who leads."""
+
+    async def read(bus: Bus) -> OutboxStatus:
+        return await bus.outbox_status()
+
+    found = _with_bus(target, read)
+    if as_json:
+        print_json(
+            {
+                "waiting": found.waiting, "unpromoted": found.unpromoted,
+                "oldest_ms": found.oldest_ms,
+                "failing": [_failing(row) for row in found.failing],
+                "relays": [term._asdict() for term in found.terms],
+            }
+        )  # fmt: skip
+        return
+    _tell(found)
+
+
+@outbox.command()
+@click.argument("row_id", type=click.IntRange(min=1), metavar="ROW")
+@click.option("--reason", required=True, help="Why it may be left out; it is on the journal.")
+@_JSON
+@target_options
+@click.pass_obj
+def skip(target: Target, row_id: int, reason: str, as_json: bool) -> None:
+    """Leave out a row that was not taken, so that what comes after it on its subject can go on."""
+    place = _with_bus(target, lambda bus: bus.skip_outbox_row(row_id, reason))
+    if as_json:
+        print_json(place._asdict())
+    else:
+        say(f"row {row_id} ({place.event_id}, {place.subject}) is skipped")
+
+
+@outbox.group()
+@target_options
+def stream() -> None:
+    """The JetStream stream that the outbox is published to."""
+
+
+@stream.command()
+@_NATS
+@_JSON
+@target_options
+@click.pass_obj
+def show(target: Target, nats: str, as_json: bool) -> None:
+    """Show the stream, and where it is otherwise than the settings say."""
+    require_nats()
+    from tape.cli.streams import show_stream
+
+    show_stream(_nats(target.settings, nats), target.settings.stream, as_json=as_json)
+
+
+@stream.command()
+@click.option("--force", is_flag=True, help="Also changes that could lose messages.")
+@_NATS
+@_JSON
+@target_options
+@click.pass_obj
+def apply(target: Target, nats: str, force: bool, as_json: bool) -> None:
+    """Make the stream, or bring it up to the settings without losing anything."""
+    require_nats()
+    from tape.cli.streams import apply_settings
+
+    url = _nats(target.settings, nats)
+    apply_settings(url, target.settings.stream, force=force, as_json=as_json)
+
+
+def _nats(settings: Settings, given: str) -> str:
+    url = given or settings.outbox.nats
+    if not url:
+        raise InvalidArgument("say where NATS is: nats://HOST:PORT", field="--nats")
+    return url
+
+
+def _store(target: Target) -> str:
+    if target.url:
+        raise click.UsageError("the outbox is in a store: use --store, not --url")
+    return target.store_url
+
+
+def _with_bus(target: Target, work: Callable[[Bus], Awaitable[T]]) -> T:
+    async def on_bus() -> T:
+        bus = await open_bus(_store(target), target.settings)
+        try:
+            return await work(bus)
+        finally:
+            await bus.close()
+
+    return asyncio.run(on_bus())
+
+
+def _failing(row: OutboxRow) -> dict[str, object]:
+    told = row._asdict()
+    del told["payload_json"]
+    return told
+
+
+def _tell(found: OutboxStatus) -> None:
+    publishes = any(term.relay == NATS_RELAY for term in found.terms)
+    waiting = found.waiting if publishes else found.unpromoted
+    if waiting:
+        more = " or more" if waiting >= COUNTED else ""
+        say(f"{waiting:,}{more} rows wait, the oldest for {span(found.oldest_ms)}")
+    else:
+        say("nothing waits")
+    for term in found.terms:
+        since = date_time(term.elected_at_ms)
+        say(f"relay {term.relay}: term {term.term}, elected {since}, {term.owner}")
+    if found.failing:
+        rows = [
+            (str(row.id), row.subject, str(row.attempts), abridged(row.last_error, ERROR_WIDTH))
+            for row in found.failing
+        ]
+        print_table(("ROW", "SUBJECT", "ATTEMPTS", "ERROR"), rows)

@@ -1,0 +1,59 @@
+"""What `tape outbox stream` does, apart from its command line: it needs the client of NATS."""
+
+import asyncio
+
+from tape.brokers.jetstream import Applied, Difference, apply_stream, differences, read_stream
+from tape.brokers.nats_bus import open_connection
+from tape.cli.output import print_json, print_table, say
+from tape.config import StreamSettings
+
+
+def show_stream(url: str, settings: StreamSettings, *, as_json: bool) -> None:
+    async def read() -> dict[str, object]:
+        connection = await open_connection(url, field="--nats")
+        try:
+            return await read_stream(connection, settings.name)
+        finally:
+            await connection.close()
+
+    told = asyncio.run(read())
+    config: dict[str, object] = told["config"]  # type: ignore[assignment]  # of the server's JSON
+    state: dict[str, object] = told["state"]  # type: ignore[assignment]
+    found = differences(config, settings)
+    if as_json:
+        print_json({"config": config, "state": state, "differences": _as_records(found)})
+        return
+    say(f"stream {settings.name}: {state['messages']} messages, {state['bytes']} bytes")
+    print_table(("SETTING", "VALUE"), [(k, str(v)) for k, v in sorted(config.items())])
+    if found:
+        say("otherwise than the settings say:")
+        _tell(found)
+
+
+def apply_settings(url: str, settings: StreamSettings, *, force: bool, as_json: bool) -> None:
+    async def work() -> Applied:
+        connection = await open_connection(url, field="--nats")
+        try:
+            return await apply_stream(connection, settings, force=force)
+        finally:
+            await connection.close()
+
+    applied = asyncio.run(work())
+    if as_json:
+        record = {"stream": settings.name, "outcome": applied.outcome}
+        print_json({**record, "changes": _as_records(applied.changes)})
+        return
+    say(f"stream {settings.name}: {applied.outcome}")
+    if applied.changes:
+        _tell(applied.changes)
+
+
+def _as_records(found: list[Difference]) -> list[dict[str, str]]:
+    return [difference._asdict() for difference in found]
+
+
+def _tell(found: list[Difference]) -> None:
+    print_table(
+        ("SETTING", "IS", "WANTED", "CHANGE"),
+        [(d.field, d.is_now, d.wanted, d.verdict) for d in found],
+    )

@@ -1,0 +1,286 @@
+"""Durable consumers of the outbox's stream, for programs.
+
+    consumer = Consumer(
+        "nats://127.0.0.1:4222", stream="tape-bus", durable="executor-default",
+        subject="intents.executor",
+    )
+    run_consumer(consumer, handle)
+
+At least once: a message comes again until it is acknowledged, also after a crash in the middle of
+its handling. `tape.processed_within` makes the handling of a repeat nothing.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import orjson
+
+from tape.brokers.by_target import require_nats
+from tape.brokers.targets import parse_nats_url
+from tape.config import ConsumerSettings
+from tape.errors import InvalidArgument
+from tape.model.bus_subject import check_bus_pattern
+from tape.ports.consumer import Delivery
+
+if TYPE_CHECKING:
+    from tape.brokers.nats_consumer import NatsConsumer
+
+log = logging.getLogger("tape.consumer")
+
+_DURABLE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch
+_STREAM = re.compile(r"[A-Za-z0-9_-]{1,255}").fullmatch
+DURABLE_MOST = 128
+
+
+class Message:
+    """An event as the broker delivers it. `deliveries` counts from 1."""
+
+    def __init__(self, delivery: Delivery, consumer: "NatsConsumer") -> None:
+        self._delivery = delivery
+        self._consumer = consumer
+        self._settled = False
+
+    def __repr__(self) -> str:
+        return f"Message({self.subject}, {self.message_id}, delivery {self.deliveries})"
+
+    @property
+    def subject(self) -> str:
+        return self._delivery.subject
+
+    @property
+    def data(self) -> bytes:
+        """The payload as it was sent."""
+        return self._delivery.data
+
+    @property
+    def payload(self) -> Any:
+        """The payload, parsed anew at each use."""
+        return orjson.loads(self._delivery.data)
+
+    @property
+    def message_id(self) -> str:
+        """The same each time the event is sent: its event id."""
+        return self._delivery.headers.get("Nats-Msg-Id", "")
+
+    @property
+    def global_seq(self) -> int:
+        """The event's place on the journal, 0 for a message that did not come from there."""
+        text = self.attribute("tapeseq")
+        return int(text) if text.isdecimal() else 0
+
+    @property
+    def schema_version(self) -> int:
+        text = self.attribute("tapeschemaversion")
+        return int(text) if text.isdecimal() else 0
+
+    @property
+    def trace(self) -> str:
+        """The W3C traceparent, empty where there is none."""
+        return self.attribute("traceparent")
+
+    @property
+    def deliveries(self) -> int:
+        return self._delivery.deliveries
+
+    @property
+    def stream_seq(self) -> int:
+        """The message's place in the stream."""
+        return self._delivery.stream_seq
+
+    @property
+    def is_settled(self) -> bool:
+        return self._settled
+
+    def attribute(self, name: str) -> str:
+        """A CloudEvents attribute, empty where the message has none."""
+        return unquote(self._delivery.headers.get(f"ce-{name}", ""))
+
+    async def ack(self) -> bool:
+        """Done with. False if it could not be said now: then the message comes again."""
+        return await self._settle(b"+ACK")
+
+    async def nak(self, delay_s: float = 0.0) -> bool:
+        """Not done: deliver it again, after a while."""
+        nanoseconds = int(delay_s * 1_000_000_000)
+        return await self._settle(b'-NAK {"delay": %d}' % nanoseconds if nanoseconds else b"-NAK")
+
+    async def in_progress(self) -> bool:
+        """Still at work. Said for you every third of `ack_wait_s` while the message is in hand."""
+        return await self._consumer.report(self._delivery.receipt)
+
+    async def _settle(self, how: bytes) -> bool:
+        if self._settled:
+            return False
+        self._settled = True
+        return await self._consumer.settle(self._delivery.receipt, how)
+
+
+Handler = Callable[[Message], Awaitable[None] | None]
+
+
+class Consumer:
+    """A durable consumer. `async with` attaches it, `async for` gives its messages.
+
+    Each message of `async for` is acknowledged by whoever takes it. Several processes may use one
+    durable: each message goes to one of them.
+    """
+
+    def __init__(
+        self,
+        nats_url: str,
+        *,
+        stream: str,
+        durable: str,
+        subject: str | Sequence[str],
+        settings: ConsumerSettings | None = None,
+    ) -> None:
+        subjects = [subject] if isinstance(subject, str) else list(subject)
+        check_durable(durable)
+        if not _STREAM(stream):
+            raise InvalidArgument("is not letters, digits, - and _", field="stream")
+        if not subjects:
+            raise InvalidArgument("say which subjects it takes", field="subject")
+        for one in subjects:
+            check_bus_pattern(one, field="subject")
+        parse_nats_url(nats_url, field="nats_url")
+        require_nats()
+        from tape.brokers.nats_consumer import NatsConsumer
+
+        self.durable = durable
+        self.settings = settings or ConsumerSettings()
+        self._consumer = NatsConsumer(
+            nats_url, stream=stream, durable=durable, subjects=subjects, settings=self.settings
+        )
+
+    async def __aenter__(self) -> "Consumer":
+        await self._consumer.open()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._consumer.close()
+
+    async def __aiter__(self) -> AsyncGenerator[Message, None]:
+        async with contextlib.aclosing(self._consumer.batches()) as batches:
+            async for batch in batches:
+                for message in batch:
+                    yield Message(message, self._consumer)
+
+
+def check_durable(name: str) -> str:
+    """A durable's name is its cursor: one that is spelled otherwise is another one."""
+    if not _DURABLE(name) or len(name) > DURABLE_MOST:
+        raise InvalidArgument(
+            f"{name!r} is not lower-case words with - between, such as executor-default. The name "
+            "is the cursor: a consumer that is renamed starts at the oldest message that is kept",
+            field="durable",
+        )
+    return name
+
+
+def run_consumer(consumer: Consumer, handler: Handler, *, concurrency: int = 1) -> None:
+    """Handle messages until SIGTERM or SIGINT; the ones in hand are finished."""
+    from tape.app import stopping_on_signals
+
+    async def work() -> None:
+        stop = asyncio.Event()
+        with stopping_on_signals(stop):
+            await consume(consumer, handler, concurrency=concurrency, stop=stop)
+
+    asyncio.run(work())
+
+
+async def consume(
+    consumer: Consumer,
+    handler: Handler,
+    *,
+    concurrency: int = 1,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Handle messages until `stop` is set: one after the other, or so many at once.
+
+    A message is acknowledged when its handler returns. One whose handler fails comes again after
+    a while that grows with each delivery, and the others go on meanwhile. A handler that is not
+    asynchronous runs on a thread.
+    """
+    if concurrency < 1:
+        raise InvalidArgument(f"{concurrency} is not 1 or more", field="concurrency")
+    stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
+    room = asyncio.Semaphore(concurrency)
+    working: set[asyncio.Task[None]] = set()
+    with ThreadPoolExecutor(concurrency, "tape-consumer") as threads:
+        call = _caller(handler, threads)
+
+        async def handle(message: Message) -> None:
+            try:
+                await _handle(consumer, message, call)
+            finally:
+                room.release()
+
+        async with consumer, contextlib.aclosing(aiter(consumer)) as messages:
+            try:
+                while True:
+                    await room.acquire()
+                    message = await _next(messages, stopping)
+                    if message is None:
+                        return
+                    task = asyncio.create_task(handle(message), name="tape-handler")
+                    working.add(task)
+                    task.add_done_callback(working.discard)
+            finally:
+                stopping.cancel()
+                await asyncio.gather(*working, return_exceptions=True)
+
+
+async def _handle(
+    consumer: Consumer, message: Message, call: Callable[[Message], Awaitable[None]]
+) -> None:
+    try:
+        await call(message)
+    except Exception:
+        settings = consumer.settings
+        tries = min(message.deliveries - 1, 30)
+        delay_s = min(settings.retry_first_s * 2**tries, settings.retry_most_s)
+        log.exception(
+            "consumer %s: the handler failed for message %s of %s, delivery %d; again in %g s",
+            consumer.durable, message.message_id, message.subject, message.deliveries, delay_s,
+        )  # fmt: skip
+        await message.nak(delay_s)
+    else:
+        if not message.is_settled and not await message.ack():
+            log.warning(
+                "consumer %s: message %s is handled but not acknowledged; it will come again",
+                consumer.durable, message.message_id,
+            )  # fmt: skip
+
+
+def _caller(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Message], Awaitable[None]]:
+    loop = asyncio.get_running_loop()
+
+    async def call(message: Message) -> None:
+        if inspect.iscoroutinefunction(handler):
+            await handler(message)
+            return
+        result = await loop.run_in_executor(threads, handler, message)
+        if inspect.isawaitable(result):
+            await result
+
+    return call
+
+
+async def _next(messages: AsyncIterator[Message], stopping: asyncio.Future[Any]) -> Message | None:
+    """The next message; None when it is time to stop."""
+    fetching = asyncio.ensure_future(anext(messages, None))
+    try:
+        await asyncio.wait((fetching, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return None if stopping.done() else fetching.result()
+    finally:
+        if not fetching.done():
+            fetching.cancel()
+            await asyncio.wait((fetching,))

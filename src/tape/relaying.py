@@ -1,0 +1,42 @@
+"""The outbox relay for programs: any service may run one, and one of them leads.
+
+tape.run_relay("postgres://desk@db/desk", nats="nats://127.0.0.1:4222")
+"""
+
+import asyncio
+import os
+
+from tape.app import bus_broker, open_bus, stopping_on_signals
+from tape.config import DEFAULT_STORE, Settings
+
+
+def run_relay(
+    store: str | None = None, *, nats: str = "", settings: Settings | None = None
+) -> None:
+    """Take outbox rows to the journal and to NATS until SIGTERM or SIGINT; the rows in hand are
+    finished. Without `nats` it is that of the settings, and without one there, the journal alone.
+    """
+
+    async def relay() -> None:
+        stop = asyncio.Event()
+        with stopping_on_signals(stop):
+            await relay_until(stop, store, nats=nats, settings=settings)
+
+    asyncio.run(relay())
+
+
+async def relay_until(
+    stop: asyncio.Event,
+    store: str | None = None,
+    *,
+    nats: str = "",
+    settings: Settings | None = None,
+) -> None:
+    """Like `run_relay`, on the running event loop, until `stop` is set."""
+    settings = settings or Settings()
+    broker = bus_broker(settings, nats)
+    bus = await open_bus(store or os.environ.get("TAPE_STORE") or DEFAULT_STORE, settings)
+    try:
+        await bus.relay_outbox(broker, stop)
+    finally:
+        await bus.close()
