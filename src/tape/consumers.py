@@ -129,7 +129,8 @@ class Consumer:
     """A durable consumer. `async with` attaches it, `async for` gives its messages.
 
     Each message of `async for` is acknowledged by whoever takes it. Several processes may use one
-    durable: each message goes to one of them.
+    durable: each message goes to one of them. With `in_order` nothing is delivered, to any of them,
+    before the message ahead of it is acknowledged: a strict order, for a round trip per message.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class Consumer:
         durable: str,
         subject: str | Sequence[str],
         settings: ConsumerSettings | None = None,
+        in_order: bool = False,
     ) -> None:
         subjects = [subject] if isinstance(subject, str) else list(subject)
         check_durable(durable)
@@ -156,7 +158,12 @@ class Consumer:
         self.durable = durable
         self.settings = settings or ConsumerSettings()
         self._consumer = NatsConsumer(
-            nats_url, stream=stream, durable=durable, subjects=subjects, settings=self.settings
+            nats_url,
+            stream=stream,
+            durable=durable,
+            subjects=subjects,
+            settings=self.settings,
+            in_order=in_order,
         )
 
     async def __aenter__(self) -> "Consumer":

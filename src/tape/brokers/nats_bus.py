@@ -30,6 +30,9 @@ class NatsBusBroker:
             NatsTarget(parse_nats_url(url, field=field), ""), on_connected=self._make_ready
         )
 
+    async def prepare(self) -> None:
+        await self._broker.connect()
+
     async def publish(self, messages: Sequence[Outgoing], may_send: MaySend) -> Results:
         results = await self._broker.publish(messages, may_send)
         if any(isinstance(result, BrokerRefused) for result in results):

@@ -5,9 +5,13 @@ end to redelivery. From then on JetStream keeps its cursor under its name. One t
 another filter or policy is refused, never changed.
 
 While messages are in hand, waiting for their turn or being handled, they are reported as in
-progress, so `ack_wait_s` only bounds how long a consumer that is gone keeps them. A connection that
-is lost is made anew, after 0.5 s and then twice as long each time up to 30 s; what was in hand may
-still be acknowledged then, for an acknowledgement belongs to the message and not to a connection.
+progress, so `ack_wait_s` only bounds how long a consumer that is gone keeps them. What was on its
+way to a connection that broke comes again after that time, behind later messages, unless the
+consumer is `in_order`: then the server sends nothing while a message is unacknowledged.
+
+A connection that is lost is made anew, after 0.5 s and then twice as long each time up to 30 s;
+what was in hand may still be acknowledged then, for an acknowledgement belongs to the message and
+not to a connection.
 """
 
 import asyncio
@@ -32,6 +36,7 @@ log = logging.getLogger("tape.consumer")
 
 FETCH_S = 5.0
 ALIVE_S = 2.0
+MAX_ACK_PENDING = 1_000  # the server's own default
 _AWAY = (NatsError, OSError, TimeoutError, BrokerUnavailable)
 
 Subscription = JetStreamContext.PullSubscription
@@ -46,12 +51,14 @@ class NatsConsumer:
         durable: str,
         subjects: Sequence[str],
         settings: ConsumerSettings,
+        in_order: bool = False,
     ) -> None:
         self._url = nats_url
         self._stream = stream
         self._durable = durable
         self._subjects = list(subjects)
         self._settings = settings
+        self._in_order = in_order
         self._connection: NatsConnection | None = None
         self._subscription: Subscription | None = None
         self._in_hand: dict[str, None] = {}
@@ -63,7 +70,7 @@ class NatsConsumer:
         self._progress = asyncio.create_task(self._report(), name="tape-consumer-progress")
 
     async def close(self) -> None:
-        """Let go. What is in hand and not acknowledged is given back, for another to get at once."""
+        """Let go. What is in hand is given back, for another to get at once."""
         if self._progress is not None:
             self._progress.cancel()
             await asyncio.gather(self._progress, return_exceptions=True)
@@ -124,7 +131,9 @@ class NatsConsumer:
     async def _fetch(self, subscription: Subscription) -> list[Delivery]:
         connection = self._connection
         assert connection is not None  # noqa: S101 - attached
-        fetching = asyncio.ensure_future(subscription.fetch(self._settings.fetch, FETCH_S))
+        fetching = asyncio.ensure_future(
+            subscription.fetch(1 if self._in_order else self._settings.fetch, FETCH_S)
+        )
         losing = asyncio.ensure_future(connection.lost.wait())
         try:
             await asyncio.wait((fetching, losing), return_when=asyncio.FIRST_COMPLETED)
@@ -198,6 +207,7 @@ class NatsConsumer:
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=self._settings.ack_wait_s,
             max_deliver=-1,
+            max_ack_pending=1 if self._in_order else MAX_ACK_PENDING,
             filter_subject=self._subjects[0] if one else None,
             filter_subjects=None if one else self._subjects,
         )
@@ -219,6 +229,7 @@ def refuse_other(durable: str, has: ConsumerConfig, wants: ConsumerConfig) -> No
             ("subject", _filters(has), _filters(wants)),
             ("ack_policy", _text(has.ack_policy), _text(wants.ack_policy)),
             ("deliver_policy", _text(has.deliver_policy), _text(wants.deliver_policy)),
+            ("max_ack_pending", str(has.max_ack_pending), str(wants.max_ack_pending)),
             ("max_deliver", str(has.max_deliver), str(wants.max_deliver)),
             ("ack_wait_s", f"{has.ack_wait:g}", f"{wants.ack_wait:g}"),
             ("deliver_subject", str(has.deliver_subject or "none"), "none"),

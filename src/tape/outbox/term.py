@@ -62,6 +62,7 @@ class Term:
         first_s, most_s = settings.backoff_first_s, settings.backoff_most_s
         self._refused = HeldSubjects(first_s, most_s)
         self._unfit = HeldSubjects(first_s, most_s)
+        self._is_prepared = False
         self._pause_s = 0.0
         self._publish_at = 0.0
         self._failing_since: float | None = None
@@ -110,6 +111,13 @@ class Term:
         now = self._loop.time()
         if self._broker is None or now < self._publish_at:
             return _Round()
+        if not self._is_prepared:
+            try:
+                await self._broker.prepare()
+            except BrokerError as error:
+                self._back_off(error, now)
+                return _Round()
+            self._is_prepared, self._failing_since, self._pause_s = True, None, 0.0
         batch = self._settings.batch
         rows = await self._leader.read_unpublished(batch, self._refused.not_due(now))
         if len(rows) < batch:

@@ -43,6 +43,10 @@ MaySend = Callable[[], bool]
 class BusBroker(Protocol):
     """A broker of the outbox: each message goes to its own bus subject, its entry's event type."""
 
+    async def prepare(self) -> None:
+        """Be there, and have what messages are kept in, so that consumers find it; or a
+        BrokerError."""
+
     async def publish(
         self, messages: Sequence[Outgoing], may_send: MaySend
     ) -> list[BrokerError | None]:

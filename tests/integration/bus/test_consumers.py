@@ -121,6 +121,21 @@ async def test_a_message_whose_handler_fails_comes_again_and_is_told_of(
     assert delays == [0.05, 0.1, 0.2]
 
 
+async def test_in_order_nothing_passes_a_message_that_failed(
+    stream: JetStreamContext, new: NewConsumer, prefix: str
+) -> None:
+    await send(stream, f"{prefix}.a", 1, 2, 3)
+    got: list[tuple[int, int]] = []
+
+    async def handle(message: Message) -> None:
+        got.append((message.payload, message.deliveries))
+        if message.payload == 2 and message.deliveries < 3:
+            raise RuntimeError("not today")
+
+    await handle_until(new(in_order=True), handle, lambda: len(got) == 5, concurrency=4)
+    assert got == [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]
+
+
 async def test_what_is_in_hand_is_not_delivered_again_however_long_it_takes(
     stream: JetStreamContext, new: NewConsumer, prefix: str
 ) -> None:

@@ -243,7 +243,7 @@ async def test_published_rows_go_after_a_while(
         else:
             with psycopg.connect(store_url) as database:
                 (left,) = database.execute(f"SELECT count(*) FROM {table}".encode()).fetchall()[0]
-        return left == 0
+        return bool(left == 0)
 
     await until(gone)
     assert len(await entries(bus, "/tape/event/**")) == 12

@@ -25,6 +25,8 @@ ROW = re.compile(r"^\| `(tape_\w+)(?:\{([\w, ]+)\})?` \| (\w+) \|", re.MULTILINE
 NAMES = """
 tape_entries_appended_total tape_append_batches_total tape_journal_head tape_store_up
 tape_matcher_leading tape_matcher_position tape_reaction_lag_entries tape_reaction_matches_total
+tape_outbox_waiting tape_outbox_unpromoted tape_outbox_oldest_seconds tape_outbox_failing
+tape_outbox_promoted_total tape_outbox_published_total tape_outbox_leading tape_outbox_held_subjects
 tape_pipeline_rows_total
 tape_pipeline_runs_total
 tape_pipeline_seconds_total
