@@ -168,7 +168,8 @@ class World:
             alive = pid in {relay.pid for relay in self.relays if not relay.has_ended}
             return (term, pid) if term > after and alive else None
 
-        return until(elected)
+        found: tuple[int, int] = until(elected)
+        return found
 
     def kill_leader(self, after: int) -> int:
         """kill -9 of whoever leads a term later than that, and another one in its place."""

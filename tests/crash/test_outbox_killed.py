@@ -84,7 +84,7 @@ def await_all(world: World, it: Witness) -> None:
     def all_is_done() -> bool:
         ((waiting,),) = world.rows("SELECT count(*) FROM bus.outbox WHERE NOT published_to_nats")
         ((committed,),) = world.rows("SELECT count(*) FROM orders")
-        return waiting == 0 and len(it.seen) >= committed
+        return bool(waiting == 0 and len(it.seen) >= committed)
 
     until(all_is_done, 300)
 

@@ -210,7 +210,7 @@ class OutboxContract:
         done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))
         assert done.promoted == 1
         assert [(unfit.row.event_id, unfit.error.split(":")[0]) for unfit in done.unfit] == [
-            ("e1", "payload_json at position 1"), ("e4", "subject"),
+            ("e1", "payload_json at position 1"), ("e4", "subject at position 0"),
         ]  # fmt: skip
         assert [r.subject for r in await leader.read_unpublished(MANY)] == ["ok"]
         assert [r.event_id for r in await leader.read_unpromoted(MANY, ["bad"])] == ["e4"]
