@@ -4,6 +4,7 @@ from typing import Any, Final, NamedTuple
 
 from tape.model.budget import Budget
 from tape.model.decision import DecisionPlace
+from tape.model.drainer import Drainer
 from tape.model.effect import Effect
 from tape.model.gate import Gate
 from tape.model.obligation import Obligation
@@ -60,4 +61,5 @@ SIDE_TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "tasks": TaskRow,
     "sessions": Session,
     "matcher": MatcherRow,
+    "event_drain_state": Drainer,
 }

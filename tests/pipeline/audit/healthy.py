@@ -4,10 +4,14 @@ from typing import Any
 
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import RecordDecision
+from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
+from tape.model.drainer import AcquireDrainer, Hold
+from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
 from tape.model.event import NewEvent
+from tape.model.event_subscription import DeleteSubscription, NewSubscription, PutSubscription
 from tape.model.gate import AwaitSignal, SendSignal
-from tape.model.lease import Taker
+from tape.model.lease import NewRun, Taker
 from tape.model.obligation import (
     ClaimObligation,
     ObligationKey,
@@ -23,7 +27,7 @@ from tape.model.timer import FireTimer, SetTimer
 from tape.model.value import ANY_VERSION, Author, DeleteValue, WriteValue
 from tape.ports.store import Store
 from tape.testing.conformance.dead_letters import dropping, replaying
-from tape.testing.conformance.playing import IDS, LIMITS, attempt, play, record
+from tape.testing.conformance.playing import IDS, LIMITS, attempt, play, read_all, record
 from tape.testing.conformance.reacting import (
     a_cursor,
     a_task,
@@ -119,6 +123,36 @@ async def do_tasks(store: Store) -> None:
     await fail(store, "a", keys_of(await claim(store, "given up", 1)))
 
 
+async def drain_events(store: Store) -> None:
+    """One drainer that was halted, resumed and skipped, and another that stays halted."""
+    event, other = await record(store, NewEvent("b", "1"), NewEvent("b", "2"))
+    entries = await read_all(store, event.global_seq - 1)
+    for drainer_id in ("d/1", "d2"):
+        new = NewSubscription(f"s of {drainer_id}", "b", "app", drainer_id)
+        await play(store, PutSubscription(new, next(IDS), LIMITS))
+        for _ in range(2):
+            grant = await play(store, AcquireDrainer(drainer_id, next(IDS), 60_000, LIMITS))
+            hold = Hold(drainer_id, grant.drainer.fencing_token, 60_000)
+            failure = Failure(entries[0], new.subscription_id, "", "no")
+            before = Passed(event.global_seq - 1, "")
+            await play(store, HaltDrainer(hold, before, failure, IDS.take(3), LIMITS))
+            if drainer_id == "d/1":
+                await play(store, ResumeDrainer(drainer_id, "me", next(IDS), LIMITS))
+    grant = await play(store, AcquireDrainer("d/1", next(IDS), 60_000, LIMITS))
+    hold = Hold("d/1", grant.drainer.fencing_token, 60_000)
+    failure = Failure(entries[0], "s of d/1", "", "still no")
+    await play(store, HaltDrainer(hold, before, failure, IDS.take(3), LIMITS))
+    skip = SkipEvent("d/1", event.event_id, next(IDS), LIMITS, reason="enough", by="me")
+    await play(store, skip)
+    grant = await play(store, AcquireDrainer("d/1", next(IDS), 60_000, LIMITS))
+    hold = Hold("d/1", grant.drainer.fencing_token, 60_000)
+    run = NewRun(RunName("app", "event", "s of d/1", f"event:b:{other.event_id}"), "2")
+    passed = Passed(other.global_seq, other.event_id, 1, 1)
+    ids = IDS.take(2)
+    await play(store, DispatchEvents(hold, passed, [run], ids=ids, limits=LIMITS, letting_go=True))
+    await play(store, DeleteSubscription("s of d/1", next(IDS), LIMITS))
+
+
 async def record_events(store: Store) -> None:
     (first,) = await record(store, NewEvent("order.placed", '{"qty": 1.5e3}', "order", "a/ä %_"))
     await record(
@@ -176,5 +210,6 @@ async def make_healthy(store: Store) -> Driven:
     await change_values(store)
     await unwind_a_run(store)
     await do_tasks(store)
+    await drain_events(store)
     await attempt(store, beginning(RunName("app", "", "", "queued"), Taker()))
     return await drive_some(store)

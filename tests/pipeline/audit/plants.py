@@ -235,6 +235,12 @@ def plant_cursors(field: Field) -> None:
     field.expect("cursor_pruned", "elsewhere/0")
     field.sql("UPDATE tape_matcher SET position = ?", 10**9)
     field.expect("matcher_ahead", "matcher")
+    field.sql(
+        "UPDATE tape_event_drain_state SET last_global_seq = ? WHERE drainer_id = 'd/1'", 10**9
+    )
+    field.expect("drainer_ahead", "d/1")
+    field.sql("UPDATE tape_event_drain_state SET halted_on_global_seq = 1 WHERE drainer_id = 'd2'")
+    field.expect("drainer_halted", "d2")
     field.sql("DELETE FROM tape_reaction_cursors WHERE reaction_id = 'given up' AND shard = 1")
     field.expect("cursor_shards", "given up")
     field.sql("UPDATE tape_reaction_tallies SET queued = queued + 1 WHERE reaction_id = 'given up'")

@@ -7,6 +7,7 @@ from tape.pipeline.jobs.audit.check import Check
 from tape.pipeline.jobs.audit.checks import (
     budgets,
     decisions,
+    drainers,
     effects,
     entries,
     gates,
@@ -35,6 +36,7 @@ GROUPS: Final[Sequence[tuple[Check, ...]]] = (
     budgets.CHECKS,
     reactions.CHECKS,
     tasks.CHECKS,
+    drainers.CHECKS,
     sessions.CHECKS,
 )
 """By noun: the checks of a group look at the same frames, and are computed together."""

@@ -50,6 +50,10 @@ _FIELDS = {
     "source_global_seq": "BIGINT",
     # relays
     "relay": "STRING",
+    # drainers and their subscriptions
+    "drainer": "STRING",
+    "drainer_id": "STRING",
+    "subscription_id": "STRING",
     # events of sessions
     "event": "STRUCT<id: STRING>",
 }

@@ -22,6 +22,7 @@ STEPS: Final[Sequence[tuple[str, ...]]] = (
     (
         "runs", "decisions", "effects", "obligations", "gates", "timers", "budgets", "values",
         "sessions", "reactions", "reaction_tallies", "reaction_cursors", "matcher",
+        "event_drain_state",
     ),
     ("tasks",),
     tuple(name + AGAIN for name in ("reactions", "reaction_tallies", "reaction_cursors")),

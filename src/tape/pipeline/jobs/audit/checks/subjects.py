@@ -33,7 +33,10 @@ _DIMENSIONS: Final = {
     Kind.OUTBOX: (2, ("skipped",)),
 }  # fmt: skip
 """How many dimensions the subject of a kind has, and which verbs there are."""
-_OTHERS: Final = (Kind.DRAINER, Kind.SUBSCRIPTION)
+_STOPPED: Final = ("halted", "resumed", "skipped")
+_SUBSCRIBED: Final = ("subscribed", "unsubscribed")
+"""Of drainers: what became of one, and of a subscription of it."""
+_OTHERS: Final = (Kind.SUBSCRIPTION,)
 """Kinds whose verbs are not counted up."""
 
 # What a dimension must be, where the entry says it elsewhere, too.
@@ -64,6 +67,9 @@ def other_kind(frames: Frames) -> DataFrame:
         f"WHEN kind = '{kind.value}' THEN SIZE(dims) = {count} AND verb IN ({_quoted(verbs)})"
         for kind, (count, verbs) in _DIMENSIONS.items()
     )
+    known += f""" WHEN kind = 'drainer' THEN
+        SIZE(dims) = 1 AND verb IN ({_quoted(_STOPPED)})
+        OR SIZE(dims) = 2 AND verb IN ({_quoted(_SUBSCRIBED)})"""
     fits = f"CASE {known} WHEN kind IN ({_quoted(k.value for k in _OTHERS)}) THEN TRUE END"
     odd = frames.entries.withColumn("fits", F.expr(f"COALESCE({fits}, FALSE)")).where(
         "subject LIKE '/tape/%' AND (NOT fits OR GET(SPLIT(subject, '/'), 2) <> kind)"
@@ -77,6 +83,9 @@ def about_something_else(frames: Frames) -> DataFrame:
     ]  # fmt: skip
     recorded = ("event_type", "entity_type", "entity_id")
     cases.append(_unlike("kind = 'event' AND verb = 'recorded'", recorded))
+    cases.append(_unlike(f"kind = 'drainer' AND verb IN ({_quoted(_STOPPED)})", ("p.drainer",)))
+    subscribed = f"kind = 'drainer' AND verb IN ({_quoted(_SUBSCRIBED)})"
+    cases.append(_unlike(subscribed, ("p.drainer_id", "p.subscription_id")))
     # What could not be parsed says nothing; another check tells of it.
     odd = frames.entries.where("is_json").withColumn(
         "said", F.expr(f"COALESCE({', '.join(cases)})")
