@@ -147,13 +147,12 @@ async def serve(
         running.push_async_callback(server.stop)
         http = None
         if options.http_address is not None:
-            from tape.api.http.app import server_app  # costs what a server without HTTP never needs
             from tape.api.http.door import Door
-            from tape.api.http_server import HttpServer
+            from tape.api.http_server import HttpServer, server_app
             from tape.console import assets
 
             door = Door(bus, tokens, lambda: refresh_metrics(bus), options.settings.limits)
-            listening = HttpServer(server_app(door, assets()), door)
+            listening = HttpServer(lambda: server_app(door, assets()), door)
             running.push_async_callback(listening.stop)
             http = await listening.start(options.http_address, tls=tls, insecure=insecure)
         on_ready(Addresses(grpc, http))

@@ -138,12 +138,11 @@ async def _answer_http(
     if address is None:
         return None
     from tape.api.auth import Tokens
-    from tape.api.http.app import health_app
     from tape.api.http.door import Door
-    from tape.api.http_server import HttpServer
+    from tape.api.http_server import HttpServer, health_app
 
     door = Door(operations, Tokens.parse(""), lambda: refresh_metrics(operations))
-    listening = HttpServer(health_app(door), door)
+    listening = HttpServer(lambda: health_app(door), door)
     running.push_async_callback(listening.stop)
     return await listening.start(address)
 

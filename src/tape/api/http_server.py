@@ -2,15 +2,15 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from socket import socket
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tape.api.auth import check_exposure
-from tape.api.http.door import Door
+from tape.api.http.door import Door, Page
 from tape.api.listening import Tls, bind, split_address
 from tape.errors import InvalidArgument
 
@@ -18,11 +18,25 @@ DRAIN_S = 30
 CONNECTIONS = 1_000
 
 
+def server_app(door: Door, pages: Mapping[str, Page]) -> ASGIApp:
+    """Everything that a server answers."""
+    from tape.api.http import app
+
+    return app.server_app(door, pages)
+
+
+def health_app(door: Door) -> ASGIApp:
+    """What a worker answers."""
+    from tape.api.http import app
+
+    return app.health_app(door)
+
+
 class HttpServer:
     """Make it on the event loop it will serve on."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app = app
+    def __init__(self, build: Callable[[], ASGIApp], door: Door) -> None:
+        self._app = _BuiltWhenAsked(build)
         self._door = door
         self._server: _Embedded | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -53,6 +67,22 @@ class HttpServer:
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving
+
+
+class _BuiltWhenAsked:
+    """The application, from its first request on: loading it takes longer than all else of a start,
+    and many servers are never asked over HTTP."""
+
+    def __init__(self, build: Callable[[], ASGIApp]) -> None:
+        self._build = build
+        self._building = asyncio.Lock()
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._building:
+            if self._app is None:
+                self._app = await asyncio.to_thread(self._build)
+        await self._app(scope, receive, send)
 
 
 class _Embedded(uvicorn.Server):

@@ -37,7 +37,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=DEFAULT_HTTP,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to answer /metrics, /healthz and /readyz; port 0 picks one.",
+    help="Where the timeline page, the HTTP API and /metrics are; port 0 picks one.",
 )
 @click.option("--no-http", is_flag=True, help="Serve no HTTP.")
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain, PEM.")

@@ -1,6 +1,7 @@
 """What the HTTP door says of itself agrees with gRPC and with the errors there are."""
 
 import asyncio
+from pathlib import Path
 from typing import Any, cast
 
 from tape import errors
@@ -39,10 +40,11 @@ SAME = {
     "execute": "BeginRun",
     "execute_batch": "BeginRun",
 }
+DOCS = Path(__file__).parents[3] / "docs"
 OPEN = {"get_alive", "get_ready"}
 
 
-def described() -> dict[str, dict[str, Any]]:
+def document() -> dict[str, Any]:
     async def make() -> Any:
         async def refresh() -> None: ...
 
@@ -50,12 +52,23 @@ def described() -> dict[str, dict[str, Any]]:
         return server_app(door, {})
 
     app = asyncio.run(make())
-    document = describe(app._app)
+    return describe(app._app)
+
+
+def described() -> dict[str, dict[str, Any]]:
     return {
         operation["operationId"]: operation
-        for path in document["paths"].values()
+        for path in document()["paths"].values()
         for operation in path.values()
     }
+
+
+def test_every_endpoint_is_in_the_documents() -> None:
+    pages = "".join((DOCS / name).read_text() for name in ("http.md", "observing.md"))
+    for path, operations in document()["paths"].items():
+        for method in operations:
+            named = f"`{method.upper()} {path}`" in pages or f"| `{path}` |" in pages
+            assert named, f"{method} {path}"
 
 
 def test_roles_are_those_of_grpc() -> None:

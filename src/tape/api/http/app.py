@@ -1,6 +1,8 @@
 """The application of the HTTP door, whole for a server and with the health routes for a worker."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.exceptions import RequestValidationError
@@ -22,11 +24,11 @@ from tape.api.http import (
     tasks,
     values,
 )
-from tape.api.http.door import Door
+from tape.api.http.door import Door, Page
 from tape.api.http.entry import json_response
 from tape.api.http.guard import Guard
 from tape.api.http.openapi import describe
-from tape.api.http.pages import Page, add_pages
+from tape.api.http.pages import add_pages
 from tape.api.http.routes import Routes
 from tape.errors import TapeError
 
@@ -50,13 +52,16 @@ def server_app(door: Door, pages: Mapping[str, Page]) -> ASGIApp:
     """Everything; `pages` are static files by their paths."""
     described = Routes("health")
 
+    @cache
+    def document() -> dict[str, Any]:
+        return describe(app)
+
     @described.add("GET", "/openapi.json", role=Role.READ)
     async def get_openapi() -> Response:
         """This description."""
-        return json_response(document)
+        return json_response(document())
 
     app = _app(door, [*(noun.routes for noun in NOUNS), described])
-    document = describe(app)
     add_pages(app, pages)
     return Guard(app, door)
 

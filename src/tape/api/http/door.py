@@ -7,9 +7,7 @@ that stops has answered everybody at once.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
-
-from fastapi import Depends, Request
+from typing import Any, Protocol, TypeVar
 
 from tape.api.auth import Tokens
 from tape.bus import Operations
@@ -17,6 +15,16 @@ from tape.config import Limits
 
 T = TypeVar("T")
 Refresh = Callable[[], Awaitable[None]]
+
+
+class Page(Protocol):
+    """A static file."""
+
+    @property
+    def content(self) -> bytes: ...
+
+    @property
+    def media_type(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -51,11 +59,3 @@ class Door:
             for each in (task, ending):
                 each.cancel()
             await asyncio.gather(task, ending, return_exceptions=True)
-
-
-async def _door_of(request: Request) -> Door:
-    door: Door = request.app.state.door
-    return door
-
-
-TheDoor = Annotated[Door, Depends(_door_of)]

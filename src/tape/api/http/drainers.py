@@ -5,9 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from tape.api.auth import Role
-from tape.api.http.door import TheDoor
 from tape.api.http.fields import Body, BodyNumber, PathText, Reply
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER
 

@@ -6,9 +6,8 @@ from fastapi import Query
 from pydantic import Field
 
 from tape.api.auth import Role
-from tape.api.http.door import TheDoor
 from tape.api.http.fields import Body, Params, PathText, Reply
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
 
 routes = Routes("event-subscriptions")

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from tape.api.auth import Role
-from tape.api.http.door import Door, TheDoor
+from tape.api.http.door import Door
 from tape.api.http.errors import ErrorDetail, detail_of, malformed_detail
 from tape.api.http.fields import Body, Reply
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.api.http.runs import RunStatusWord, outcome_of, status_word
 from tape.errors import NotFound, TapeError
 from tape.journal.ids import UlidFactory

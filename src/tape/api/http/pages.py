@@ -5,11 +5,12 @@ No token is needed for them: they hold nothing, and ask for the reader's token t
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
+
+from tape.api.http.door import Page
 
 POLICY = "; ".join(
     (
@@ -23,14 +24,6 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-
-
-class Page(Protocol):
-    @property
-    def content(self) -> bytes: ...
-
-    @property
-    def media_type(self) -> str: ...
 
 
 def add_pages(app: FastAPI, pages: Mapping[str, Page]) -> None:

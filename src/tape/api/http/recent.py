@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 
 from tape.api.auth import Role
-from tape.api.http.door import Door, TheDoor
+from tape.api.http.door import Door
 from tape.api.http.entry import ANSWER_BYTES, EntryReply, entry_record, json_response
 from tape.api.http.fields import PAGE, PageSize, PathPosition, Position, Reply
 from tape.api.http.filters import EntryFilter, FilterParams
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.errors import NotFound
 from tape.model.entry import Entry
 from tape.ports.ledger import RecentQuery

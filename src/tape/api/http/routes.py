@@ -6,10 +6,10 @@ read up to the limit and no further.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
@@ -20,6 +20,14 @@ from tape.api.http.openapi import ROLE, errors_of
 from tape.errors import InvalidArgument, TooLarge
 
 Endpoint = Callable[..., Awaitable[Any]]
+
+
+async def _door_of(request: Request) -> Door:
+    door: Door = request.app.state.door
+    return door
+
+
+TheDoor = Annotated[Door, Depends(_door_of)]
 
 _WITH_BODY = frozenset({"POST", "PUT"})
 

@@ -7,10 +7,9 @@ from fastapi import Query
 from pydantic import Field
 
 from tape.api.auth import Role
-from tape.api.http.door import TheDoor
 from tape.api.http.entry import fitting
 from tape.api.http.fields import PAGE, Body, PageSize, Params, PathText, Reply
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.errors import NotFound
 from tape.model.gate import SendSignal, Signalled
 from tape.model.json_text import to_json

@@ -19,12 +19,12 @@ from fastapi import Header, Query, Response
 from starlette.types import Receive, Scope, Send
 
 from tape.api.auth import Role
-from tape.api.http.door import Door, TheDoor
+from tape.api.http.door import Door
 from tape.api.http.entry import entry_record
 from tape.api.http.errors import detail_of
 from tape.api.http.fields import MOST_POSITION, Position
 from tape.api.http.filters import EntryFilter, FilterParams
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.bus import FollowQuery
 from tape.errors import InvalidArgument, Pruned, TapeError
 from tape.journal.follow import Page

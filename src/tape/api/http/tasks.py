@@ -6,10 +6,9 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from tape.api.auth import Role
-from tape.api.http.door import TheDoor
 from tape.api.http.entry import EntryReply, entry_record, fitting, json_response
 from tape.api.http.fields import PAGE, Body, PageSize, Params, Reply
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.model.task import Task, TaskStatus
 
 routes = Routes("tasks")

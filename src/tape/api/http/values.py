@@ -6,7 +6,6 @@ from fastapi import Query
 from pydantic import Field
 
 from tape.api.auth import Role
-from tape.api.http.door import TheDoor
 from tape.api.http.entry import fitting
 from tape.api.http.fields import (
     MOST_POSITION,
@@ -18,7 +17,7 @@ from tape.api.http.fields import (
     PathText,
     Reply,
 )
-from tape.api.http.routes import Routes
+from tape.api.http.routes import Routes, TheDoor
 from tape.errors import NotFound
 from tape.model.json_text import to_json
 from tape.model.value import ANY_VERSION, Author, Value
