@@ -56,6 +56,7 @@ tape:
 
 
 Klines = list[KlineEvent]
+Service = Callable[[], Coroutine[Any, Any, None]]
 Watch = Callable[[Callable[[Books], bool], str], Coroutine[Any, Any, None]]
 
 
@@ -92,9 +93,10 @@ async def _play(store: str, nats_url: str, config: Path, count: int) -> Books:
         desk = Desk(pool, nats_url, asyncio.Event())
         risk = Risk(desk, POSITION_LIMIT)
         bots = [Bot(desk, b, BOTS[b], await take_lease(client, b)) for b in BOTS]
-        services = [*bots, Executor(desk, client, Exchange()), risk, Manager(desk)]
+        executor = Executor(desk, client, Exchange())
+        services = [bot.run for bot in bots] + [executor.run, risk.run, Manager(desk).run]
         async with (
-            _running(desk, [service.run() for service in services]),
+            _running(desk, services),
             _watching(watching) as watch,
         ):
             with contextlib.ExitStack() as relays:
@@ -171,11 +173,11 @@ async def _watching(connection: Any) -> AsyncIterator[Watch]:
 
 
 @contextlib.asynccontextmanager
-async def _running(desk: Desk, services: list[Any]) -> AsyncIterator[None]:
+async def _running(desk: Desk, services: list[Service]) -> AsyncIterator[None]:
     """Services until the end of the block; one that fails ends the tour."""
     async with asyncio.TaskGroup() as tasks:
         for service in services:
-            tasks.create_task(service)
+            tasks.create_task(service())
         try:
             yield
         finally:
