@@ -13,12 +13,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from tape.app import connect_async
-from tape.cli.demo import absence, crash, limits, pipeline, proof, reactions, trading, treasury
+from tape.cli.demo import (
+    absence,
+    crash,
+    limits,
+    pipeline,
+    proof,
+    reactions,
+    settlement,
+    trading,
+    treasury,
+)
 from tape.cli.demo.stage import Stage
 from tape.cli.demo.summary import print_summary
 from tape.cli.output import console
 
-ACTS = (trading, limits, crash, absence, reactions, treasury)
+ACTS = (trading, limits, crash, absence, reactions, treasury, settlement)
 DEFAULT_EVENTS = 12_000
 SEED = 7878  # the same day each time
 
