@@ -282,6 +282,8 @@ class _Pass:
     async def _let_go(self) -> None:
         try:
             await self._drain.writer.submit(RenewDrainer(self._hold, letting_go=True))
+        except StaleLease:
+            pass  # what was cut short has let go of it, or another has taken over
         except TapeError as error:  # then it runs out
             log.warning("the lease of drainer %r stays: %s", self._hold.drainer_id, error)
 

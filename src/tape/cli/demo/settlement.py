@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 from tape.cli.demo.stage import Stage
 from tape.client import event
-from tape.model.drainer import DrainReport
+from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.runs.declare import Apps, app
 from tape.worker import WorkerOptions, work
@@ -21,11 +22,13 @@ DRAINER = "settlement"
 CONFIRMED = "trade.confirmed"
 TRADES = 12
 UNKNOWN_AT = 7
+PATIENCE_S = 60.0
 
 
 async def play(stage: Stage) -> None:
     known = {"north", "east", "south"}
     settled: list[int] = []
+    done = asyncio.Event()
     apps = Apps()
 
     @app("settle", registry=apps)
@@ -33,25 +36,32 @@ async def play(stage: Stage) -> None:
         if trade["with"] not in known:
             raise LookupError(f"nobody knows the counterparty {trade['with']!r}")
         settled.append(int(trade["number"]))
+        if len(settled) >= TRADES:
+            done.set()
 
     recipes = {"number": "$.payload.number", "with": "$.payload.counterparty"}
     await stage.client.subscribe_events(CONFIRMED, "settle", drainer=DRAINER, input=recipes)
     recorded = await stage.record_many([_confirmation(number) for number in range(1, TRADES + 1)])
-    async with _worker(stage, apps):
-        report = await _drained(stage)
-        stage.say(f"halted: {report.error}")
+    async with _worker(stage, apps), asyncio.timeout(PATIENCE_S):
+        halt = await _halted(stage)
+        stage.say(f"halted: {halt.payload['error']}")
         stage.promise(
             f"it settled {UNKNOWN_AT - 1} trades and halted at the one that failed",
-            report.halted_on_event_id == recorded[UNKNOWN_AT - 1].event_id
+            halt.caused_by == recorded[UNKNOWN_AT - 1].event_id
             and settled == list(range(1, UNKNOWN_AT)),
         )
         known.add("west")
         await stage.client.resume_drainer(DRAINER, by="the desk")
-        await _drained(stage)
+        await done.wait()
     stage.promise(
         f"all {TRADES} trades are settled once, in the order in which they were confirmed",
         settled == list(range(1, TRADES + 1)),
     )
+
+
+async def _halted(stage: Stage) -> Entry:
+    async with stage.client.follow(f"/tape/drainer/halted/{DRAINER}") as entries:
+        return await anext(entries)
 
 
 def _confirmation(number: int) -> NewEvent:
@@ -60,20 +70,15 @@ def _confirmation(number: int) -> NewEvent:
     return event(CONFIRMED, payload, idempotency_key=f"confirmed-{number}")
 
 
-async def _drained(stage: Stage) -> DrainReport:
-    """Until there is nothing left to drain, or it halts."""
-    while True:
-        report = await stage.client.drain(DRAINER)
-        if report.halted_on_event_id or not (report.more or report.waiting_on_run_id):
-            return report
-
-
 @contextlib.asynccontextmanager
 async def _worker(stage: Stage, apps: Apps) -> AsyncIterator[None]:
     stop = asyncio.Event()
+    log = logging.getLogger("tape.drain")
+    log.disabled = True  # what goes wrong is part of the play, and told there
     working = asyncio.create_task(work(WorkerOptions(url=stage.url, apps=apps), stop=stop))
     try:
         yield
     finally:
         stop.set()
         await working
+        log.disabled = False

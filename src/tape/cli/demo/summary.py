@@ -71,7 +71,9 @@ def _next(out: Console, kept: str) -> None:
         out.print(f"  tape runs --store {kept}", markup=False)
     else:
         out.print("  tape demo --keep day        keep the journal of the day and look around in it")
-    out.print("  tape serve                  a server, its timeline on http://127.0.0.1:7879/; then")
+    out.print(
+        "  tape serve                  a server, its timeline on http://127.0.0.1:7879/; then"
+    )
     out.print("                              in two other terminals:")
     out.print("  tape tail")
     out.print("""  tape record hello --payload '{"from": "me"}'""", markup=False)
