@@ -69,9 +69,10 @@ def outbox_row(subject: str, payload: Any, said: NewEvent, version: int | None) 
             raise InvalidArgument(f"must be an integer, not {type(number).__name__}", field=name)
     if isinstance(payload, VersionedPayload):
         version = _version_of(payload, subject, version)
-        text = check_json(payload.to_json(), _LIMITS, field="payload")
+        text = payload.to_json()
     else:
         text = to_json(payload, _LIMITS, field="payload")
+    text = check_json(text, _LIMITS, field="payload")  # parts may be texts, taken as they are
     event_id = IDS.draw()
     new = said._replace(event_type=subject, schema_version=1 if version is None else version)
     draft = draft_event(new, event_id, _LIMITS)

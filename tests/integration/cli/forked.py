@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 # Those that `tape` imports when a command needs them. Not gRPC, which does not survive a fork.
 IMPORTED = (
     "asyncpg", "tape.cli", "tape.cli.config", "tape.cli.migrate", "tape.cli.record",
-    "tape.cli.relay", "tape.cli.runs", "tape.cli.tail", "tape.cli.values", "tape.cli.worker",
-    "tape.stores.postgres.store", "tape.stores.sqlite.store",
+    "tape.cli.relay", "tape.cli.runs", "tape.cli.schema", "tape.cli.tail", "tape.cli.values",
+    "tape.cli.worker", "tape.stores.postgres.store", "tape.stores.sqlite.store",
 )  # fmt: skip
 LARGEST = 100_000
 

@@ -185,6 +185,7 @@ async def test_a_breaker_trips_once_and_halts(told: Told) -> None:
     for number in range(5):
         fill = FillEvent(trade_fingerprint=str(number), bot_id="7", side="buy", quantity=1.0)
         await told.tell(risk.on_fill, fill)
+    assert await told.read("SELECT quantity FROM risk.positions") == [(5.0,)]
     assert await told.subjects() == ["risk.events.position", "risk.commands"]
     ((breaker, command),) = [await told.read("SELECT payload_json FROM bus.outbox ORDER BY id")]
     await told.tell(manager.on_breaker, breaker[0].encode())

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import orjson
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -190,6 +191,7 @@ def test_an_attached_outbox_does_not_do(sqlite_shop: Shop, tmp_path: Path) -> No
         ({"subject": "orders.Placed"}, "subject at position 7.*write 'orders.placed'"),
         ({"subject": ""}, "subject: must not be empty"),
         ({"payload": {1, 2}}, "payload: cannot be written as JSON"),
+        ({"payload": {"a": orjson.Fragment("{")}}, "payload at position .*: not valid JSON"),
         ({"payload": float("nan")}, "payload: nan has no JSON form"),
         ({"payload": "x" * 2**20}, "payload: 1048578 bytes, the limit is 1048576"),
         ({"entity_id": 7}, "entity_id: must be a text, not int"),
