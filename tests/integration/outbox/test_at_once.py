@@ -147,3 +147,20 @@ def test_a_transaction_waits_for_nobody(postgres_shop: Shop) -> None:
         with fast.transaction():
             event_id = tape.publish_within(fast, SUBJECT)
         assert postgres_shop.events() == [event_id]
+
+
+def test_no_driver_is_loaded_but_the_programs_own(sqlite_shop: Shop) -> None:
+    code = (
+        "import sqlite3, sys, tape\n"
+        "desk = sqlite3.connect(sys.argv[1])\n"
+        "desk.execute('BEGIN')\n"
+        "tape.publish_within(desk, 'orders.placed', {'order': 7})\n"
+        "desk.commit()\n"
+        "heavy = {'psycopg', 'asyncpg', 'sqlalchemy', 'django', 'pydantic', 'grpc', 'nats'}\n"
+        "sys.exit(' '.join(heavy & sys.modules.keys()) or None)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, sqlite_shop.url.removeprefix("sqlite:")], check=True,
+        timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert len(sqlite_shop.events()) == 1
