@@ -20,6 +20,8 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## the guided tour on embedded defaults; ends by itself
 	@printf '%s\n' 'The treasury of examples/, on a bad day'
 	@$(BIN)/python -m examples.treasury.tour
+	@printf '\n%s\n' 'The trading services of examples/, on Postgres and NATS, with a relay killed in the middle'
+	@$(BIN)/python -m examples.trading.tour
 	@printf '\n'
 	@$(BIN)/tape demo
 
