@@ -18,7 +18,6 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from tape.config import DrainerSettings, Limits
@@ -39,7 +38,6 @@ from tape.model.drainer import (
     Triggered,
 )
 from tape.model.entry import Entry
-from tape.model.event_subscription import EventSubscription
 from tape.model.lease import Begun, NewRun
 from tape.model.run import STATUS_WORDS, Run, RunStatus
 from tape.ports.store import ReadEntries, Store
@@ -95,10 +93,7 @@ class Drain:
         self.input_limits = roomier(limits)
         self._owner = f"drainer-{os.getpid()}-{next(ids)}"
 
-    async def make_pass(
-        self, errand: Errand, subscriptions: Sequence[EventSubscription]
-    ) -> DrainReport:
-        rules = Rules(subscriptions, self.limits)
+    async def make_pass(self, errand: Errand) -> DrainReport:
         ttl_ms = int(self.settings.lease_s * 1000)
         owner = f"{self._owner}/{next(self.ids)}"
         grant = await self.writer.submit(
@@ -106,16 +101,14 @@ class Drain:
         )
         if not grant.is_granted:
             return _report(grant.drainer)._replace(skipped_due_to_lock=True)
-        return await _Pass(self, errand, rules, grant, ttl_ms).run()
+        return await _Pass(self, errand, grant, ttl_ms).run()
 
 
 class _Pass:
-    def __init__(
-        self, drain: Drain, errand: Errand, rules: Rules, grant: Grant, ttl_ms: int
-    ) -> None:
+    def __init__(self, drain: Drain, errand: Errand, grant: Grant, ttl_ms: int) -> None:
         self._drain = drain
         self._errand = errand
-        self._rules = rules
+        self._rules = Rules((), drain.limits)
         self._head = grant.head
         self._hold = Hold(errand.drainer_id, grant.drainer.fencing_token, ttl_ms)
         self._attempts: Attempts = grant.drainer.attempts
@@ -142,6 +135,9 @@ class _Pass:
 
     async def _work(self) -> None:
         try:
+            # Read after the head was: whoever subscribed before one of these events is among them.
+            rows = await self._drain.store.list_event_subscriptions(self._errand.drainer_id)
+            self._rules = Rules(rows, self._drain.limits)
             await self._page()
             await self._flush(letting_go=True)
             more = self._passed.global_seq < self._head

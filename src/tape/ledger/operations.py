@@ -99,11 +99,11 @@ class Ledger:
         wait_s = self._settings.await_s if await_s is None else await_s
         if not 0 <= wait_s <= MOST_AWAIT_S:
             raise InvalidArgument(f"{wait_s} is not in 0..{MOST_AWAIT_S}", field="await_s")
-        subscriptions = await self._store.list_event_subscriptions(drainer_id)
-        if not subscriptions and await self._store.get_drainer(drainer_id) is None:
+        known = await self._store.get_drainer(drainer_id)
+        if known is None and not await self._store.list_event_subscriptions(drainer_id):
             raise NotFound(f"no event subscription names the drainer {drainer_id!r}")
         errand = Errand(drainer_id, limit or self._settings.page, wait_s)
-        return await self._drain.make_pass(errand, subscriptions)
+        return await self._drain.make_pass(errand)
 
     def keep_draining(self) -> Draining:
         """What drains whenever there is something to drain."""

@@ -57,7 +57,6 @@ class SkipEvent:
                 last_event_id=self._event_id,
                 skipped_total=drainer.skipped_total + 1,
                 attempts_json="",
-                fencing_token=drainer.fencing_token + 1,
             )
         )
         draft = Draft(

@@ -34,6 +34,7 @@ class Desk:
     clear. `reached` is set when it has been called, and it takes `pause_s`."""
 
     bus: Bus
+    url: str
     acts: list[Any] = field(default_factory=list)
     tried: list[Any] = field(default_factory=list)
     broken: set[tuple[str, int]] = field(default_factory=set)
@@ -46,7 +47,7 @@ class Desk:
         self.reached.set()
         await self.gate.wait()
         await asyncio.sleep(self.pause_s)
-        key = (given.get("who", ""), given["n"])
+        key = (given.get("who", ""), given["n"] if "n" in given else given["payload"]["n"])
         self.tried.append(key)
         self._acted.set()
         if key in self.broken:
@@ -104,7 +105,7 @@ async def a_desk(
 ) -> AsyncIterator[Desk]:
     settings = replace(settings, reactors=replace(settings.reactors, poll_s=0.2))
     bus = await open_bus(url, settings)
-    desk = Desk(bus)
+    desk = Desk(bus, url)
     desk.gate.set()
     apps = Apps()
     apps.add_app(App("desk", desk.handle))

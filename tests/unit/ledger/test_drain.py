@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from tape.app import open_bus
 from tape.errors import InvalidArgument, NotFound, NotHalted
 from tape.model.drainer import DISPATCH_FAILED, DRAINERS
-from tape.model.event_subscription import DEFAULT_DRAINER
+from tape.model.event import NewEvent
+from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
 from tape.model.move import Place, save
 from tape.model.run import RunName, RunStatus
 from tape.ports.ledger import RecentQuery
 from tape.testing.conformance.playing import SaveRows, play
-from tests.unit.ledger.draining import SPAN_ID, TRACE_ID, Desk, a_desk
+from tests.unit.ledger.draining import QUICK, SPAN_ID, TRACE_ID, Desk, a_desk
 
 EVENTS = 50
 
@@ -346,6 +348,27 @@ async def test_drainers_are_independent(desk: Desk) -> None:
     assert (await desk.bus.ledger.drain("one")).halted_on_event_id
     assert (await desk.bus.ledger.drain("two")).processed == 2 + 1
     assert desk.acts == [("b", 1), ("b", 2)]
+
+
+async def test_who_subscribed_before_an_event_is_given_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the pass had begun before: subscribed and recorded just before it gets the lease."""
+    await desk.subscribe("a", awaits_end=False)
+    commit = desk.bus._store.commit
+
+    async def meanwhile(*arguments: Any) -> Place:
+        monkeypatch.setattr(desk.bus._store, "commit", commit)
+        other = await open_bus(desk.url, QUICK)
+        new = NewSubscription("b", "order.*", "desk", awaits_end=False)
+        await other.ledger.put_subscription(new)
+        await other.record_events([NewEvent("order.placed", '{"n":1}')])
+        await other.close()
+        return await commit(*arguments)
+
+    monkeypatch.setattr(desk.bus._store, "commit", meanwhile)
+    report = await desk.bus.ledger.drain()
+    assert [run.subscription_id for run in report.triggered] == ["a", "b"]
 
 
 async def test_what_nobody_subscribes_to_is_not_drained(desk: Desk) -> None:
