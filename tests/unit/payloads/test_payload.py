@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from tape.errors import InvalidArgument
 from tape.model.payload_schema import find_breaks
 from tape.payloads import Part, Payload
-from tape.payloads.shape import schema_of
+from tape.payloads.shape import fields_of, schema_of
 
 SUBJECT = "market.klines.>"
 
@@ -247,3 +247,37 @@ def _agree(told: Any, read: Any) -> bool:
     if isinstance(told, dict):
         return all(_agree(told[name], read[name]) for name in told.keys() & read.keys())
     return bool(told == read)
+
+
+class Tree(Payload, subject="trees"):
+    schema_version: int = 1
+    title: str = Field("", description="what people call it", examples=["oak"])
+    below: "tuple[Tree, ...]" = ()
+
+
+def test_a_payload_may_hold_payloads_of_its_own_type() -> None:
+    tree = Tree(title="oak", below=(Tree(title="branch"),))
+    assert Tree.read(tree.to_json()) == tree
+    assert list(fields_of(Tree)) == ["schema_version", "title", "below"]
+
+
+def test_words_for_people_may_change() -> None:
+    said = made(VERSION, ("title", str, Field("", title="Name", description="anything")))
+    silent = made(VERSION, ("title", str, ""))
+    assert fields_of(said) == fields_of(silent)
+    assert fields_of(said)["title"] == {"type": "string", "default": ""}
+
+
+def test_a_default_that_a_function_makes_is_a_default() -> None:
+    class Tagged(Part):
+        tags: list[str] = Field(default_factory=lambda: ["a"])
+
+    class Retagged(Part):
+        tags: list[str] = Field(default_factory=lambda: ["b"])
+
+    old, new = (
+        schema_of(made(VERSION, ("of", kind, {})), "wide", 1)
+        for kind in (dict[str, Tagged], dict[str, Retagged])
+    )
+    (finding,) = find_breaks([old], new)
+    assert (finding.field, finding.what) == ("of[].tags", "default")
