@@ -1,8 +1,11 @@
 """The timeline: live, in order, filtered, by keyboard, light and dark, and never markup."""
 
+import time
+from itertools import pairwise
 from typing import Literal
 
 import httpx
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import tape
@@ -176,3 +179,45 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(sqlite_url: str, page: Page) 
         )
         assert kept == [["reader-token"], 0, ""]
         assert "reader-token" not in page.url
+
+
+@pytest.mark.long
+def test_a_thousand_events_a_second_do_not_freeze_it(sqlite_url: str, page: Page) -> None:
+    with ServerProcess(sqlite_url) as server:
+        open_timeline(page, server.http)
+        page.evaluate(
+            """() => {
+              window.frames_seen = [];
+              const note = (at) => { window.frames_seen.push(at); requestAnimationFrame(note); };
+              requestAnimationFrame(note);
+            }"""
+        )
+        begun, last = time.monotonic(), 0
+        for batch in range(200):
+            events = ({"event_type": "tick", "payload": {"n": n}} for n in range(50))
+            last = record(server.http, *events)[-1]
+            ahead = begun + (batch + 1) * 0.05 - time.monotonic()
+            page.wait_for_timeout(max(0, 1000 * ahead))
+        expect(row(page, last)).to_be_visible()
+        seen: list[float] = page.evaluate("window.frames_seen")
+        gaps = [after - before for before, after in pairwise(seen)]
+        assert last == 10_000
+        assert max(gaps) < 500
+        assert sorted(gaps)[len(gaps) // 2] < 50
+        assert page.locator("#canvas .row").count() < 100
+
+
+@pytest.mark.long
+def test_a_filter_that_seldom_matches_asks_before_it_looks_further(
+    sqlite_url: str, page: Page
+) -> None:
+    with ServerProcess(sqlite_url) as server:
+        (rare,) = record(server.http, {"event_type": "x", "payload": {"rare": True}})
+        for _ in range(8):
+            record(server.http, *({"event_type": "x", "payload": {}} for _ in range(5_000)))
+        open_timeline(page, server.http, "#where=has(payload.rare)")
+        expect(page.locator("#older")).to_contain_text("Look further back")
+        expect(row(page, rare)).to_have_count(0)
+        page.locator("#older").click()
+        expect(row(page, rare)).to_be_visible()
+        expect(page.locator("#older")).to_be_hidden()

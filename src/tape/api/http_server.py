@@ -15,6 +15,7 @@ from tape.api.listening import Tls, bind, split_address
 from tape.errors import InvalidArgument
 
 DRAIN_S = 30
+FLUSH_S = 3.0
 CONNECTIONS = 1_000
 
 
@@ -66,6 +67,8 @@ class HttpServer:
         self._door.end()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
+            await asyncio.wait((self._serving,), timeout=FLUSH_S)
+            self._server.cut_off_unread()
             await self._serving
 
 
@@ -95,6 +98,12 @@ class _Embedded(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def cut_off_unread(self) -> None:
+        """Leave readers who do not take what was answered; what is still being done goes on."""
+        for connection in list(self.server_state.connections):
+            if connection.transport.is_closing():
+                connection.transport.abort()
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         try:

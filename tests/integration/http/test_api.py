@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
-import pytest
 
 from tape.config import Limits, Settings
 from tests.integration.http.conftest import TOKENS, Serving, door
@@ -53,16 +52,16 @@ async def test_a_refused_event_refuses_its_request(sqlite_url: str, serving: Ser
         assert (await client.get("/api/events/recent")).json()["events"] == []
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a":', "1e999", '"\\ud800"', "[" * 5000])
-async def test_what_is_not_json(sqlite_url: str, serving: Serving, text: str) -> None:
+async def test_what_is_not_json(sqlite_url: str, serving: Serving) -> None:
     async with door(serving, sqlite_url) as client:
-        refused = await client.post(
-            "/api/events/record",
-            content=f'{{"event_type": "a", "payload": {text}}}',
-            headers={"content-type": "application/json"},
-        )
-        assert refused.status_code == 400
-        assert refused.json()["error"]["reason"] == "INVALID_ARGUMENT"
+        for text in ("NaN", "[Infinity]", '{"a":', "1e999", '"\\ud800"', "[" * 5000):
+            refused = await client.post(
+                "/api/events/record",
+                content=f'{{"event_type": "a", "payload": {text}}}',
+                headers={"content-type": "application/json"},
+            )
+            assert refused.status_code == 400, text
+            assert refused.json()["error"]["reason"] == "INVALID_ARGUMENT"
 
 
 async def test_100_producers_retry_one_key(sqlite_url: str, serving: Serving) -> None:

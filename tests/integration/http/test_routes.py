@@ -1,6 +1,7 @@
 """What the HTTP door answers, and to whom."""
 
 import logging
+import re
 import socket
 import ssl
 from typing import Any
@@ -41,24 +42,42 @@ async def test_metrics_follow_the_journal(store_url: str, serving: Serving) -> N
     assert answer.text.endswith("# EOF\n")
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/metrics/x", "//", "/%00"])
-async def test_an_unknown_route_is_an_error_in_json(
-    sqlite_url: str, serving: Serving, path: str
-) -> None:
-    answer = await get((await serving(sqlite_url)).http, path)
-    assert answer.status_code == 404
-    assert answer.json() == {"error": {"reason": "NOT_FOUND", "message": "Not Found"}}
+async def test_an_unknown_route_is_an_error_in_json(sqlite_url: str, serving: Serving) -> None:
+    http = (await serving(sqlite_url)).http
+    for path in ("/nothing", "/metrics/", "/metrics/x", "//", "/%00", "/console/", "/api"):
+        answer = await get(http, path)
+        assert answer.status_code == 404, path
+        assert answer.json() == {"error": {"reason": "NOT_FOUND", "message": "Not Found"}}
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
-async def test_a_method_that_is_not_there(sqlite_url: str, serving: Serving, path: str) -> None:
+async def test_a_method_that_is_not_there(sqlite_url: str, serving: Serving) -> None:
     http = (await serving(sqlite_url)).http
     async with httpx.AsyncClient(base_url=f"http://{http}") as client:
-        refused = await client.post(path, content=b"x")
-        assert refused.status_code == 405
-        assert refused.json()["error"]["reason"] == "METHOD_NOT_ALLOWED"
-        assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
-        assert (await client.head(path)).status_code == 200
+        for path in ("/metrics", "/healthz", "/readyz", "/"):
+            refused = await client.post(path, content=b"x")
+            assert refused.status_code == 405, path
+            assert refused.json()["error"]["reason"] == "METHOD_NOT_ALLOWED"
+            assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
+            assert (await client.head(path)).status_code == 200
+        value = await client.post("/api/values/a/b", content=b"x")
+        assert value.headers["allow"] == "DELETE, GET, HEAD, PUT"
+
+
+async def test_the_page_may_load_nothing_from_elsewhere(sqlite_url: str, serving: Serving) -> None:
+    http = (await serving(sqlite_url, tokens=TOKENS)).http
+    page = await get(http, "/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(loaded) >= 3
+    for path in ("/", *loaded):
+        answer = await get(http, path)
+        assert answer.status_code == 200, path
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        again = await get(http, path, **{"if-none-match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
 
 
 async def test_tokens_and_roles(

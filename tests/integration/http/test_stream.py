@@ -1,7 +1,8 @@
 """Live tails: nothing missing and nothing twice, also across a restart of the server."""
 
 import asyncio
-from contextlib import aclosing
+import time
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,27 +69,42 @@ async def test_filters_of_a_stream(sqlite_url: str, serving: Serving) -> None:
             assert await take(address, f"{PATH}?after=0&{query}", len(expected)) == expected
 
 
-@pytest.mark.parametrize(
-    ("path", "header", "field"),
-    [
-        (f"{PATH}?after=9", "", "after"),
-        (f"{PATH}?after=-1", "", "after"),
-        (PATH, "nonsense", "last-event-id"),
-        (PATH, "99999", "after"),
-        (f"{PATH}?subject=nonsense", "", "subject"),
-        (f"{PATH}?where=1%2B", "", "where"),
-        (f"{PATH}?event_type=%5B*", "", "event_type"),
-        (f"{PATH}?unknown=1", "", "unknown"),
-    ],
-)
-async def test_what_a_stream_refuses(
-    sqlite_url: str, serving: Serving, path: str, header: str, field: str
-) -> None:
+async def test_what_a_stream_refuses(sqlite_url: str, serving: Serving) -> None:
     async with door(serving, sqlite_url) as client:
-        headers = {"last-event-id": header} if header else {}
-        refused = await client.get(path, headers=headers)
-        assert refused.status_code == 400
-        assert refused.json()["error"]["field"] == field
+        for path, header, field in (
+            (f"{PATH}?after=9", "", "after"),
+            (f"{PATH}?after=-1", "", "after"),
+            (PATH, "nonsense", "last-event-id"),
+            (PATH, "99999", "after"),
+            (f"{PATH}?subject=nonsense", "", "subject"),
+            (f"{PATH}?where=1%2B", "", "where"),
+            (f"{PATH}?event_type=%5B*", "", "event_type"),
+            (f"{PATH}?unknown=1", "", "unknown"),
+        ):
+            headers = {"last-event-id": header} if header else {}
+            refused = await client.get(path, headers=headers)
+            assert refused.status_code == 400, path
+            assert refused.json()["error"]["field"] == field
+
+
+async def test_readers_that_stop_reading_cost_little_and_hold_up_no_end(sqlite_url: str) -> None:
+    with ServerProcess(sqlite_url) as server:
+        async with tape.connect_async(sqlite_url) as client:
+            for _ in range(40):
+                await client.record_many([tape.event("large", "x" * 100_000)] * 10)
+        first = await take(server.http, f"{PATH}?after=0", 400)
+        before = server.resident_bytes()
+        async with AsyncExitStack() as stalled:
+            for _ in range(20):
+                stream = await stalled.enter_async_context(
+                    aclosing(events(server.http, f"{PATH}?after=0"))
+                )
+                await anext(stream)
+            assert await take(server.http, f"{PATH}?after=0", 400) == first
+            assert server.resident_bytes() - before < 300_000_000
+            begun = time.monotonic()
+            assert await asyncio.to_thread(server.stop) == 0
+            assert time.monotonic() - begun < 15
 
 
 async def test_a_payload_with_line_ends_is_one_event(sqlite_url: str, serving: Serving) -> None:

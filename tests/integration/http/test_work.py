@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import httpx
-import pytest
 
 import tape
 from tape.reactions.declare import Registry
 from tape.runs.declare import Apps
+from tape.testing.server import ServerProcess
 from tape.worker import WorkerOptions, work
 from tests.integration.http.conftest import Serving, door
+from tests.integration.http.following import events
 from tests.integration.http.some_of_everything import fill
 
 
@@ -111,13 +112,20 @@ async def test_a_run_is_signalled_and_cancelled(sqlite_url: str, serving: Servin
             assert missing.status_code == 404
 
 
-async def test_an_execute_that_waits_does_not_hold_up_the_end(
-    sqlite_url: str, serving: Serving
-) -> None:
-    async with door(serving, sqlite_url) as client:
-        body = {"workflow_type": "nobody's", "wait_s": 0.05}
-        answer = (await client.post("/api/execute", json=body)).json()
-        assert (answer["status"], answer["output"]) == ("runnable", None)
+async def test_an_execute_that_waits_does_not_hold_up_the_end(sqlite_url: str) -> None:
+    with ServerProcess(sqlite_url) as server:
+        async with httpx.AsyncClient(base_url=f"http://{server.http}", timeout=60) as client:
+            body: dict[str, Any] = {"workflow_type": "nobody's", "wait_s": 0.05}
+            short = (await client.post("/api/execute", json=body)).json()
+            assert (short["status"], short["output"]) == ("runnable", None)
+            body |= {"wait_s": 60, "invocation_id": "long"}
+            waiting = asyncio.create_task(client.post("/api/execute", json=body))
+            tail = events(server.http, "/api/events/stream?after=1&subject=/tape/run/**")
+            async with asyncio.timeout(20), aclosing(tail) as begun:
+                while (await anext(begun)).data is None:
+                    pass
+                assert await asyncio.to_thread(server.stop) == 0
+                assert (await waiting).json()["status"] == "runnable"
 
 
 async def test_dead_letters(sqlite_url: str, serving: Serving) -> None:
@@ -145,10 +153,10 @@ async def test_dead_letters(sqlite_url: str, serving: Serving) -> None:
         assert refused.status_code == 400
 
 
-@pytest.mark.parametrize("path", ["/api/runs", "/api/tasks", "/api/events/recent"])
-async def test_pages_are_bounded(sqlite_url: str, serving: Serving, path: str) -> None:
+async def test_pages_are_bounded(sqlite_url: str, serving: Serving) -> None:
     async with door(serving, sqlite_url) as client:
-        for limit in ("0", "1001", "-1", "x", "1.0", "9" * 30):
-            refused = await client.get(path, params={"limit": limit})
-            assert refused.status_code == 400
-            assert refused.json()["error"]["field"] == "limit"
+        for path in ("/api/runs", "/api/tasks", "/api/events/recent"):
+            for limit in ("0", "1001", "-1", "x", "1.0", "9" * 30):
+                refused = await client.get(path, params={"limit": limit})
+                assert refused.status_code == 400, (path, limit)
+                assert refused.json()["error"]["field"] == "limit"

@@ -10,7 +10,7 @@ reader costs one page. It ends when its reader goes away or the server stops.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from typing import Annotated
 
@@ -26,6 +26,7 @@ from tape.api.http.fields import MOST_POSITION, Position
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
 from tape.bus import FollowQuery
+from tape.config import KIB
 from tape.errors import InvalidArgument, Pruned, TapeError
 from tape.journal.follow import Page
 
@@ -34,6 +35,7 @@ routes = Routes("events")
 HEARTBEAT_S = 10.0
 FAREWELL_S = 0.5
 PAGE_ENTRIES = 500
+CHUNK_BYTES = 64 * KIB
 RETRY = b"retry: 1000\n\n"
 KIND = "text/event-stream"
 _RAW_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
@@ -140,14 +142,16 @@ class _EventStream(Response):
                 upcoming = upcoming or asyncio.create_task(_next(pages))
                 patience = max(0.0, told_at + HEARTBEAT_S - time.monotonic())
                 await asyncio.wait((upcoming,), timeout=patience)
-                chunk = b""
                 if upcoming.done():
                     page, upcoming = upcoming.result(), None
                     if page is None:
                         return
-                    chunk, cursor = self._events(page), page.cursor
-                if chunk or time.monotonic() - told_at >= HEARTBEAT_S:
-                    yield chunk or (b"id: %d\n\n" % cursor if cursor > told else b": alive\n\n")
+                    for chunk in self._events(page):
+                        yield chunk
+                        told, told_at = page.cursor, time.monotonic()
+                    cursor = page.cursor
+                if time.monotonic() - told_at >= HEARTBEAT_S:
+                    yield b"id: %d\n\n" % cursor if cursor > told else b": alive\n\n"
                     told, told_at = cursor, time.monotonic()
         except TapeError as error:  # the status is out already
             yield b"event: error\ndata: %b\n\n" % orjson.dumps({"error": detail_of(error)})
@@ -157,16 +161,18 @@ class _EventStream(Response):
                 await asyncio.wait((upcoming,))
             await pages.aclose()
 
-    def _events(self, page: Page) -> bytes:
-        return b"".join(
-            b"id: %d\ndata: %b\n\n"
-            % (
-                entry.global_seq,
-                # Line ends in a payload can only be white space between its parts.
-                orjson.dumps(entry_record(entry)).translate(_RAW_LINE_ENDS),
-            )
-            for entry in self._wanted.chosen(page.entries)
-        )
+    def _events(self, page: Page) -> Iterator[bytes]:
+        """A page in chunks that a connection takes one by one."""
+        chunk = bytearray()
+        for entry in self._wanted.chosen(page.entries):
+            # Line ends in a payload can only be white space between its parts.
+            data = orjson.dumps(entry_record(entry)).translate(_RAW_LINE_ENDS)
+            chunk += b"id: %d\ndata: %b\n\n" % (entry.global_seq, data)
+            if len(chunk) >= CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk.clear()
+        if chunk:
+            yield bytes(chunk)
 
 
 async def _next(pages: AsyncGenerator[Page, None]) -> Page | None:

@@ -10,6 +10,7 @@ import { Timeline } from "./timeline.js";
 
 const PAGE = 300;
 const RETRY_MS = 1000;
+const IN_VAIN = 5;
 const TELLING = new Set(["drainer", "task"]); // kinds that the panel shows the effect of
 const byId = (id) => document.getElementById(id);
 
@@ -22,6 +23,7 @@ let view = null;
 let stream = null;
 let turn = 0; // what an earlier filter still brings in is not shown
 let isLoadingOlder = false;
+let inVain = 0; // pages of older entries in a row that the filter let nothing of through
 
 function go(next) {
   filters.write(next);
@@ -45,6 +47,8 @@ async function load() {
   const mine = ++turn;
   stream?.stop();
   timeline.reset();
+  inVain = 0;
+  byId("older").hidden = true;
   fault("");
   const query = filters.query(view);
   try {
@@ -73,14 +77,18 @@ async function load() {
   }
 }
 
+// A filter that seldom matches would page through the whole journal by itself: it stops and asks.
 async function loadOlder(before) {
-  if (isLoadingOlder) return;
+  byId("older").hidden = inVain < IN_VAIN;
+  byId("older").textContent = `Looked back to no. ${before}. Look further back`;
+  if (isLoadingOlder || inVain >= IN_VAIN) return;
   isLoadingOlder = true;
   const mine = turn;
   try {
     const query = new URLSearchParams([...filters.query(view), ["limit", PAGE], ["before", before]]);
     const found = await askJson(`/api/events/recent?${query}`);
     isLoadingOlder = false;
+    inVain = found.events.length ? 0 : inVain + 1;
     if (mine === turn) timeline.addOlder(found.events, found.before);
   } catch {
     // The next scroll tries again.
@@ -115,6 +123,10 @@ form.addEventListener("submit", (event) => {
   byId("rows").focus();
 });
 byId("clear").addEventListener("click", () => go({}));
+byId("older").addEventListener("click", () => {
+  inVain = 0;
+  timeline.draw();
+});
 byId("help-button").addEventListener("click", dialogs.help);
 window.addEventListener("hashchange", show);
 

@@ -64,7 +64,7 @@ export class Panel {
     const card = element("article", { class: isHalted ? "card bad" : "card", "data-drainer": state.drainer_id }, line(state.drainer_id, isHalted ? "halted" : lag(state.lag)));
     card.append(quiet(`${number(state.events_processed_total)} passed · ${count(state.dispatched_total, "run")} · ${count(state.subscriptions, "subscription")}`));
     if (isHalted) {
-      const at = element("a", { href: toHash({ event: state.halted_on_global_seq }) }, `no. ${state.halted_on_global_seq}`);
+      const at = element("a", { href: toHash({ event: state.halted_on_global_seq }), "data-open": state.halted_on_global_seq }, `no. ${state.halted_on_global_seq}`);
       card.append(
         element("p", {}, "at ", at, ` since ${moment(state.halted_at_ms)}, ${lag(state.lag)}`),
         element("p", { class: "error" }, state.last_error),
@@ -89,7 +89,7 @@ export class Panel {
     if (isBad) {
       card.append(this.letterActions(id, [], ` all of ${id}`, state.dead_letters));
       for (const letter of letters.filter((each) => each.reaction_id === id)) {
-        const at = element("a", { href: toHash({ event: letter.source_global_seq }) }, `no. ${letter.source_global_seq}`);
+        const at = element("a", { href: toHash({ event: letter.source_global_seq }), "data-open": letter.source_global_seq }, `no. ${letter.source_global_seq}`);
         card.append(element("div", { class: "letter" }, element("p", {}, at, " ", element("span", { class: "error" }, letter.last_error)), this.letterActions(id, [letter.task_id], "", 1)));
       }
     }
