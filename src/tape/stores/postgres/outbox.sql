@@ -68,18 +68,18 @@ ORDER BY global_seq, id
 LIMIT $1;
 
 -- name: mark_published
--- The broker has acknowledged these.
+-- The broker has acknowledged these. IS NOT TRUE keeps the planner from reading all that waits.
 UPDATE bus.outbox SET
   published_to_nats = TRUE,
   published_at_ms = tape_now_us() / 1000,
   published_term = $2,
   last_error = ''
-WHERE id = ANY ($1::bigint[]) AND NOT published_to_nats;
+WHERE id = ANY ($1::bigint[]) AND published_to_nats IS NOT TRUE;
 
 -- name: note_outbox_failure
 -- Count an attempt and keep why it failed.
 UPDATE bus.outbox SET attempts = attempts + 1, last_error = $2
-WHERE id = $1 AND NOT published_to_nats;
+WHERE id = $1 AND published_to_nats IS NOT TRUE;
 
 -- name: forget_published
 -- Remove a few rows that were published long ago.

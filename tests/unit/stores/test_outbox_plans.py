@@ -1,0 +1,77 @@
+"""What the relay reads costs what waits, not what was ever published."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.unit.stores.planning import ROWS, filled_session, indexes, kinds, plans, sqlite_plans
+
+# All but the newest two hundred are published; of those, half are not promoted yet.
+_COLUMNS = "(event_id, subject, payload_json, global_seq, published_to_nats, published_at_ms)"
+FILL_SQLITE = f"""
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
+INSERT INTO bus_outbox {_COLUMNS}
+SELECT 'e' || i, 's' || i % 40, '{{}}', CASE WHEN i > {ROWS - 100} THEN 0 ELSE i END,
+  i <= {ROWS - 200}, i FROM n
+"""
+FILL_POSTGRES = (
+    f"""
+INSERT INTO bus.outbox {_COLUMNS}
+SELECT 'e' || i, 's' || i % 40, '{{}}', CASE WHEN i > {ROWS - 100} THEN 0 ELSE i END,
+  i <= {ROWS - 200}, i FROM generate_series(1, {ROWS}) i
+""",
+)
+
+SQLITE = {
+    "read_unpromoted": ((100, '["s1"]'), "INDEX bus_outbox_unpromoted"),
+    "read_unpublished": ((100, '["s1"]'), "INDEX bus_outbox_unpublished (global_seq>?)"),
+    "read_failing": ((100,), "INDEX bus_outbox_failing"),
+    "load_outbox": (("[[1], [2]]",), "INTEGER PRIMARY KEY (rowid=?)"),
+    "mark_published": (("[1, 2]", 1, 1), "INTEGER PRIMARY KEY (rowid=?)"),
+    "forget_published": ((10, 100), "INDEX bus_outbox_published (published_at_ms<?)"),
+    "forget_promoted": ((10, 100), "INDEX bus_outbox_unpublished (global_seq>?)"),
+}
+
+
+@pytest.fixture
+async def sqlite_plan(tmp_path: Path) -> AsyncIterator[Callable[..., str]]:
+    async with sqlite_plans(tmp_path / "tape.db", FILL_SQLITE) as plan:
+        yield plan
+
+
+@pytest.mark.parametrize("name", SQLITE)
+def test_sqlite_finds_rows_by_index(sqlite_plan: Callable[..., str], name: str) -> None:
+    params, expected = SQLITE[name]
+    plan = sqlite_plan(name, *params)
+    assert expected in plan
+    assert "TEMP B-TREE" not in plan
+    lines = [line for line in plan.splitlines() if "SCAN bus_outbox" in line]
+    assert all("USING" in line for line in lines)  # a scan of a partial index, in its order
+
+
+POSTGRES = {
+    "read_unpromoted": ("100, ARRAY['s1']", {"outbox_unpromoted"}),
+    "read_unpublished": ("100, ARRAY['s1']", {"outbox_unpublished"}),
+    "read_failing": ("100", {"outbox_failing"}),
+    "load_outbox": ("ARRAY[1, 2]", {"outbox_pkey"}),
+    "mark_published": (f"ARRAY[{ROWS}], 1", {"outbox_pkey"}),
+    "note_outbox_failure": (f"{ROWS}, 'x'", {"outbox_pkey"}),
+    "forget_published": ("0, 100", {"outbox_pkey", "outbox_published"}),
+}
+
+
+@pytest.fixture(params=[False, True], ids=["new", "analysed"])
+async def session(
+    request: pytest.FixtureRequest, postgres_url: str
+) -> AsyncIterator[asyncpg.Connection]:
+    async with filled_session(postgres_url, FILL_POSTGRES, analysed=request.param) as found:
+        yield found
+
+
+async def test_postgres_finds_rows_by_index(session: asyncpg.Connection) -> None:
+    for name, (arguments, expected) in POSTGRES.items():
+        for plan in await plans(session, name, arguments):
+            assert indexes(plan) == expected, name
+            assert not kinds(plan) & {"Seq Scan", "Sort", "Bitmap Heap Scan"}, name
