@@ -33,10 +33,11 @@ class Size(NamedTuple):
     events: int
     kills: int
     processes: int
+    rest_s: float
 
 
-SHORT = Size(120, 6, 2)
-LONG = Size(5_000, 150, 3)
+SHORT = Size(120, 6, 2, 60)
+LONG = Size(3_000, 100, 3, 600)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 
 
@@ -93,7 +94,7 @@ async def test_each_event_is_dispatched_once_and_in_order(store_url: str, size: 
                     break
                 await kill_in_mid_pass(desk, pool, chance)
 
-            await desk.until(lambda: len(desk.acts) >= 2 * size.events)
+            await desk.until(lambda: len(desk.acts) >= 2 * size.events, size.rest_s)
 
             async def is_noted() -> bool:
                 return (await desk.drainer(DEFAULT_DRAINER)).dispatched_total >= 2 * size.events

@@ -23,7 +23,7 @@ from tape.worker import _listen
 QUICK = Settings(
     sqlite=SqliteSettings(poll_s=0.02), drainers=DrainerSettings(lease_s=5, retry_s=0.05)
 )
-PATIENCE_S = 60
+PATIENCE_S = 60.0
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 
 
@@ -55,9 +55,9 @@ class Desk:
         self.acts.append(key)
         return "done"
 
-    async def until(self, holds: Callable[[], bool]) -> None:
+    async def until(self, holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Until it holds, looked at whenever the app is called."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             while not holds():
                 self._acted.clear()
                 await self._acted.wait()
