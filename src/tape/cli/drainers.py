@@ -17,6 +17,7 @@ from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+ERROR_WIDTH = 200
 _BY = click.option("--by", default="", help="Who does this; by default the user's name.")
 
 
@@ -33,7 +34,7 @@ def drainers() -> None:
 def list_drainers(target: Target, as_json: bool) -> None:
     """List drainers with how they are doing.
 
-    LAG is how many entries the journal is ahead, HALTED at which event, for how long and why.
+    LAG is how many entries the journal is ahead, HALTED for how long; below is where and why.
     """
 
     async def read() -> list[DrainerState]:
@@ -49,6 +50,9 @@ def list_drainers(target: Target, as_json: bool) -> None:
         columns = "DRAINER", "SUBSCRIPTIONS", "LAG", "PASSED", "DISPATCHED", "FAILED", "SKIPPED"
         halted = ["red" if state.drainer.halted_on_event_id else "" for state in states]
         print_table((*columns, "HALTED"), map(_row, states), styles=halted)
+        for drainer in (state.drainer for state in states if state.drainer.halted_on_event_id):
+            where = f"{drainer.drainer_id} is halted at {drainer.halted_on_event_id}"
+            say(f"{where}: {abridged(drainer.last_error, ERROR_WIDTH)}")
 
 
 @drainers.command()
@@ -202,8 +206,7 @@ def _row(state: DrainerState) -> tuple[str, ...]:
     drainer = state.drainer
     halted = ""
     if drainer.halted_on_event_id:
-        since = span(time.time_ns() // 1_000_000 - drainer.halted_at_ms)
-        halted = f"{drainer.halted_on_event_id}, {since}: {abridged(drainer.last_error, 80)}"
+        halted = span(time.time_ns() // 1_000_000 - drainer.halted_at_ms)
     counts = (
         state.subscriptions, state.lag, drainer.events_processed_total, drainer.dispatched_total,
         drainer.failed_total, drainer.skipped_total,
