@@ -9,7 +9,8 @@ def check_truth(world: World, got: list[Got]) -> dict[str, int]:
     """Published = committed, once each on the journal, each row marked; the figures."""
     orders = world.rows("SELECT event_id, subject, producer, n FROM orders")
     committed = {event_id for event_id, *_ in orders}
-    assert {one.message_id for one in got} == committed
+    received = {one.message_id for one in got}
+    assert received == committed, f"{len(committed - received)} missing, {received - committed}"
     journal = world.rows(
         "SELECT event_id, event_type, global_seq FROM tape_journal WHERE kind = 'event' "
         "ORDER BY global_seq"

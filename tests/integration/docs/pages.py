@@ -37,9 +37,10 @@ def pages() -> list[Path]:
     return [page for page in found if page.name != "predicates.md"]
 
 
-def examples(page: Path, grpc: int, http: int) -> Iterator[Example | Program]:
+def examples(page: Path, grpc: int, http: int, nats: int = 4222) -> Iterator[Example | Program]:
     """The page's examples, with ports of this test's own for the ones that the page prints."""
     text = page.read_text().replace("7878", str(grpc)).replace("7879", str(http))
+    text = text.replace("127.0.0.1:4222", f"127.0.0.1:{nats}").replace("-p 4222", f"-p {nats}")
     blocks = [(match[1], match[2], match.end()) for match in _FENCE.finditer(text)]
     for number, (language, body, end) in enumerate(blocks):
         if language == "console":

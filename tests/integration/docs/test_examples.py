@@ -29,7 +29,8 @@ def test_examples_of_a_page(page: Path, tmp_path: Path) -> None:
     if "$ curl " in page.read_text() and shutil.which("curl") is None:
         pytest.skip("curl is not installed here")
     with Shell(tmp_path) as shell:
-        for number, example in enumerate(examples(page, _free_port(), _free_port())):
+        ports = (_free_port(), _free_port(), _free_port())
+        for number, example in enumerate(examples(page, *ports)):
             command, wanted = _typed(example, tmp_path / f"example_{number}.py")
             printed = shell.run(command, len(wanted or ()))
             if wanted is None:
