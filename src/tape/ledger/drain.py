@@ -49,6 +49,8 @@ RECORDED = "/tape/event/recorded/"
 TOGETHER = 500
 TOGETHER_BYTES = 1024 * 1024
 TRIGGERED_SHOWN = 100
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.05
+"""Between two looks at a run: on a busy journal most wake-ups are for others."""
 ENDED_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK})
 
 
@@ -241,6 +243,7 @@ class _Pass:
         """Until the run has ended well. The lease is kept alive meanwhile."""
         store, clock = self._drain.store, asyncio.get_running_loop().time
         deadline = clock() + self._errand.await_s
+        pause_s = 0.0
         while run.status != RunStatus.TERMINAL:
             if run.status in ENDED_BADLY:
                 error = f"run {run.run_id!r} is {STATUS_WORDS[run.status]}: {run.outcome_json}"
@@ -251,6 +254,8 @@ class _Pass:
             head = store.head
             before, run = run, await self._found(run.run_id)
             if run.seq_cursor == before.seq_cursor:
+                await asyncio.sleep(min(pause_s, deadline - clock()))
+                pause_s = min(2 * pause_s + FIRST_PAUSE_S, MOST_PAUSE_S)
                 await beyond(store, head, min(deadline - clock(), self._renewal_in_s))
                 if self._renewal_in_s <= 0:
                     await self._drain.writer.submit(RenewDrainer(self._hold))

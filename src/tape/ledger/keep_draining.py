@@ -24,13 +24,15 @@ from tape.ports.store import ReadEntries, Store
 
 log = logging.getLogger("tape.drain")
 
-LOOK_S = 0.05
+LOOK_S = 0.2
 """How long between two looks at the subscriptions, at least."""
 SETTLE_S = 1.0
 """How long after the last pass entries that match nothing are noted as passed."""
 LOCKED_S = 1.0
 AGAIN_S = 1.0
 PEEKED = 1_000
+PEEK_S = 0.01
+"""How long between two looks at entries of which none has matched."""
 
 
 class MakePass(Protocol):
@@ -157,3 +159,4 @@ class _Keeper:
             if position == cursor:
                 settled_at = self._clock() + SETTLE_S
             position = found.through
+            await asyncio.sleep(PEEK_S)

@@ -18,7 +18,7 @@ from tests.unit.ledger.draining import QUICK, Desk, a_desk
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SETTLE_S", "LOCKED_S"):
+    for name in ("SETTLE_S", "LOCKED_S", "LOOK_S"):
         monkeypatch.setattr(keep_draining, name, 0.05)
 
 
