@@ -28,6 +28,9 @@ def test_ready_says_when_the_store_is_away(own_postgres: PostgresServer) -> None
         error = away.json()["error"]
         assert error["reason"] == "STORE_UNAVAILABLE"
         assert str(own_postgres.port) not in error["message"]
+        refused = client.get("/api/events/recent")
+        assert refused.status_code == 503
+        assert str(own_postgres.port) not in refused.text
         assert client.get("/healthz").status_code == 200
         scraped = client.get("/metrics")
         assert scraped.status_code == 200

@@ -10,7 +10,10 @@ import httpx
 import pytest
 
 import tape
+from tape.config import Settings
 from tape.errors import StoreUnavailable
+from tape.journal.retention import Bound, plan_prune, prune
+from tape.stores.by_url import open_store
 from tape.testing.server import ServerProcess
 from tests.integration.http.conftest import Serving, door
 from tests.integration.http.following import events
@@ -105,6 +108,27 @@ async def test_readers_that_stop_reading_cost_little_and_hold_up_no_end(sqlite_u
             begun = time.monotonic()
             assert await asyncio.to_thread(server.stop) == 0
             assert time.monotonic() - begun < 15
+
+
+async def test_what_has_been_pruned_is_gone_and_no_gap(store_url: str, serving: Serving) -> None:
+    async with door(serving, store_url) as client:
+        await record(client, *("a" for _ in range(20)))
+        store = await open_store(store_url, Settings())
+        try:
+            await prune(store, await plan_prune(store, 0, [Bound("this test", 10)]))
+        finally:
+            await store.close()
+        for path in (f"{PATH}?after=5", PATH):
+            headers = {"last-event-id": "5"} if path == PATH else {}
+            gone = await client.get(path, headers=headers)
+            assert (gone.status_code, gone.json()["error"]["reason"]) == (410, "PRUNED")
+        kept = await take(client.base_url.netloc.decode(), f"{PATH}?after=10", 10)
+        assert [one["global_seq"] for one in kept] == list(range(11, 21))
+        oldest = await take(client.base_url.netloc.decode(), f"{PATH}?after=0", 10)
+        assert oldest == kept
+        assert (await client.get("/api/events/5")).status_code == 404
+        recent = (await client.get("/api/events/recent")).json()
+        assert (len(recent["events"]), recent["before"]) == (10, None)
 
 
 async def test_a_payload_with_line_ends_is_one_event(sqlite_url: str, serving: Serving) -> None:
