@@ -48,46 +48,48 @@ def working(url: str, mended: threading.Event) -> Iterator[None]:
         loop.close()
 
 
-def test_a_halted_drainer_is_resumed_by_a_click(sqlite_url: str, page: Page) -> None:
+def test_halted_drainers_are_helped_on_by_a_click(sqlite_url: str, page: Page) -> None:
     mended = threading.Event()
     with ServerProcess(sqlite_url) as server, working(server.url, mended):
-        subscription = {"event_type_glob": "order.*", "workflow_type": "route"}
-        put = httpx.put(f"http://{server.http}/api/event-subscriptions/routing", json=subscription)
-        put.raise_for_status()
+        for drainer, glob in (("resumed", "order.*"), ("skipped", "order.1")):
+            subscribe(server.http, drainer, glob)
         open_timeline(page, server.http)
-        (halting, *_) = record(server.http, *({"event_type": f"order.{n}"} for n in range(3)))
-        card = page.locator("[data-drainer=workflow_runner]")
-        expect(card.locator(".state")).to_have_text("halted")
-        expect(card).to_have_css("border-top-color", RED)
-        expect(card).to_contain_text("the desk is closed")
-        expect(card.get_by_role("link")).to_have_text(f"no. {halting}")
-        card.get_by_role("button", name="skip").click()
+        orders = record(server.http, *({"event_type": f"order.{n}"} for n in range(3)))
+        resumed, skipped = (
+            page.locator(f"[data-drainer={name}]") for name in ("resumed", "skipped")
+        )
+        for card, halting in ((resumed, orders[0]), (skipped, orders[1])):
+            expect(card.locator(".state")).to_have_text("halted")
+            expect(card).to_have_css("border-top-color", RED)
+            expect(card).to_contain_text("the desk is closed")
+            expect(card.get_by_role("link")).to_have_text(f"no. {halting}")
+
+        skipped.get_by_role("button", name="skip skipped", exact=True).click()
         dialog = page.locator("#ask-dialog")
         expect(dialog).to_be_visible()
         dialog.get_by_role("button", name="Cancel").click()
-        expect(card.locator(".state")).to_have_text("halted")
-        mended.set()
-        card.get_by_role("button", name="resume").click()
-        expect(card.locator(".state")).to_have_text("up to date")
-        expect(card).not_to_have_css("border-top-color", RED)
-        expect(card).to_contain_text("3 runs")
-        runs = httpx.get(f"http://{server.http}/api/runs", params={"status": "terminal"}).json()
-        assert len(runs["runs"]) == 3
-
-
-def test_an_event_is_skipped_with_a_reason(sqlite_url: str, page: Page) -> None:
-    with ServerProcess(sqlite_url) as server, working(server.url, threading.Event()):
-        subscription = {"event_type_glob": "order.1", "workflow_type": "route"}
-        put = httpx.put(f"http://{server.http}/api/event-subscriptions/routing", json=subscription)
-        put.raise_for_status()
-        record(server.http, *({"event_type": f"order.{n}"} for n in range(3)))
-        open_timeline(page, server.http)
-        card = page.locator("[data-drainer=workflow_runner]")
-        card.get_by_role("button", name="skip").click()
+        expect(dialog).to_be_hidden()
+        expect(skipped.locator(".state")).to_have_text("halted")
+        skipped.get_by_role("button", name="skip skipped", exact=True).click()
         page.locator("#ask-reason").fill("cancelled by hand")
         page.locator("#ask-yes").click()
-        expect(card.locator(".state")).to_have_text("up to date")
+        expect(skipped.locator(".state")).to_have_text("up to date")
         expect(page.locator("#canvas")).to_contain_text("cancelled by hand")
+        expect(resumed.locator(".state")).to_have_text("halted")
+
+        mended.set()
+        resumed.get_by_role("button", name="resume resumed", exact=True).click()
+        expect(resumed.locator(".state")).to_have_text("up to date")
+        expect(resumed).not_to_have_css("border-top-color", RED)
+        expect(resumed).to_contain_text("3 runs")
+        ended = httpx.get(f"http://{server.http}/api/runs", params={"status": "terminal"}).json()
+        assert len(ended["runs"]) == 3
+
+
+def subscribe(http: str, drainer_id: str, glob: str) -> None:
+    body = {"event_type_glob": glob, "workflow_type": "route", "drainer_id": drainer_id}
+    made = httpx.put(f"http://{http}/api/event-subscriptions/{drainer_id}", json=body)
+    made.raise_for_status()
 
 
 def test_dead_letters_are_replayed_and_dropped(sqlite_url: str, page: Page) -> None:

@@ -4,6 +4,7 @@ import { askJson } from "./api.js";
 import { element, entity, moment, what } from "./dom.js";
 import { toHash } from "./filters.js";
 
+const SETTLE_MS = 60; // who holds a key down does not ask for every entry on the way
 const FIELDS = [
   ["subject", (e) => e.subject],
   ["event id", (e) => e.event_id],
@@ -32,6 +33,8 @@ export class Details {
     if (this.shown === globalSeq) return;
     this.shown = globalSeq;
     this.section.hidden = false;
+    await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+    if (this.shown !== globalSeq) return;
     let chain;
     try {
       chain = await askJson(`/api/events/${globalSeq}/chain`);

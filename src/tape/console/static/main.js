@@ -138,15 +138,27 @@ document.addEventListener("click", (event) => {
   go({ ...view, event: Number(link.dataset.open) });
 });
 
+// With the details open they go along, and the way back leads to where they were opened.
+function step(by) {
+  timeline.move(by);
+  if (!view.event) return;
+  filters.write({ ...view, event: timeline.selected }, { replace: true });
+  show();
+}
+
 const KEYS = {
-  j: () => timeline.move(1),
-  ArrowDown: () => timeline.move(1),
-  k: () => timeline.move(-1),
-  ArrowUp: () => timeline.move(-1),
+  j: () => step(1),
+  ArrowDown: () => step(1),
+  k: () => step(-1),
+  ArrowUp: () => step(-1),
   g: () => timeline.toNewest(),
   Home: () => timeline.toNewest(),
   Enter: () => timeline.selected !== null && timeline.open(timeline.selected),
-  Escape: () => (view.event ? closeDetails() : timeline.select(null)),
+  Escape: () => {
+    fault("");
+    if (view.event) closeDetails();
+    else timeline.select(null);
+  },
   "/": () => form.elements.type.select(),
   "?": dialogs.help,
 };

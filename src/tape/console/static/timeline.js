@@ -1,5 +1,5 @@
 // The list of entries, newest first. Only the rows that can be seen are in the document, whatever
-// comes in; new entries are drawn once a frame. Scrolled down, the view stays where it is.
+// comes in, and new entries are drawn together. Scrolled down, the view stays where it is.
 
 import { clock, element, entity, number, what } from "./dom.js";
 
@@ -7,6 +7,15 @@ const ROW = 28; // as in console.css
 const SPARE = 8; // rows drawn above and below what is seen
 const KEPT = 20000;
 const PREVIEW = 300;
+const FRAME_MS = 16;
+
+// What a row shows. Payloads may be large, and the details ask for theirs.
+function slim(entry) {
+  let preview = entry.payload === null ? "" : JSON.stringify(entry.payload);
+  // A part of a text keeps the whole of it alive, unless it is written anew.
+  if (preview.length > PREVIEW) preview = JSON.parse(JSON.stringify(preview.slice(0, PREVIEW)));
+  return { global_seq: entry.global_seq, at: entry.ts_ms, kind: entry.kind, what: what(entry), entity: entity(entry), preview };
+}
 
 export class Timeline {
   constructor({ onOpen, onOlder }) {
@@ -39,26 +48,24 @@ export class Timeline {
 
   load(newestFirst, before) {
     this.isLoaded = true;
-    this.entries = newestFirst.slice().reverse();
+    this.entries = newestFirst.map(slim).reverse();
     this.older = before;
     this.draw();
   }
 
   addOlder(newestFirst, before) {
-    this.entries.unshift(...newestFirst.slice().reverse());
+    this.entries.unshift(...newestFirst.map(slim).reverse());
     this.older = before;
     this.draw();
   }
 
   add(entries) {
-    this.waiting.push(...entries);
-    if (this.frame) return;
-    const flush = () => {
-      this.frame = null;
+    for (const entry of entries) this.waiting.push(slim(entry));
+    // By a timer and not by frames: a page that is not seen gets none, and must not hoard.
+    this.timer ??= setTimeout(() => {
+      this.timer = null;
       this.flush();
-    };
-    // A page that is not seen gets no frames, and must not hoard either.
-    this.frame = document.hidden ? setTimeout(flush, 200) : requestAnimationFrame(flush);
+    }, FRAME_MS);
   }
 
   flush() {
@@ -127,16 +134,15 @@ export class Timeline {
   }
 
   make(entry) {
-    const preview = entry.payload === null ? "" : JSON.stringify(entry.payload).slice(0, PREVIEW);
     return element(
       "div",
       { class: "row", role: "option", id: `entry-${entry.global_seq}`, "data-seq": entry.global_seq, "data-kind": entry.kind, "aria-selected": "false" },
-      element("span", { class: "time" }, clock(entry.ts_ms)),
+      element("span", { class: "time" }, clock(entry.at)),
       element("span", { class: "number" }, String(entry.global_seq)),
       element("span", { class: "kind" }, entry.kind),
-      element("span", { class: "what" }, what(entry)),
-      element("span", { class: "entity" }, entity(entry)),
-      element("span", { class: "payload" }, preview),
+      element("span", { class: "what" }, entry.what),
+      element("span", { class: "entity" }, entry.entity),
+      element("span", { class: "payload" }, entry.preview),
     );
   }
 
