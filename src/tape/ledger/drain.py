@@ -98,9 +98,16 @@ class Drain:
     async def make_pass(self, errand: Errand) -> DrainReport:
         ttl_ms = int(self.settings.lease_s * 1000)
         owner = f"{self._owner}/{next(self.ids)}"
-        grant = await self.writer.submit(
-            AcquireDrainer(errand.drainer_id, owner, ttl_ms, self.limits)
-        )
+        move = AcquireDrainer(errand.drainer_id, owner, ttl_ms, self.limits)
+        acquiring = asyncio.ensure_future(self.writer.submit(move))
+        try:
+            grant = await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            # Whoever gives up now must not leave a lease behind that nobody knows of.
+            grant = await acquiring
+            if grant.is_granted:
+                await _Pass(self, errand, grant, ttl_ms).let_go()
+            raise
         if not grant.is_granted:
             return _report(grant.drainer)._replace(skipped_due_to_lock=True)
         return await _Pass(self, errand, grant, ttl_ms).run()
@@ -131,7 +138,7 @@ class _Pass:
             self._report = self._report._replace(skipped_due_to_lock=True, error=str(error))
         finally:
             if self._is_held:  # it ends by an error or a cancellation
-                await self._let_go()
+                await self.let_go()
         metrics.DRAINED.labels(self._errand.drainer_id).inc(self._report.processed)
         return self._report._replace(triggered=tuple(self._triggered))
 
@@ -280,7 +287,7 @@ class _Pass:
             halted_on_event_id=drainer.halted_on_event_id, error=drainer.last_error
         )
 
-    async def _let_go(self) -> None:
+    async def let_go(self) -> None:
         try:
             await self._drain.writer.submit(RenewDrainer(self._hold, letting_go=True))
         except StaleLease:

@@ -199,6 +199,29 @@ async def test_a_pass_that_is_given_up_lets_go(desk: Desk) -> None:
     assert (await desk.drainer(DEFAULT_DRAINER)).lease_owner == ""
 
 
+async def test_a_pass_that_is_given_up_before_it_has_the_lease_leaves_none(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.subscribe("a")
+    commit = desk.bus._store.commit
+    begun, going_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: Any) -> Place:
+        begun.set()
+        await going_on.wait()
+        return await commit(*arguments)
+
+    monkeypatch.setattr(desk.bus._store, "commit", slow)
+    task = asyncio.create_task(desk.bus.ledger.drain())
+    await begun.wait()
+    task.cancel()
+    going_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    drainer = await desk.drainer(DEFAULT_DRAINER)
+    assert (drainer.fencing_token, drainer.lease_owner) == (1, "")
+
+
 async def test_an_operator_skips_the_event_and_no_other(desk: Desk) -> None:
     await desk.subscribe("a")
     first, second, third = await desk.record(1, 2, 3)
