@@ -24,10 +24,17 @@ class Glob(NamedTuple):
     parts: tuple[str, ...]
 
     def matches(self, event_type: str) -> bool:
-        """In time that grows with the type, whatever the glob: each part is looked for once."""
-        first, *middle = self.parts
-        if event_type.startswith(OWN_PREFIX) and not first.startswith(OWN_PREFIX):
+        """Whether it is for a subscription with this glob."""
+        if event_type.startswith(OWN_PREFIX) and not self.parts[0].startswith(OWN_PREFIX):
             return False
+        return self.fits(event_type)
+
+    def fits(self, event_type: str) -> bool:
+        """Whether it looks like this, for who only looks; Tape's own types are like any other.
+
+        In time that grows with the type, whatever the glob: each part is looked for once.
+        """
+        first, *middle = self.parts
         if not middle:
             return event_type == first
         last = middle.pop()

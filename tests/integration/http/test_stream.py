@@ -255,3 +255,17 @@ async def test_streams_end_with_their_server(sqlite_url: str) -> None:
             async for _ in stream:
                 pass
             assert await stopping == 0
+
+
+@pytest.mark.long
+async def test_a_reader_goes_on_at_another_server(postgres_url: str) -> None:
+    with ServerProcess(postgres_url) as one, ServerProcess(postgres_url) as other:
+        async with httpx.AsyncClient(base_url=f"http://{one.http}") as client:
+            await record(client, "a", "b", "c")
+            first = await take(one.http, f"{PATH}?after=0", 3)
+            seen = [event["global_seq"] for event in first]
+            for turn in range(20):
+                await record(client, "d")
+                address, last = (one, other)[turn % 2].http, str(seen[-1])
+                seen += [event["global_seq"] for event in await take(address, PATH, 1, last)]
+            assert seen == list(range(1, 24))

@@ -89,3 +89,10 @@ def test_no_glob_is_slow() -> None:
     glob = parse_glob("*a" * 200 + "b", LIMITS)
     assert not glob.matches("a" * 500)
     assert OWN_PREFIX == "workflow."
+
+
+def test_who_only_looks_sees_tapes_own_types() -> None:
+    glob = parse_glob("*failed", Limits())
+    assert glob.fits("workflow.dispatch_failed")
+    assert not glob.matches("workflow.dispatch_failed")
+    assert not glob.fits("workflow.dispatched")

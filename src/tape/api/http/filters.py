@@ -79,7 +79,7 @@ class EntryFilter:
     def _passes(self, entry: Entry) -> bool:
         if any(getattr(entry, name) != wanted for name, wanted in self.exact.items()):
             return False
-        if self.glob is not None and not self.glob.matches(entry.event_type):
+        if self.glob is not None and not self.glob.fits(entry.event_type):
             return False
         return self.pattern.everything or self.pattern.matches(entry.subject)
 
