@@ -65,8 +65,11 @@ class NatsConsumer:
         self._progress: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Attach, or refuse; a server that is away is an error here, and waited for later."""
-        await self._attach()
+        """Attach, or refuse. A server or a stream that is not there yet is waited for later."""
+        try:
+            await self._attach()
+        except _AWAY as error:
+            log.warning("consumer %s: %s; waiting for it", self._durable, _told(error))
         self._progress = asyncio.create_task(self._report(), name="tape-consumer-progress")
 
     async def close(self) -> None:
@@ -93,7 +96,7 @@ class NatsConsumer:
                 jittered = pause_s * random.uniform(0.8, 1.0)  # noqa: S311 - only spreads retries
                 log.warning(
                     "consumer %s: %s; trying again in %.1f s",
-                    self._durable, str(error) or type(error).__name__, jittered,
+                    self._durable, _told(error), jittered,
                 )  # fmt: skip
                 await self._let_go()
                 await asyncio.sleep(jittered)
@@ -211,6 +214,10 @@ class NatsConsumer:
             filter_subject=self._subjects[0] if one else None,
             filter_subjects=None if one else self._subjects,
         )
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _delivery(message: Msg) -> Delivery:

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.js.client import JetStreamContext
 
 from tape.consumers import Consumer, Handler, Message, consume
-from tape.errors import BrokerUnavailable, InvalidArgument
+from tape.errors import InvalidArgument
 from tape.testing.nats import NatsServer
 from tests.integration.bus.relays import BOUND_S, CONSUMERS
 
@@ -268,11 +268,30 @@ async def test_a_durable_that_is_otherwise_is_refused(
     assert info.config.filter_subject == f"{prefix}.a"
 
 
-async def test_a_stream_that_is_not_there_is_told_of(nats_url: str) -> None:
-    consumer = Consumer(nats_url, stream="nobody-made", durable="d", subject="a")
-    with pytest.raises(BrokerUnavailable, match="there is no stream nobody-made"):
-        async with consumer:
-            pass
+async def test_a_stream_that_is_not_there_yet_is_told_of_and_waited_for(
+    nats_url: str, new: NewConsumer, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    got: list[int] = []
+    noted = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        got.append(message.payload)
+        noted.set()
+
+    client = Client()
+    await client.connect(nats_url)
+    stop = asyncio.Event()
+    task = asyncio.create_task(consume(new(), handle, stop=stop))
+    async with asyncio.timeout(BOUND_S):
+        while f"there is no stream {prefix}" not in caplog.text:  # noqa: ASYNC110 - logs tell nobody
+            await asyncio.sleep(0.01)
+        await client.jetstream().add_stream(name=prefix, subjects=[f"{prefix}.>"])
+        await send(client.jetstream(), f"{prefix}.a", 1)
+        await noted.wait()
+    stop.set()
+    await task
+    await client.close()
+    assert got == [1]
 
 
 @pytest.mark.parametrize("name", ["Desk", "desk_a", "desk-", "", "a.b", "desk a", "d" * 129])

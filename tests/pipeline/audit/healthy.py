@@ -8,10 +8,12 @@ from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
 from tape.model.drainer import AcquireDrainer, Hold
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
+from tape.model.entry import Draft
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DeleteSubscription, NewSubscription, PutSubscription
 from tape.model.gate import AwaitSignal, SendSignal
 from tape.model.lease import NewRun, Taker
+from tape.model.move import Decision, Need, State
 from tape.model.obligation import (
     ClaimObligation,
     ObligationKey,
@@ -19,10 +21,12 @@ from tape.model.obligation import (
     RegisterCompensation,
     ResolveObligation,
 )
+from tape.model.relay import Candidate, ElectRelay, ResignRelay
 from tape.model.run import RunName, RunStatus
 from tape.model.run_end import EndRun
 from tape.model.run_write import RunWrite
 from tape.model.session import SessionKey
+from tape.model.subjects import outbox_skipped
 from tape.model.timer import FireTimer, SetTimer
 from tape.model.value import ANY_VERSION, Author, DeleteValue, WriteValue
 from tape.ports.store import Store
@@ -153,6 +157,29 @@ async def drain_events(store: Store) -> None:
     await play(store, DeleteSubscription("s of d/1", next(IDS), LIMITS))
 
 
+class _Skipped:
+    """What skipping an outbox row leaves on the journal; rows of the outbox are not audited."""
+
+    weight = 1
+
+    def needs(self) -> list[Need]:
+        return []
+
+    def decide(self, _state: State) -> Decision[None]:
+        subject = outbox_skipped("Not A Subject/1", 7)
+        entry = Draft(next(IDS), "outbox", subject, '{"row_id": 7, "reason": "a slip"}')
+        return Decision(lambda _place: None, [entry])
+
+
+async def lead_relays(store: Store) -> None:
+    """Two relays, one of which gives way to another and back."""
+    for relay, owner in (("nats", "a"), ("journal", "b"), ("nats", "b"), ("nats", "a")):
+        term = await play(store, ElectRelay(Candidate(relay, owner, "pid 7"), next(IDS)))
+        assert term is not None
+        await play(store, ResignRelay(term, "stopped", next(IDS)))
+    await play(store, _Skipped())
+
+
 async def record_events(store: Store) -> None:
     (first,) = await record(store, NewEvent("order.placed", '{"qty": 1.5e3}', "order", "a/ä %_"))
     await record(
@@ -211,5 +238,6 @@ async def make_healthy(store: Store) -> Driven:
     await unwind_a_run(store)
     await do_tasks(store)
     await drain_events(store)
+    await lead_relays(store)
     await attempt(store, beginning(RunName("app", "", "", "queued"), Taker()))
     return await drive_some(store)

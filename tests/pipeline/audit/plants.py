@@ -241,6 +241,9 @@ def plant_cursors(field: Field) -> None:
     field.expect("drainer_ahead", "d/1")
     field.sql("UPDATE tape_event_drain_state SET halted_on_global_seq = 1 WHERE drainer_id = 'd2'")
     field.expect("drainer_halted", "d2")
+    again = {"relay": "nats", "term": 3, "owner": "c", "session": ""}
+    field.entry("relay", subjects.relay("elected", "nats"), again)
+    field.expect("relay_terms", "nats")
     field.sql("DELETE FROM tape_reaction_cursors WHERE reaction_id = 'given up' AND shard = 1")
     field.expect("cursor_shards", "given up")
     field.sql("UPDATE tape_reaction_tallies SET queued = queued + 1 WHERE reaction_id = 'given up'")

@@ -14,6 +14,7 @@ from tape.pipeline.jobs.audit.checks import (
     leases,
     obligations,
     reactions,
+    relays,
     runs,
     sessions,
     subjects,
@@ -37,6 +38,7 @@ GROUPS: Final[Sequence[tuple[Check, ...]]] = (
     reactions.CHECKS,
     tasks.CHECKS,
     drainers.CHECKS,
+    relays.CHECKS,
     sessions.CHECKS,
 )
 """By noun: the checks of a group look at the same frames, and are computed together."""

@@ -50,6 +50,7 @@ _FIELDS = {
     "source_global_seq": "BIGINT",
     # relays
     "relay": "STRING",
+    "term": "BIGINT",
     # drainers and their subscriptions
     "drainer": "STRING",
     "drainer_id": "STRING",
