@@ -36,7 +36,7 @@ class Size(NamedTuple):
     rest_s: float
 
 
-SHORT = Size(120, 6, 2, 60)
+SHORT = Size(80, 4, 2, 60)
 LONG = Size(3_000, 100, 3, 600)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 

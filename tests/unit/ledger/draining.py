@@ -117,6 +117,7 @@ async def a_desk(
     try:
         yield desk
     finally:
+        desk.gate.set()
         stop.set()
         await task
         executor.shutdown()
