@@ -140,6 +140,13 @@ class Ledger:
             raise InvalidArgument(f"{query.before} is not in 0..2^63-1", field="before")
         for field in _FILTERS:
             check_name(getattr(query, field), self._limits, field=field)
+        if not query.prefix.isascii():
+            position = next(n for n, c in enumerate(query.prefix) if not c.isascii())
+            raise InvalidArgument(
+                "subjects are ASCII, other characters are percent-encoded in them",
+                field="prefix",
+                position=position,
+            )
         if not 0 < query.scan <= MOST_SCANNED:
             raise InvalidArgument(f"{query.scan} is not in 1..{MOST_SCANNED}", field="scan")
         if not 0 < query.limit <= self._limits.page_entries:

@@ -129,6 +129,8 @@ async def test_the_newest_entries(url: str) -> None:
         assert pages >= 2
         with pytest.raises(tape.InvalidArgument, match="limit: -1"):
             await ledger.recent(RecentQuery(limit=-1))
+        with pytest.raises(tape.InvalidArgument, match="prefix at position 6: subjects are ASCII"):
+            await ledger.recent(RecentQuery(prefix="/tape/\U0010ffff"))
 
 
 def test_a_program_without_a_loop(sqlite_url: str) -> None:
