@@ -128,6 +128,27 @@ async def test_an_execute_that_waits_does_not_hold_up_the_end(sqlite_url: str) -
                 assert (await waiting).json()["status"] == "runnable"
 
 
+async def test_a_chain_leads_from_an_event_to_its_run_and_back(
+    sqlite_url: str, serving: Serving
+) -> None:
+    grpc, http = await serving(sqlite_url)
+    async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client, working(grpc):
+        body = {"event_type_glob": "n.*", "workflow_type": "double"}
+        body["input_mapper"] = '{"n": "$.payload"}'
+        (await client.put("/api/event-subscriptions/doubling", json=body)).raise_for_status()
+        event = {"event_type": "n.added", "payload": 4}
+        seq = (await client.post("/api/events/record", json=event)).json()["global_seq"]
+        tail = events(http or "", "/api/events/stream?after=1&subject=/tape/run/terminal/**")
+        async with asyncio.timeout(20), aclosing(tail) as ended:
+            while (told := await anext(ended)).data is None:
+                pass
+        chain = (await client.get(f"/api/events/{seq}/chain")).json()
+        (run,) = chain["runs"]
+        assert (run["status"], run["output"], run["run_id"]) == ("terminal", 8, told.data["run_id"])
+        back = (await client.get(f"/api/events/{told.data['global_seq']}/chain")).json()
+        assert [cause["global_seq"] for cause in back["causes"]] == [seq]
+
+
 async def test_dead_letters(sqlite_url: str, serving: Serving) -> None:
     addresses = await serving(sqlite_url)
     await fill(addresses)

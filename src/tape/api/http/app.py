@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from tape.api.auth import Role
 from tape.api.http import (
+    chain,
     drainers,
     errors,
     event_subscriptions,
@@ -37,6 +38,7 @@ NOUNS = (
     record,
     stream,
     recent,
+    chain,
     drainers,
     event_subscriptions,
     execute,

@@ -1,12 +1,9 @@
-"""Entries that were: the newest first, one by its place, and what led to what.
+"""Entries that were: the newest first, and one by its place.
 
-Every look is bounded: a page that ends early says where to go on, and a chain says so when it may
-not be whole.
+Every look is bounded: a page that ends early says where to go on.
 """
 
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Response
 
@@ -27,10 +24,6 @@ LOOKS = 5
 
 LOOK_ENTRIES = 1_000
 SCAN = 20_000
-CAUSES = 20
-RELATED = 200
-CHAIN_SCAN = 50_000
-_ULID = re.compile(r"(?:^|[:/])([0-9A-HJKMNP-TV-Z]{26})$")
 
 
 class RecentParams(FilterParams):
@@ -50,18 +43,6 @@ class RecentReply(Reply):
     head_global_seq: int
     skipped: int
     error: str
-
-
-class ChainReply(Reply):
-    """`causes` from the nearest to the first; `effects` and `trace` in the order of the journal.
-    `complete` is false if there may be more than was looked through.
-    """
-
-    event: EntryReply
-    causes: list[EntryReply]
-    effects: list[EntryReply]
-    trace: list[EntryReply]
-    complete: bool
 
 
 @routes.add("GET", "/api/events/recent", role=Role.READ, reply=RecentReply)
@@ -105,64 +86,12 @@ async def list_recent(door: TheDoor, params: Annotated[RecentParams, Query()]) -
 )
 async def get_event(door: TheDoor, global_seq: PathPosition) -> Response:
     """One entry by its place in the journal."""
-    return json_response(entry_record(await _entry(door, global_seq)))
+    return json_response(entry_record(await entry_at(door, global_seq)))
 
 
-@routes.add(
-    "GET", "/api/events/{global_seq:int}/chain", role=Role.READ, reply=ChainReply, refusals=(404,)
-)
-async def get_chain(door: TheDoor, global_seq: PathPosition) -> Response:
-    """What led to an entry, what it led to, and what else is in its trace."""
-    entry = await _entry(door, global_seq)
-    causes, complete = await _causes(door, entry)
-    effects: Sequence[Entry] = ()
-    trace: Sequence[Entry] = ()
-    if entry.event_id:
-        after = RecentQuery(entry.global_seq + CHAIN_SCAN, RELATED, caused_by=entry.event_id)
-        effects = await _related(door, after)
-    if entry.trace_id:
-        around = RecentQuery(entry.global_seq + CHAIN_SCAN // 2, RELATED, trace_id=entry.trace_id)
-        trace = await _related(door, around)
-    head = (await door.operations.info()).head_global_seq
-    near = head < entry.global_seq + CHAIN_SCAN // 2
-    return json_response(
-        {
-            "event": entry_record(entry),
-            "causes": _records(causes),
-            "effects": _records(effects),
-            "trace": _records(trace),
-            "complete": complete and near and max(len(effects), len(trace)) < RELATED,
-        }
-    )
-
-
-async def _entry(door: Door, global_seq: int) -> Entry:
+async def entry_at(door: Door, global_seq: int) -> Entry:
     query = RecentQuery(before=global_seq + 1, limit=1, scan=1)
     for entry in (await door.operations.ledger.recent(query)).entries:
         if entry.global_seq == global_seq:
             return entry
     raise NotFound(f"the journal has no entry {global_seq}, or keeps it no more")
-
-
-async def _causes(door: Door, entry: Entry) -> tuple[list[Entry], bool]:
-    """From the nearest to the first, and whether the first is among them."""
-    causes: list[Entry] = []
-    while found := _ULID.search(entry.caused_by):
-        if len(causes) == CAUSES:
-            return causes, False
-        query = RecentQuery(entry.global_seq, 1, event_id=found[1], scan=CHAIN_SCAN)
-        page = await door.operations.ledger.recent(query)
-        if not page.entries:
-            return causes, not page.before
-        entry = page.entries[0]
-        causes.append(entry)
-    return causes, True
-
-
-async def _related(door: Door, query: RecentQuery) -> list[Entry]:
-    page = await door.operations.ledger.recent(query._replace(scan=CHAIN_SCAN))
-    return page.entries[::-1]
-
-
-def _records(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    return [entry_record(entry) for entry in entries]

@@ -52,7 +52,7 @@ export class Details {
     return element("div", { class: "head" }, element("h2", {}, title), close);
   }
 
-  parts({ event, causes, effects, trace, complete }) {
+  parts({ event, causes, effects, trace, runs, complete }) {
     const list = element("dl");
     const add = (name, value) => list.append(element("dt", {}, name), element("dd", {}, value));
     add("no.", String(event.global_seq));
@@ -67,6 +67,7 @@ export class Details {
     };
     section("Caused by", causes.slice().reverse());
     section("Led to", effects);
+    if (runs.length) parts.push(element("h3", {}, "Runs"), element("ol", { class: "chain" }, ...runs.map(runItem)));
     section("In the same trace", trace.filter((entry) => entry.global_seq !== event.global_seq));
     if (!complete) parts.push(element("p", { class: "quiet" }, "There may be more: only so much of the journal was looked through."));
     return parts;
@@ -75,6 +76,11 @@ export class Details {
 
 function link(text, view) {
   return element("a", { href: toHash(view), title: "Show only these" }, text);
+}
+
+function runItem(run) {
+  const isBad = run.status === "failed" || run.status === "stuck";
+  return element("li", {}, link(run.app_name, { run: run.run_id }), " ", element("span", { class: isBad ? "error" : "quiet" }, run.status));
 }
 
 function chainItem(entry, event) {
