@@ -86,8 +86,14 @@ def plant_entries(field: Field) -> None:
     odd = "/tape/event/renamed/x/_/_"
     field.entry("event", odd)
     found("subject_of_kind", odd)
+    odd = "/tape/drainer/halted/d/more"
+    field.entry("drainer", odd, {"drainer": "d"})
+    found("subject_of_kind", odd)
     odd = "/tape/event/recorded/other/_/_"
     field.event(subject=odd)
+    found("subject_of_entry", odd)
+    odd = "/tape/drainer/resumed/d"
+    field.entry("drainer", odd, {"drainer": "another"})
     found("subject_of_entry", odd)
 
 

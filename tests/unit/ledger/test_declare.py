@@ -1,6 +1,7 @@
 """Apps that say which events run them: registered by a worker, and run in order."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,10 +10,21 @@ import tape
 from tape.ledger.declare import Subscriptions, on_event
 from tape.model.event_subscription import NewSubscription
 from tape.runs.declare import Apps
+from tape.testing.server import ServerProcess
 from tape.worker import WorkerOptions, work
 
 
-async def test_a_worker_registers_and_runs_what_is_declared(sqlite_url: str) -> None:
+@pytest.fixture(params=["embedded", "served"])
+def url(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[str]:
+    """A store in process, where the worker drains, and a server that does."""
+    if request.param == "embedded":
+        yield sqlite_url
+        return
+    with ServerProcess(sqlite_url) as server:
+        yield server.url
+
+
+async def test_a_worker_registers_and_runs_what_is_declared(url: str) -> None:
     apps, declared = Apps(), Subscriptions()
     given: list[dict[str, Any]] = []
     all_done = asyncio.Event()
@@ -26,11 +38,11 @@ async def test_a_worker_registers_and_runs_what_is_declared(sqlite_url: str) -> 
             all_done.set()
 
     assert desk.name == "desk"
-    options = WorkerOptions(sqlite_url, apps=apps, subscriptions=declared)
+    options = WorkerOptions(url, apps=apps, subscriptions=declared)
     ready, stop = asyncio.Event(), asyncio.Event()
     working = asyncio.create_task(work(options, on_ready=lambda _ready: ready.set(), stop=stop))
     await ready.wait()
-    async with tape.connect_async(sqlite_url) as client:
+    async with tape.connect_async(url) as client:
         assert [row.subscription_id for row in await client.event_subscriptions()] == [
             "desk:price.*", "orders",
         ]  # fmt: skip
