@@ -25,7 +25,7 @@ from tape.ports.store import ReadEntries, Store
 log = logging.getLogger("tape.drain")
 
 LOOK_S = 0.2
-"""How long between two looks at the subscriptions, at least."""
+"""How long between two looks at the subscriptions, or at a halted drainer, at least."""
 SETTLE_S = 1.0
 """How long after the last pass entries that match nothing are noted as passed."""
 LOCKED_S = 1.0
@@ -129,6 +129,7 @@ class _Keeper:
             left_s = self._settings.retry_s - since_ms / 1000
             if left_s > 0:
                 await beyond(self._store, head, left_s)
+                await asyncio.sleep(min(LOOK_S, left_s))
                 return
         else:
             await self._until_due(drainer.last_global_seq, rules)
