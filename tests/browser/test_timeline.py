@@ -62,6 +62,26 @@ def test_a_restart_misses_nothing(sqlite_url: str, page: Page) -> None:
         assert seqs == list(range(32, 0, -1))
 
 
+def test_after_a_long_absence_the_view_is_loaded_anew(sqlite_url: str, page: Page) -> None:
+    page.clock.install()
+    with ServerProcess(sqlite_url) as server:
+        open_timeline(page, server.http)
+        record(server.http, {"event_type": "before"})
+        expect(row(page, 1)).to_be_visible()
+        server.kill()
+        expect(page.locator("#status-text")).to_have_text("disconnected, trying again")
+        with tape.connect(sqlite_url) as client:
+            client.record_many([tape.event("meanwhile")] * 1_000)
+        page.clock.fast_forward(120_000)
+        asked = page.expect_request("**/api/events/recent*")
+        with asked:
+            server.start()
+            page.clock.fast_forward(10_000)
+        expect(page.locator("#status-text")).to_have_text("live")
+        page.wait_for_function(TO_THE_END, arg=1_001)
+        assert walk(page)[0] == list(range(1_001, 0, -1))
+
+
 def test_filters_are_in_the_address(http: str, page: Page, browser: Browser) -> None:
     mine = "filters"
     seqs = record(

@@ -5,14 +5,16 @@ import { ask, refusal } from "./api.js";
 
 const FIRST_PAUSE_MS = 300;
 const MOST_PAUSE_MS = 5000;
+const STALE_MS = 60000;
 const SILENCE_MS = 30000; // the server says something every 10 s
 
 export class EventStream {
-  // onEvents(entries), onState("live" | "lost", text), onEnd(error): what no retry will mend.
+  // onEvents(entries), onState("live" | "lost"), onEnd(): the view is to be loaded anew.
   constructor(query, after, { onEvents, onState, onEnd }) {
     this.query = query;
     this.lastId = String(after);
     this.on = { onEvents, onState, onEnd };
+    this.lostAt = null;
     this.stopping = new AbortController();
     this.run();
   }
@@ -29,11 +31,12 @@ export class EventStream {
       } catch (error) {
         if (this.stopping.signal.aborted) return;
         if (error.status >= 400 && error.status < 500 && error.status !== 429) {
-          this.on.onEnd(error);
+          this.on.onEnd();
           return;
         }
       }
       if (this.stopping.signal.aborted) return;
+      this.lostAt ??= Date.now();
       this.on.onState("lost");
       await new Promise((resolve) => setTimeout(resolve, pause));
       pause = Math.min(2 * pause, MOST_PAUSE_MS);
@@ -50,7 +53,14 @@ export class EventStream {
         signal,
       });
       if (!answer.ok) throw refusal(answer.status, await answer.text());
+      if (this.lostAt && Date.now() - this.lostAt > STALE_MS) {
+        // What came meanwhile may be a lot: who wants it scrolls back to it.
+        this.stop();
+        this.on.onEnd();
+        return;
+      }
       connected();
+      this.lostAt = null;
       this.on.onState("live");
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";

@@ -75,7 +75,8 @@ export class Timeline {
     if (!fresh.length) return;
     const isFollowing = this.rows.scrollTop < ROW / 2;
     for (const entry of fresh) this.entries.push(entry);
-    if (this.entries.length > KEPT) {
+    // Who reads far back keeps what is there, or it would be fetched again and again.
+    if (this.entries.length > (isFollowing ? KEPT : 3 * KEPT)) {
       this.entries.splice(0, this.entries.length - KEPT);
       this.older = this.entries[0].global_seq;
     }
