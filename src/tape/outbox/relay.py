@@ -66,7 +66,8 @@ class Relay:
     async def _once(self, stop: asyncio.Event) -> float:
         """Lead if nobody does; how long to wait before the next try."""
         try:
-            if self._broker is None and not await self._has_work():
+            # Where nobody uses the outbox a server leaves no trace of its relay on the journal.
+            if self._broker is None and not await self._store.has_unpromoted():
                 return self._settings.idle_poll_s
             leader = await self._store.lead_outbox(self._lead())
             if leader is None:
@@ -79,10 +80,6 @@ class Relay:
         except Exception:  # whatever it is, the outbox must not stop for good
             log.exception("the relay %s failed, trying again", self._name)
         return self._settings.backoff_first_s
-
-    async def _has_work(self) -> bool:
-        """Where nobody uses the outbox a server leaves no trace of its relay on the journal."""
-        return (await self._store.read_outbox_status(1)).unpromoted > 0
 
     async def _serve(self, leader: OutboxLeader, stop: asyncio.Event) -> float:
         log.info("the relay %s leads, term %d, as %s", self._name, leader.term.term, self._owner)

@@ -84,4 +84,7 @@ class OutboxStore(Protocol):
     async def lead_outbox(self, lead: Lead) -> OutboxLeader | None:
         """Try once to lead; None if another does. The election is an entry on the journal."""
 
+    async def has_unpromoted(self) -> bool:
+        """Whether there are rows that are not on the journal; cheap."""
+
     async def read_outbox_status(self, limit: int) -> OutboxStatus: ...

@@ -27,6 +27,7 @@ SELECT 'e' || i, 's' || i % 40, '{{}}', CASE WHEN i > {ROWS - 100} THEN 0 ELSE i
 SQLITE = {
     "read_unpromoted": ((100, '["s1"]'), "INDEX bus_outbox_unpromoted"),
     "read_unpublished": ((100, '["s1"]'), "INDEX bus_outbox_unpublished (global_seq>?)"),
+    "has_unpromoted": ((), "INDEX bus_outbox_unpromoted"),
     "read_failing": ((100,), "INDEX bus_outbox_failing"),
     "load_outbox": (("[[1], [2]]",), "INTEGER PRIMARY KEY (rowid=?)"),
     "mark_published": (("[1, 2]", 1, 1), "INTEGER PRIMARY KEY (rowid=?)"),
@@ -54,6 +55,7 @@ def test_sqlite_finds_rows_by_index(sqlite_plan: Callable[..., str], name: str) 
 POSTGRES = {
     "read_unpromoted": ("100, ARRAY['s1']", {"outbox_unpromoted"}),
     "read_unpublished": ("100, ARRAY['s1']", {"outbox_unpublished"}),
+    "has_unpromoted": ("", {"outbox_unpromoted"}),
     "read_failing": ("100", {"outbox_failing"}),
     "load_outbox": ("ARRAY[1, 2]", {"outbox_pkey"}),
     "mark_published": (f"ARRAY[{ROWS}], 1", {"outbox_pkey"}),

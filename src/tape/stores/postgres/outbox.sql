@@ -56,6 +56,10 @@ WHERE global_seq = 0 AND subject <> ALL ($2::text[])
 ORDER BY id
 LIMIT $1;
 
+-- name: has_unpromoted
+-- Whether there are rows that are not on the journal.
+SELECT EXISTS (SELECT FROM bus.outbox WHERE global_seq = 0);
+
 -- name: read_unpublished
 -- Rows that are on the journal and not published, by their place there.
 SELECT

@@ -315,6 +315,9 @@ class PostgresStore:
     async def lead_outbox(self, lead: Lead) -> OutboxLeader | None:
         return await self._outbox.lead(lead, self.commit)
 
+    async def has_unpromoted(self) -> bool:
+        return (await self._rows(bool, "has_unpromoted"))[0]
+
     async def read_outbox_status(self, limit: int) -> OutboxStatus:
         return await self._outbox.read_status(limit)
 

@@ -51,6 +51,10 @@ WHERE global_seq = 0 AND subject NOT IN (SELECT value FROM json_each(?2))
 ORDER BY id
 LIMIT ?1;
 
+-- name: has_unpromoted
+-- Whether there are rows that are not on the journal.
+SELECT EXISTS (SELECT 1 FROM bus_outbox WHERE global_seq = 0);
+
 -- name: read_unpublished
 -- Rows that are on the journal and not published, by their place there.
 SELECT

@@ -344,6 +344,9 @@ class SqliteStore:
             clock=self._clock,
         )
 
+    async def has_unpromoted(self) -> bool:
+        return (await self._rows(bool, "has_unpromoted"))[0]
+
     async def read_outbox_status(self, limit: int) -> OutboxStatus:
         return await self._at_once(lambda db: outbox.read_status(db, limit, self._clock))
 
