@@ -62,6 +62,10 @@ class Draining:
                     log.warning("draining pauses: %s", error)
                     await asyncio.sleep(AGAIN_S)
                     continue
+                except Exception:  # whatever it is, draining must not stop for good
+                    log.exception("draining failed, trying again")
+                    await asyncio.sleep(AGAIN_S)
+                    continue
                 await asyncio.sleep(LOOK_S)
                 with contextlib.suppress(Closed):  # which the next look finds out
                     await self._store.await_beyond(head)

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
 from tape.config import DrainerSettings, Settings
+from tape.errors import StoreUnavailable
 from tape.ledger import keep_draining
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DEFAULT_DRAINER
@@ -131,3 +133,26 @@ async def test_any_number_of_servers_dispatch_each_event_once(store_url: str) ->
         assert desk.done_by("a") == list(range(1, 31))
         assert sorted(desk.done_by("b")) == list(range(1, 31))
         assert len(desk.tried) == 60
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("away"), RuntimeError("odd")])
+@pytest.mark.parametrize("call", ["get_drainer", "list_event_subscriptions", "read_entries"])
+async def test_what_goes_wrong_once_is_tried_again(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, fault: Exception, call: str
+) -> None:
+    monkeypatch.setattr(keep_draining, "AGAIN_S", 0.02)
+    async with a_desk(sqlite_url) as desk:
+        faults = [fault, fault]
+        really = getattr(desk.bus._store, call)
+
+        async def failing(*arguments: Any) -> Any:
+            if faults:
+                raise faults.pop()
+            return await really(*arguments)
+
+        await desk.subscribe("a")
+        await desk.record(1, 2)
+        monkeypatch.setattr(desk.bus._store, call, failing)
+        desk.bus.start_draining()
+        await desk.until(lambda: desk.acts == [("a", 1), ("a", 2)])
+        assert faults == []
