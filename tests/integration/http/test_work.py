@@ -133,8 +133,8 @@ async def test_a_chain_leads_from_an_event_to_its_run_and_back(
 ) -> None:
     grpc, http = await serving(sqlite_url)
     async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client, working(grpc):
-        body = {"event_type_glob": "n.*", "workflow_type": "double"}
-        body["input_mapper"] = '{"n": "$.payload"}'
+        recipes = {"n": "$.payload"}
+        body = {"event_type_glob": "n.*", "workflow_type": "double", "input_mapper": recipes}
         (await client.put("/api/event-subscriptions/doubling", json=body)).raise_for_status()
         event = {"event_type": "n.added", "payload": 4}
         seq = (await client.post("/api/events/record", json=event)).json()["global_seq"]

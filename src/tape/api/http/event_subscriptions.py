@@ -2,13 +2,18 @@
 
 from typing import Annotated
 
+import orjson
 from fastapi import Query
 from pydantic import Field
 
 from tape.api.auth import Role
 from tape.api.http.fields import Body, Params, PathText, Reply
 from tape.api.http.routes import Routes, TheDoor
-from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
+from tape.model.event_subscription import (
+    DEFAULT_DRAINER,
+    EventSubscription,
+    NewSubscription,
+)
 
 routes = Routes("event-subscriptions")
 
@@ -21,7 +26,7 @@ class SubscriptionBody(Body):
     event_type_glob: Annotated[str, Field(min_length=1, examples=["price.*"])]
     workflow_type: Annotated[str, Field(min_length=1, examples=["reprice"])]
     drainer_id: Annotated[str, Field(min_length=1)] = DEFAULT_DRAINER
-    input_mapper: Annotated[str, Field(examples=['{"sku": "$.entity_id"}'])] = ""
+    input_mapper: dict[str, str] = Field(default={}, examples=[{"sku": "$.entity_id"}])
     filter_expr: str = ""
     enabled: bool = True
     awaits_end: bool = True
@@ -32,11 +37,16 @@ class SubscriptionReply(Reply):
     drainer_id: str
     event_type_glob: str
     workflow_type: str
-    input_mapper: str
+    input_mapper: dict[str, str]
     filter_expr: str
     enabled: bool
     awaits_end: bool
     created_at_ms: int
+
+    @classmethod
+    def of(cls, kept: EventSubscription) -> "SubscriptionReply":
+        recipes = orjson.loads(kept.input_mapper or "{}")
+        return cls(**kept._replace(input_mapper=recipes)._asdict())
 
 
 class SubscriptionsReply(Reply):
@@ -59,9 +69,7 @@ async def list_event_subscriptions(
 ) -> SubscriptionsReply:
     """By id, of one drainer or of all."""
     found = await door.operations.ledger.list_subscriptions(params.drainer_id)
-    return SubscriptionsReply(
-        event_subscriptions=[SubscriptionReply(**each._asdict()) for each in found]
-    )
+    return SubscriptionsReply(event_subscriptions=[SubscriptionReply.of(each) for each in found])
 
 
 @routes.add(
@@ -71,9 +79,10 @@ async def put_event_subscription(
     door: TheDoor, subscription_id: PathText, body: SubscriptionBody
 ) -> SubscriptionReply:
     """Add a subscription, or change one that is there."""
-    new = NewSubscription(subscription_id=subscription_id, **dict(body))
-    kept = await door.operations.ledger.put_subscription(new)
-    return SubscriptionReply(**kept._asdict())
+    recipes = orjson.dumps(body.input_mapper).decode() if body.input_mapper else ""
+    said = dict(body) | {"input_mapper": recipes}
+    new = NewSubscription(subscription_id=subscription_id, **said)
+    return SubscriptionReply.of(await door.operations.ledger.put_subscription(new))
 
 
 @routes.add(
