@@ -15,6 +15,7 @@ from tape.stores.by_url import open_store as open_by_url
 from tape.stores.by_url import sqlite_path
 from tape.testing.conformance import OpenStore
 from tape.testing.conformance.outbox import BOUND_S, Appended, AppendRows, RunElsewhere
+from tape.testing.conformance.playing import IDS
 
 QUICK = Settings(sqlite=SqliteSettings(poll_s=0.02))
 
@@ -42,7 +43,7 @@ def append_rows(store_url: str) -> AppendRows:
     columns = "(subject, payload_json, event_id, idempotency_key)"
 
     def append(rows: Sequence[Appended]) -> None:
-        named = [row._replace(event_id=row.event_id or f"e-{id(row)}") for row in rows]
+        named = [row._replace(event_id=row.event_id or next(IDS)) for row in rows]
         if store_url.startswith("sqlite"):
             with contextlib.closing(sqlite3.connect(sqlite_path(store_url))) as file, file:
                 file.executemany(f"INSERT INTO bus_outbox {columns} VALUES (?, ?, ?, ?)", named)

@@ -21,7 +21,7 @@ from tape.model.event import ENVELOPE_BYTES, NewEvent, draft_event
 from tape.model.move import KNOWN, Change, Decision, Known, Need, State, save
 from tape.model.outbox import OUTBOX, OutboxPlace, OutboxRow
 
-_EVENT_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}").fullmatch
 
 
 class Unfit(NamedTuple):
@@ -87,8 +87,8 @@ class PromoteOutbox:
 def draft_row(row: OutboxRow, limits: Limits) -> Draft:
     """The event that a row becomes; InvalidArgument if it cannot be one."""
     check_bus_subject(row.subject)
-    if not _EVENT_ID(row.event_id):
-        raise InvalidArgument("is not 1 to 128 printable ASCII characters", field="event_id")
+    if not _ULID(row.event_id):
+        raise InvalidArgument("is not a ULID, as every event's id is", field="event_id")
     event = NewEvent(
         row.subject, row.payload_json, row.entity_type, row.entity_id, row.idempotency_key or "",
         row.caused_by, row.source, happened_at_ms(row), row.schema_version, "", 0, row.trace_id,

@@ -7,7 +7,7 @@ there. On SQLite it is a lease of as long, renewed as often. Everything a leader
 that session or under that lease: whoever has lost the lead cannot mark anything.
 
 Promotion is not a leader's privilege. It happens in a turn of the writer that looks whether the
-row is promoted already (`model.outbox.PromoteOutbox`).
+row is promoted already (`model.promote.PromoteOutbox`).
 """
 
 from collections.abc import Sequence

@@ -109,7 +109,7 @@ async def test_a_refused_message_holds_up_its_subject_and_no_other(
 
 def put_by_hand(store_url: str, subject: str, payload: str) -> None:
     """Past every check."""
-    row = ("by-hand", subject, payload)
+    row = ("01JZ0000000000000000000000", subject, payload)
     columns = "(event_id, subject, payload_json)"
     if store_url.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(sqlite_path(store_url))) as file, file:

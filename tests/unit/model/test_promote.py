@@ -14,9 +14,13 @@ from tape.model.relay import Candidate, ElectRelay, ResignRelay
 LIMITS = Limits()
 
 
+def ulid(number: int) -> str:
+    return f"01JZ{number:022d}"
+
+
 def a_row(row_id: int, subject: str = "a.b", payload: str = "1", key: str = "") -> OutboxRow:
     return OutboxRow(
-        row_id, f"e{row_id}", subject, payload, 3, "order", "7", key or None, "cause", "desk", 0,
+        row_id, ulid(row_id), subject, payload, 3, "order", "7", key or None, "cause", "desk", 0,
         "", "", "", 1_000 + row_id, 0, 0, "",
     )  # fmt: skip
 
@@ -31,7 +35,7 @@ def a_state(*rows: OutboxRow, now_ms: int = 50) -> State:
 def test_an_event_is_what_its_row_says() -> None:
     draft = draft_row(a_row(1)._replace(trace_id="a" * 32, span_id="b" * 16), LIMITS)
     assert draft.subject == "/tape/event/recorded/a.b/order/7"
-    assert (draft.event_id, draft.event_type, draft.kind) == ("e1", "a.b", "event")
+    assert (draft.event_id, draft.event_type, draft.kind) == (ulid(1), "a.b", "event")
     assert (draft.caused_by, draft.source, draft.schema_version) == ("cause", "desk", 3)
     assert (draft.trace_id, draft.span_id) == ("a" * 32, "b" * 16)
     assert draft.occurred_at_ms == 1_001  # when it was written, if nobody says otherwise
@@ -49,6 +53,7 @@ def test_an_event_is_what_its_row_says() -> None:
         (a_row(1, payload="{"), "payload_json"),
         (a_row(1)._replace(event_id=""), "event_id"),
         (a_row(1)._replace(event_id="a\r\nb"), "event_id"),
+        (a_row(1)._replace(event_id="by-hand"), "event_id"),
         (a_row(1)._replace(schema_version=0), "schema_version"),
         (a_row(1)._replace(trace_id="x"), "trace_id"),
         (a_row(1)._replace(created_at_ms=-1), "occurred_at_ms"),
@@ -65,7 +70,7 @@ def test_rows_get_the_places_of_their_entries() -> None:
     state = a_state(*rows)
     state.entries.append(draft_row(a_row(9), LIMITS))  # another move's, before it in the batch
     decision = PromoteOutbox(rows, LIMITS).decide(state)
-    assert [draft.event_id for draft in decision.entries] == ["e1", "e2", "e3"]
+    assert [draft.event_id for draft in decision.entries] == [ulid(1), ulid(2), ulid(3)]
     assert [(c.row[0], c.row[3]) for c in decision.changes if c.row] == [
         (1, 102), (2, 103), (3, 104),
     ]  # fmt: skip

@@ -36,6 +36,11 @@ RunElsewhere = Callable[[Callable[[Store], Awaitable[None]]], None]
 """Works with another store on another event loop, and blocks until that is done."""
 
 
+def ulid(number: int) -> str:
+    """An event's id that a test can name."""
+    return f"01JZ{number:022d}"
+
+
 def a_lead(owner: str, hung_s: float = 60.0, relay: str = NATS_RELAY) -> Lead:
     return Lead(relay, owner, KEY, hung_s, next(IDS))
 
@@ -141,18 +146,22 @@ class OutboxContract:
     ) -> None:
         store = await open_store()
         leader = await lead(store, "a")
-        append_rows([Appended("a.x", '{"n": 1}', "e1"), Appended("b", '"two"', "e2")])
-        append_rows([Appended("a.x", "3", "e3")])
+        append_rows([Appended("a.x", '{"n": 1}', ulid(1)), Appended("b", '"two"', ulid(2))])
+        append_rows([Appended("a.x", "3", ulid(3))])
         unpromoted = await leader.read_unpromoted(MANY)
         assert [row.global_seq for row in unpromoted] == [0, 0, 0]
         assert await leader.read_unpublished(MANY) == []
         later, *earlier = reversed(unpromoted)  # whatever the order in which they are given
         assert (await play(store, PromoteOutbox([later, *earlier], LIMITS))).promoted == 3
         rows = await leader.read_unpublished(MANY)
-        assert [(row.event_id, row.global_seq) for row in rows] == [("e1", 2), ("e2", 3), ("e3", 4)]
+        assert [(row.event_id, row.global_seq) for row in rows] == [
+            (ulid(1), 2),
+            (ulid(2), 3),
+            (ulid(3), 4),
+        ]
         _, *events = await read_all(store)
         assert [(e.event_id, e.event_type, e.payload_json) for e in events] == [
-            ("e1", "a.x", '{"n": 1}'), ("e2", "b", '"two"'), ("e3", "a.x", "3"),
+            (ulid(1), "a.x", '{"n": 1}'), (ulid(2), "b", '"two"'), (ulid(3), "a.x", "3"),
         ]  # fmt: skip
         assert [row.id for row in await leader.read_unpublished(MANY, ["a.x"])] == [rows[1].id]
         assert [row.id for row in await leader.read_unpublished(2)] == [rows[0].id, rows[1].id]
@@ -164,7 +173,7 @@ class OutboxContract:
     ) -> None:
         stores = [await open_store() for _ in range(4)]
         leader = await lead(stores[0], "a")
-        append_rows([Appended("s", str(n), f"e{n}") for n in range(40)])
+        append_rows([Appended("s", str(n), ulid(n)) for n in range(40)])
         rows = await leader.read_unpromoted(MANY)
         parts = [rows[:30], rows, rows[10:], rows]
         done = await asyncio.gather(
@@ -188,14 +197,14 @@ class OutboxContract:
         leader = await lead(store, "a")
         append_rows(
             [
-                Appended("s", "1", "e1", "k"),
-                Appended("s", "2", "e2", "new"),
-                Appended("s", "3", "e3", "new"),
+                Appended("s", "1", ulid(1), "k"),
+                Appended("s", "2", ulid(2), "new"),
+                Appended("s", "3", ulid(3), "new"),
             ]
         )
         assert await promote(store, leader) == 3
         rows = sorted(await leader.read_unpublished(MANY), key=lambda row: row.id)
-        assert [row.event_id for row in rows] == [first.event_id, "e2", "e2"]
+        assert [row.event_id for row in rows] == [first.event_id, ulid(2), ulid(2)]
         assert rows[1].global_seq == rows[2].global_seq
         assert len([e for e in await read_all(store) if e.kind == "event"]) == 2
         await leader.release()
@@ -205,15 +214,17 @@ class OutboxContract:
     ) -> None:
         store = await open_store()
         leader = await lead(store, "a")
-        append_rows([Appended("bad", "{", "e1"), Appended("bad", "2", "e2"), Appended("ok")])
-        append_rows([Appended("Not A Subject", "1", "e4")])
+        append_rows([Appended("bad", "{", ulid(1)), Appended("bad", "2", ulid(2)), Appended("ok")])
+        append_rows([Appended("Not A Subject", "1", ulid(4)), Appended("odd", "1", "no-ulid")])
         done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))
         assert done.promoted == 1
         assert [(unfit.row.event_id, unfit.error.split(":")[0]) for unfit in done.unfit] == [
-            ("e1", "payload_json at position 1"), ("e4", "subject at position 0"),
+            (ulid(1), "payload_json at position 1"), (ulid(4), "subject at position 0"),
+            ("no-ulid", "event_id"),
         ]  # fmt: skip
         assert [r.subject for r in await leader.read_unpublished(MANY)] == ["ok"]
-        assert [r.event_id for r in await leader.read_unpromoted(MANY, ["bad"])] == ["e4"]
+        left = await leader.read_unpromoted(MANY, ["bad"])
+        assert [row.event_id for row in left] == [ulid(4), "no-ulid"]
         await leader.release()
 
     async def test_what_is_marked_is_not_read_again(
@@ -291,7 +302,9 @@ class OutboxContract:
     ) -> None:
         store = await open_store()
         leader = await lead(store, "a")
-        append_rows([Appended("s", "1", "e1"), Appended("s", "2", "e2"), Appended("s", "{", "e3")])
+        append_rows(
+            [Appended("s", "1", ulid(1)), Appended("s", "2", ulid(2)), Appended("s", "{", ulid(3))]
+        )
         done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))
         refused, fine = await leader.read_unpublished(MANY)
         await leader.note_failure(refused.id, "too large")
@@ -302,7 +315,7 @@ class OutboxContract:
         assert await leader.read_unpublished(MANY) == [fine]
         told = [e.payload for e in await read_all(store) if e.kind == "outbox"]
         assert [(t["event_id"], t["reason"], t["error"]) for t in told] == [
-            ("e1", "not needed", "too large"), ("e3", "not needed", "no JSON"),
+            (ulid(1), "not needed", "too large"), (ulid(3), "not needed", "no JSON"),
         ]  # fmt: skip
         with pytest.raises(InvalidArgument, match="done with already"):
             await skip(store, refused, "again")
