@@ -139,16 +139,23 @@ async def test_in_order_nothing_passes_a_message_that_failed(
 async def test_what_is_in_hand_is_not_delivered_again_however_long_it_takes(
     stream: JetStreamContext, new: NewConsumer, prefix: str
 ) -> None:
+    """Another process with the same durable would get whatever is thought to be abandoned."""
     await send(stream, f"{prefix}.a", 1, 2, 3)
-    got: list[tuple[int, int]] = []
-
-    async def handle(message: Message) -> None:
-        got.append((message.payload, message.deliveries))
-        await asyncio.sleep(0.7)
-
-    settings = replace(CONSUMERS, ack_wait_s=0.5)
-    await handle_until(new(settings=settings), handle, lambda: len(got) == 3)
-    assert got == [(1, 1), (2, 1), (3, 1)]
+    settings = replace(CONSUMERS, ack_wait_s=0.4)
+    async with new(settings=settings) as slow, new(settings=settings) as idle:
+        in_hand, others = aiter(slow), aiter(idle)
+        messages = [await anext(in_hand)]  # the other two wait for their turn
+        waiting = asyncio.ensure_future(anext(others))
+        done, _ = await asyncio.wait((waiting,), timeout=4 * settings.ack_wait_s)
+        assert not done
+        messages += [await anext(in_hand), await anext(in_hand)]
+        assert [(m.payload, m.deliveries) for m in messages] == [(1, 1), (2, 1), (3, 1)]
+        for message in messages:
+            assert await message.ack()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await in_hand.aclose()
+        await others.aclose()
 
 
 async def test_one_at_a_time_unless_more_are_wanted(
