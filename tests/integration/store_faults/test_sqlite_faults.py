@@ -21,7 +21,7 @@ from tape.stores.by_url import open_store
 from tape.stores.sqlite.store import SqliteStore
 from tests.integration.store_faults.load import everything, load
 
-LARGE = [NewEvent("large", '"' + "x" * 500_000 + '"')]
+LARGE = [NewEvent("large", '"' + "x" * 800_000 + '"')]
 QUICK = Settings(
     sqlite=SqliteSettings(busy_s=0.2, poll_s=0.05), writer=WriterSettings(retry_for_s=0.3)
 )
@@ -99,7 +99,7 @@ async def test_a_full_disk_costs_no_acknowledged_write(bus: Bus) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tape-test", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=900k", "tape-test", str(folder)]
     if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("making a small disk takes the right to mount")
     yield folder
@@ -122,7 +122,7 @@ async def test_a_disk_that_is_really_full(small_disk: Path) -> None:
 
 
 async def test_no_room_for_a_new_journal(small_disk: Path) -> None:
-    (small_disk / "ballast").write_bytes(b"x" * 580_000)
+    (small_disk / "ballast").write_bytes(b"x" * 880_000)
     with pytest.raises(StoreFull):
         await open_bus(f"sqlite:{small_disk / 'tape.db'}", QUICK)
     (small_disk / "ballast").unlink()

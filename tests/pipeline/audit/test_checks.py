@@ -91,9 +91,14 @@ def writing(url: str) -> Iterator[Callable[[], int]]:
         thread.join()
 
 
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("migrated_postgres", marks=pytest.mark.long)]
+)
 def test_a_healthy_store_passes_while_it_is_written_to(
-    spark: SparkSession, store_url: str, tmp_path: Path
+    spark: SparkSession, kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    store_url: str = request.getfixturevalue(f"{kind}_url")
+
     async def make(store: Store) -> None:
         await make_healthy(store)
         await walk_runs(store, "app", 7, 200)
@@ -110,8 +115,3 @@ def test_a_healthy_store_passes_while_it_is_written_to(
     assert summary.failed == ""
     assert summary.counts["checks"] == len(CHECKS) == len(told["checks"])
     assert summary.counts["entries"] == told["entries"] > 200
-
-
-@pytest.fixture
-def postgres_url(migrated_postgres_url: str) -> str:
-    return migrated_postgres_url
