@@ -29,7 +29,7 @@ browser: ## a browser for tests/browser, where the package manager can install o
 	@sh scripts/install_browser.sh
 
 test: $(READY) ## the whole suite, with the short form of crash and load runs
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
 
 test-long: $(READY) ## the long crash and load runs
 	$(BIN)/python -m pytest -m long --timeout 3600

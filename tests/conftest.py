@@ -4,14 +4,18 @@ import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 from tape.testing.postgres import PostgresServer
 from tests.migrated import MigratedDatabase
 
 pytest.register_assert_rewrite("tape.testing.conformance")
+
+ROOT = Path(__file__).parents[1]
 
 
 def pytest_configure() -> None:
@@ -20,20 +24,21 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, a file stays whole, and one of them has Spark.
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # the same
+    """A file stays whole, and one process runs all that share the one Spark session.
 
-    What needs Spark comes first: it takes longest and nobody can help with it.
+    pytest-xdist 3.8 does not see its groups any more since pytest 9.2, so this is said here.
     """
 
-    def needs_spark(item: pytest.Item) -> bool:
-        return "spark" in getattr(item, "fixturenames", ())
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        shares_spark = "spark: SparkSession" in (ROOT / file).read_text()
+        return "spark" if shares_spark else file
 
-    for item in items:
-        group = "spark" if needs_spark(item) else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=needs_spark, reverse=True)
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,15 @@ A database that goes away is waited for; whether the transaction that was cut of
 nobody needs to know: its domain row tells.
 """
 
+import contextlib
 import json
 import random
+import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 
@@ -36,7 +40,7 @@ class Producer(threading.Thread):
             done = 0
             while done < self._transactions:
                 try:
-                    with psycopg.connect(self._url) as connection:
+                    with connected(self._url) as connection:
                         while done < self._transactions:
                             self._transaction(connection)
                             done += 1
@@ -45,25 +49,47 @@ class Producer(threading.Thread):
         except BaseException as fault:  # noqa: BLE001 - the main thread tells of it
             self.fault = fault
 
-    def _transaction(self, connection: psycopg.Connection) -> None:
+    def _transaction(self, connection: Any) -> None:
         time.sleep(self._random.uniform(0, LONGEST_PAUSE_S))
         rolls_back = self._random.random() < 1 / 3
-        with connection.transaction(force_rollback=rolls_back):
+        with transaction(connection, rolls_back=rolls_back):
             for _ in range(self._random.randint(1, MOST_EVENTS)):
                 self._event(connection)
         self.rolled_back += rolls_back
 
-    def _event(self, connection: psycopg.Connection) -> None:
+    def _event(self, connection: Any) -> None:
         self._count += 1
         own = self._random.random() < 0.25
         number = self._random.randrange(SHARED)
         subject = f"own.{self._name}" if own else f"shared.s{number}"
         payload = {"producer": self._name, "n": self._count}
         event_id = tape.publish_within(connection, subject, payload)
-        connection.execute(
-            "INSERT INTO orders (event_id, subject, producer, n) VALUES (%s, %s, %s, %s)",
-            (event_id, subject, self._name, self._count),
-        )
+        statement = "INSERT INTO orders (event_id, subject, producer, n) VALUES (?, ?, ?, ?)"
+        if not isinstance(connection, sqlite3.Connection):
+            statement = statement.replace("?", "%s")
+        connection.execute(statement, (event_id, subject, self._name, self._count))
+
+
+@contextlib.contextmanager
+def connected(url: str) -> Iterator[Any]:
+    if not url.startswith("sqlite:"):
+        with psycopg.connect(url) as connection:
+            yield connection
+        return
+    path = url.removeprefix("sqlite:")
+    with contextlib.closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def transaction(connection: Any, *, rolls_back: bool) -> Iterator[None]:
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK" if rolls_back else "COMMIT")
+    else:
+        with connection.transaction(force_rollback=rolls_back):
+            yield
 
 
 def main(url: str, process: str, threads: str, transactions: str, seed: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from tape.stores.by_url import open_store
 from tape.testing.nats import NatsServer
 from tape.testing.postgres import PostgresServer
 from tape.testing.worker import WorkerProcess
+from tests.crash.outbox_producer import connected, transaction
 
 STREAM = "crash-bus"
 BOUND_S = 60.0
@@ -96,11 +98,14 @@ class Witness:
 
 
 class World:
-    def __init__(self, folder: Path, postgres: PostgresServer, nats: NatsServer) -> None:
+    """On a Postgres of its own, or else on a SQLite file."""
+
+    def __init__(self, folder: Path, postgres: PostgresServer | None, nats: NatsServer) -> None:
         self.folder = folder
         self.postgres = postgres
         self.nats = nats
-        self.url = postgres.url("bus")
+        self.url = postgres.url("bus") if postgres else f"sqlite:{folder / 'tape.db'}"
+        self.outbox = "bus.outbox" if postgres else "bus_outbox"
         self.relays: list[WorkerProcess] = []
         self._started = 0
         self._producers: list[subprocess.Popen[bytes]] = []
@@ -142,6 +147,10 @@ class World:
 
     def rows(self, sql: str) -> list[Any]:
         """What a query says, also while the database is starting."""
+
+        if self.postgres is None:
+            with contextlib.closing(sqlite3.connect(self.folder / "tape.db", timeout=30)) as file:
+                return file.execute(sql).fetchall()
 
         def ask() -> list[Any] | None:
             try:
@@ -199,16 +208,20 @@ def until(found: Callable[[], Any], bound_s: float = BOUND_S) -> Any:
 
 
 @contextlib.contextmanager
-def a_world(folder: Path) -> Iterator[World]:
-    with PostgresServer() as postgres, NatsServer() as nats:
-        postgres.create_database("bus")
+def a_world(folder: Path, *, on_sqlite: bool = False) -> Iterator[World]:
+    with contextlib.ExitStack() as running:
+        nats = running.enter_context(NatsServer())
+        postgres = None
+        if not on_sqlite:
+            postgres = running.enter_context(PostgresServer())
+            postgres.create_database("bus")
         world = World(folder, postgres, nats)
 
         async def migrate() -> None:
             await (await open_store(world.url, Settings())).close()
 
         asyncio.run(migrate())
-        with psycopg.connect(world.url, autocommit=True) as database:
+        with connected(world.url) as database, transaction(database, rolls_back=False):
             database.execute(
                 "CREATE TABLE orders (event_id TEXT PRIMARY KEY, subject TEXT, producer TEXT, "
                 "n INTEGER)"

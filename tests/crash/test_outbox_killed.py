@@ -28,6 +28,8 @@ class Size(NamedTuple):
 
 SHORT = Size(1_600, "RNRP")
 LONG = Size(20_000, "RRNRRPRRNRRNRR")
+SHORT_ON_SQLITE = Size(400, "RN")
+LONG_ON_SQLITE = Size(10_000, "RRNRRRNRRR")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,23 @@ LONG = Size(20_000, "RRNRRPRRNRRNRR")
 )
 @pytest.mark.timeout(1_800)
 def test_published_is_committed(tmp_path: Path, size: Size) -> None:
-    with a_world(tmp_path) as world:
+    play(tmp_path, size)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(SHORT_ON_SQLITE, id="short"),
+        pytest.param(LONG_ON_SQLITE, id="long", marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.timeout(1_800)
+def test_published_is_committed_on_sqlite(tmp_path: Path, size: Size) -> None:
+    play(tmp_path, size, on_sqlite=True)
+
+
+def play(folder: Path, size: Size, *, on_sqlite: bool = False) -> None:
+    with a_world(folder, on_sqlite=on_sqlite) as world:
         for _ in range(3):
             world.start_relay()
         term, _pid = world.await_leader(0)
@@ -58,7 +76,7 @@ def test_published_is_committed(tmp_path: Path, size: Size) -> None:
 
 
 def published(world: World) -> int:
-    ((count,),) = world.rows("SELECT count(*) FROM bus.outbox WHERE published_to_nats")
+    ((count,),) = world.rows(f"SELECT count(*) FROM {world.outbox} WHERE published_to_nats")
     return int(count)
 
 
@@ -76,6 +94,7 @@ def inflict(world: World, fault: str, term: int) -> int:
             time.sleep(0.3)  # relays and the consumer find nobody there
             world.nats.start()
         case "P":
+            assert world.postgres is not None
             world.postgres.stop(signal.SIGINT)
             world.postgres.start()
     return term
@@ -83,7 +102,9 @@ def inflict(world: World, fault: str, term: int) -> int:
 
 def await_all(world: World, it: Witness) -> None:
     def all_is_marked() -> bool:
-        ((waiting,),) = world.rows("SELECT count(*) FROM bus.outbox WHERE NOT published_to_nats")
+        ((waiting,),) = world.rows(
+            f"SELECT count(*) FROM {world.outbox} WHERE NOT published_to_nats"
+        )
         return bool(waiting == 0)
 
     until(all_is_marked, 300)
