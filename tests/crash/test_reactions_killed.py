@@ -44,7 +44,7 @@ class Size(NamedTuple):
     rest_s: float
 
 
-SHORT = Size(4_000, 12, 7, (0.6, 1.2), 60)
+SHORT = Size(2_500, 12, 4, (0.6, 1.2), 60)
 LONG = Size(200_000, 50, 90, (1.0, 3.0), 900)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 

@@ -20,7 +20,7 @@ from tape.predicates.values import INT_MAX, INT_MIN, EvaluationError, Meter
 
 PROFILE: Final = settings(
     deadline=None,
-    max_examples=200,
+    max_examples=120,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
