@@ -170,8 +170,7 @@ async def refresh_metrics(operations: Operations) -> None:
     """Bring the gauges of what the store holds up to date."""
     from tape.telemetry import metrics
 
-    if isinstance(operations, Bus):
-        await _refresh_outbox(operations)
+    await _refresh_outbox(operations)
     head = (await operations.info()).head_global_seq
     metrics.JOURNAL_HEAD.set(head)
     states = await operations.list_reactions()
@@ -201,10 +200,10 @@ async def _refresh_drainers(operations: Operations) -> None:
         metrics.DRAINER_HALTED.labels(drainer_id).set(bool(state.drainer.halted_on_event_id))
 
 
-async def _refresh_outbox(bus: Bus) -> None:
+async def _refresh_outbox(operations: Operations) -> None:
     from tape.telemetry import metrics
 
-    status = await bus.outbox_status()
+    status = await operations.outbox_status()
     metrics.OUTBOX_WAITING.set(status.waiting)
     metrics.OUTBOX_UNPROMOTED.set(status.unpromoted)
     metrics.OUTBOX_OLDEST.set(status.oldest_ms / 1000)

@@ -52,6 +52,7 @@ from tape.runs.operations import RunOperations, Runs
 
 DEFAULT_PAGE = 1_000
 MAX_SESSION_EVENTS = 10_000
+FAILING_TOLD = 100
 
 
 CheckTarget = Callable[[str], None]
@@ -164,6 +165,12 @@ class Operations(Protocol):
 
     async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
         """Give dead letters up for good; they stay on record as failed."""
+
+    async def outbox_status(self) -> OutboxStatus:
+        """What waits in the outbox, the first of what was not taken, and who leads."""
+
+    async def skip_outbox_row(self, row_id: int, *, reason: str, by: str) -> OutboxPlace:
+        """Let what comes after a row that was not taken pass it; the journal has the reason."""
 
     async def info(self) -> JournalInfo: ...
 
@@ -414,15 +421,13 @@ class Bus:
         )
         await relay.run(stop)
 
-    async def outbox_status(self, failing: int = 100) -> OutboxStatus:
-        """What waits in the outbox, at most so many rows that were not taken, and who leads."""
-        return await self._store.read_outbox_status(failing)
+    async def outbox_status(self) -> OutboxStatus:
+        return await self._store.read_outbox_status(FAILING_TOLD)
 
-    async def skip_outbox_row(self, row_id: int, reason: str) -> OutboxPlace:
-        """Let what comes after a row that was not taken pass it; the journal has the reason."""
-        return await self._writer.submit(
-            SkipOutboxRow(row_id, reason, next(self._ids), self._limits)
-        )
+    async def skip_outbox_row(self, row_id: int, *, reason: str, by: str) -> OutboxPlace:
+        _check_position(row_id, "row_id")
+        move = SkipOutboxRow(row_id, reason, by, next(self._ids), self._limits)
+        return await self._writer.submit(move)
 
     async def close(self) -> None:
         """Write what is queued, then let the store go."""

@@ -15,6 +15,7 @@ from tape.api.claim_calls import ClaimCalls
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck, StreamOut, Unary
 from tape.api.ledger_calls import LedgerCalls
 from tape.api.listening import Tls, split_address
+from tape.api.outbox_calls import OutboxCalls
 from tape.api.reaction_calls import ReactionCalls
 from tape.api.record_stream import RecordStream
 from tape.api.run_calls import RunCalls
@@ -83,7 +84,7 @@ WRITING = frozenset(
     }
 )
 # What cannot be taken back.
-ADMINISTERING = frozenset({"DropDeadLetters", "SkipDrainerEvent"})
+ADMINISTERING = frozenset({"DropDeadLetters", "SkipDrainerEvent", "SkipOutboxRow"})
 
 
 def _role(name: str) -> Role:
@@ -93,9 +94,10 @@ def _role(name: str) -> Role:
 
 
 def _on_runs(operations: Operations, limits: Limits) -> dict[str, Unary]:
-    """The calls on runs, and on the ledger that makes some."""
+    """The calls on runs, on the ledger that makes some, and on the outbox."""
     methods: dict[str, Unary] = {}
-    for calls in (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls, LedgerCalls):
+    on_runs = (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls)
+    for calls in (*on_runs, LedgerCalls, OutboxCalls):
         methods |= calls(operations, limits).methods()
     return methods
 

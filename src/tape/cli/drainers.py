@@ -1,13 +1,13 @@
 """`tape drainers`: how far each has come, helping one that is halted, and what they dispatch to."""
 
 import asyncio
-import getpass
 import time
 from collections.abc import Awaitable, Callable
 
 import click
 
 from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, print_json, print_table, say, span
 from tape.cli.records import drainer_record, subscription_record
 from tape.cli.target import Target, connect, target_options
@@ -18,7 +18,6 @@ from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 ERROR_WIDTH = 200
-_BY = click.option("--by", default="", help="Who does this; by default the user's name.")
 
 
 @click.group()
@@ -59,7 +58,7 @@ def list_drainers(target: Target, as_json: bool) -> None:
 @click.argument("drainer")
 @click.argument("event_id")
 @click.option("--reason", required=True, help="Why it is not to be dispatched; it is recorded.")
-@_BY
+@by_option
 @_JSON
 @target_options
 @click.pass_obj
@@ -69,14 +68,14 @@ def skip(
     """Move DRAINER past EVENT_ID, which it must be halted on, without dispatching it."""
 
     async def ask(client: AsyncTapeClient) -> DrainerState:
-        return await client.skip_event(drainer, event_id, reason=reason, by=by or _user())
+        return await client.skip_event(drainer, event_id, reason=reason, by=by or user_name())
 
     _help(target, ask, f"{drainer} goes on after {event_id}", as_json=as_json)
 
 
 @drainers.command()
 @click.argument("drainer", default=DEFAULT_DRAINER, metavar="[DRAINER]")
-@_BY
+@by_option
 @_JSON
 @target_options
 @click.pass_obj
@@ -84,7 +83,7 @@ def resume(target: Target, drainer: str, by: str, as_json: bool) -> None:
     """Have a halted drainer try its event again now."""
 
     async def ask(client: AsyncTapeClient) -> DrainerState:
-        return await client.resume_drainer(drainer, by=by or _user())
+        return await client.resume_drainer(drainer, by=by or user_name())
 
     _help(target, ask, f"{drainer} is resumed", as_json=as_json)
 
@@ -222,10 +221,3 @@ def _subscription_row(row: EventSubscription) -> tuple[str, ...]:
         row.subscription_id, row.drainer_id, row.event_type_glob, abridged(row.filter_expr, 60),
         row.workflow_type, state,
     )  # fmt: skip
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may have no name for its user
-        return ""

@@ -7,14 +7,14 @@ from typing import TypeVar
 
 import click
 
-from tape.app import open_bus
 from tape.brokers.by_target import require_nats
-from tape.bus import Bus
+from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
-from tape.cli.target import Target, target_options
+from tape.cli.target import Target, connect, target_options
+from tape.client import AsyncTapeClient
 from tape.config import Settings
 from tape.errors import InvalidArgument
-from tape.model.outbox import NATS_RELAY, OutboxRow
+from tape.model.outbox import NATS_RELAY, OutboxPlace
 from tape.ports.outbox import OutboxStatus
 from tape.relaying import run_relay
 
@@ -47,7 +47,9 @@ def relay(target: Target, nats: str) -> None:
     """
     level = logging.INFO if target.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(name)s %(message)s")
-    run_relay(_store(target), nats=nats, settings=target.settings)
+    if target.url:
+        raise click.UsageError("a relay works on a store: use --store, not --url")
+    run_relay(target.store_url, nats=nats, settings=target.settings)
 
 
 @outbox.command()
@@ -57,16 +59,16 @@ def relay(target: Target, nats: str) -> None:
 def status(target: Target, as_json: bool) -> None:
     """Say what waits, since when, what was not taken and why, and who leads."""
 
-    async def read(bus: Bus) -> OutboxStatus:
-        return await bus.outbox_status()
+    async def read(client: AsyncTapeClient) -> OutboxStatus:
+        return await client.outbox_status()
 
-    found = _with_bus(target, read)
+    found = _with_client(target, read)
     if as_json:
         print_json(
             {
                 "waiting": found.waiting, "unpromoted": found.unpromoted,
                 "oldest_ms": found.oldest_ms,
-                "failing": [_failing(row) for row in found.failing],
+                "failing": [row._asdict() for row in found.failing],
                 "relays": [term._asdict() for term in found.terms],
             }
         )  # fmt: skip
@@ -77,12 +79,17 @@ def status(target: Target, as_json: bool) -> None:
 @outbox.command()
 @click.argument("row_id", type=click.IntRange(min=1), metavar="ROW")
 @click.option("--reason", required=True, help="Why it may be left out; it is on the journal.")
+@by_option
 @_JSON
 @target_options
 @click.pass_obj
-def skip(target: Target, row_id: int, reason: str, as_json: bool) -> None:
+def skip(target: Target, row_id: int, reason: str, by: str, as_json: bool) -> None:
     """Leave out a row that was not taken, so that what comes after it on its subject can go on."""
-    place = _with_bus(target, lambda bus: bus.skip_outbox_row(row_id, reason))
+
+    async def ask(client: AsyncTapeClient) -> OutboxPlace:
+        return await client.skip_outbox_row(row_id, reason=reason, by=by or user_name())
+
+    place = _with_client(target, ask)
     if as_json:
         print_json(place._asdict())
     else:
@@ -130,27 +137,12 @@ def _nats(settings: Settings, given: str) -> str:
     return url
 
 
-def _store(target: Target) -> str:
-    if target.url:
-        raise click.UsageError("the outbox is in a store: use --store, not --url")
-    return target.store_url
+def _with_client(target: Target, work: Callable[[AsyncTapeClient], Awaitable[T]]) -> T:
+    async def connected() -> T:
+        async with connect(target) as client:
+            return await work(client)
 
-
-def _with_bus(target: Target, work: Callable[[Bus], Awaitable[T]]) -> T:
-    async def on_bus() -> T:
-        bus = await open_bus(_store(target), target.settings)
-        try:
-            return await work(bus)
-        finally:
-            await bus.close()
-
-    return asyncio.run(on_bus())
-
-
-def _failing(row: OutboxRow) -> dict[str, object]:
-    told = row._asdict()
-    del told["payload_json"]
-    return told
+    return asyncio.run(connected())
 
 
 def _tell(found: OutboxStatus) -> None:

@@ -131,6 +131,8 @@ class TapeClient:
     drainers = _calling(AsyncTapeClient.drainers)
     skip_event = _calling(AsyncTapeClient.skip_event)
     resume_drainer = _calling(AsyncTapeClient.resume_drainer)
+    outbox_status = _calling(AsyncTapeClient.outbox_status)
+    skip_outbox_row = _calling(AsyncTapeClient.skip_outbox_row)
     start_run = _calling(AsyncTapeClient.start_run)
     run = _calling(AsyncTapeClient.run)
     run_result = _calling(AsyncTapeClient.run_result)

@@ -14,9 +14,11 @@ from tape.client.stream import Batches, Stream
 from tape.journal.follow import Page
 from tape.model.entry import Entry, Trace
 from tape.model.event import NewEvent, Recorded
+from tape.model.outbox import OutboxPlace
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.subject import EVERYTHING
 from tape.model.value import ANY_VERSION, Author, Deleted, Value, ValueChange
+from tape.ports.outbox import OutboxStatus
 from tape.ports.store import JournalInfo
 from tape.telemetry.tracing import in_span, recording
 
@@ -215,6 +217,14 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         new = session_event(event)
         with recording(f"append_event {app_name}") as trace:
             return await self._operations.append_event(key, new, delta, trace=trace)
+
+    async def outbox_status(self) -> OutboxStatus:
+        """What waits in the outbox, what was not taken and why, and which relays lead."""
+        return await self._operations.outbox_status()
+
+    async def skip_outbox_row(self, row_id: int, *, reason: str, by: str = "") -> OutboxPlace:
+        """Let what comes after a row that was not taken pass it."""
+        return await self._operations.skip_outbox_row(row_id, reason=reason, by=by)
 
     async def info(self) -> JournalInfo:
         return await self._operations.info()

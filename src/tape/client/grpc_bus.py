@@ -25,10 +25,18 @@ from tape.errors import StoreUnavailable
 from tape.journal.follow import Page
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded
+from tape.model.outbox import OutboxPlace
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.value import Author, Deleted, Value, ValueChange
+from tape.ports.outbox import OutboxStatus
 from tape.ports.store import JournalInfo
-from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
+from tape.wire import (
+    mapping_entries,
+    mapping_events,
+    mapping_outbox,
+    mapping_sessions,
+    mapping_values,
+)
 from tape.wire.v1 import tape_pb2 as pb
 
 A = TypeVar("A")
@@ -64,6 +72,17 @@ class GrpcBus(GrpcReactions):
             await bus.close()
             raise
         return bus
+
+    async def outbox_status(self) -> OutboxStatus:
+        request = pb.GetOutboxStatusRequest()
+        status = await self._server.call(self._rpc.GetOutboxStatus, request)
+        return mapping_outbox.status_from_wire(status)
+
+    async def skip_outbox_row(self, row_id: int, *, reason: str, by: str) -> OutboxPlace:
+        with representable():
+            request = pb.SkipOutboxRowRequest(row_id=row_id, reason=reason, by=by)
+        place = await self._server.call(self._rpc.SkipOutboxRow, request, writes=True)
+        return mapping_outbox.place_from_wire(place)
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         """With a key on every event a request that was cut off is sent again for a while."""

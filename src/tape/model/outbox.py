@@ -68,6 +68,18 @@ class OutboxPlace(NamedTuple):
     last_error: str
 
 
+class FailingRow(NamedTuple):
+    """A row that the broker or the journal did not take, as it is told; without its payload."""
+
+    id: int
+    event_id: str
+    subject: str
+    created_at_ms: int
+    global_seq: int
+    attempts: int
+    last_error: str
+
+
 class RelayTerm(NamedTuple):
     """Who was elected last. `expires_at_ms` counts only where no session holds the lock."""
 

@@ -23,11 +23,12 @@ class SkipOutboxRow:
     the place of the entry that tells of its skipping.
     """
 
-    __slots__ = ("_event_id", "_reason", "_row_id", "weight")
+    __slots__ = ("_by", "_event_id", "_reason", "_row_id", "weight")
 
-    def __init__(self, row_id: int, reason: str, event_id: str, limits: Limits) -> None:
+    def __init__(self, row_id: int, reason: str, by: str, event_id: str, limits: Limits) -> None:
         self._row_id = row_id
         self._reason = check_name(reason, limits, field="reason", required=True)
+        self._by = check_name(by, limits, field="by")
         self._event_id = event_id
         self.weight = 1024
 
@@ -54,7 +55,8 @@ class SkipOutboxRow:
         )
         payload = {
             "row_id": row.id, "event_id": row.event_id, "subject": row.subject,
-            "global_seq": row.global_seq, "reason": self._reason, "error": row.last_error,
+            "global_seq": row.global_seq, "reason": self._reason, "by": self._by,
+            "error": row.last_error,
         }  # fmt: skip
         entry = Draft(
             self._event_id,

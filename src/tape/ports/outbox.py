@@ -13,7 +13,7 @@ row is promoted already (`model.promote.PromoteOutbox`).
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from tape.model.outbox import OutboxRow, RelayTerm
+from tape.model.outbox import FailingRow, OutboxRow, RelayTerm
 
 
 class Lead(NamedTuple):
@@ -35,7 +35,7 @@ class OutboxStatus(NamedTuple):
     waiting: int
     unpromoted: int
     oldest_ms: int
-    failing: list[OutboxRow]
+    failing: list[FailingRow]
     terms: list[RelayTerm]
 
 

@@ -93,7 +93,7 @@ async def test_a_refused_message_holds_up_its_subject_and_no_other(
     (row,) = (await bus.outbox_status()).failing
     assert row.event_id == refused
     assert "message size exceeds maximum allowed" in row.last_error
-    await bus.skip_outbox_row(row.id, "the consumer has it already")
+    await bus.skip_outbox_row(row.id, reason="the consumer has it already", by="desk")
     stored = await read_stream(nats_url, prefix, 5)
     assert [m.payload for m in stored if m.subject.endswith(".a")] == ["1", "3", "6"]
     await until(lambda: nothing_waits(bus))
@@ -135,7 +135,7 @@ async def test_a_row_that_cannot_be_an_event_holds_up_its_subject_and_no_other(
     await until(failing)
     (row,) = (await bus.outbox_status()).failing
     assert row.last_error.startswith("payload_json")
-    await bus.skip_outbox_row(row.id, "a slip")
+    await bus.skip_outbox_row(row.id, reason="a slip", by="desk")
     assert [m.payload for m in await read_stream(nats_url, prefix, 2)] == ["3", "2"]
 
 

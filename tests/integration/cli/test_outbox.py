@@ -115,7 +115,7 @@ def test_the_stream_is_shown_and_changed_only_safely(desk: Path, nats: NatsServe
         (("stream", "show"), "--nats: say where NATS is"),
         (("stream", "show", "--nats", "nats://me:secret@127.0.0.1"), "holds a login"),
         (("relay", "--nats", "http://127.0.0.1"), "nats: is not nats://HOST:PORT"),
-        (("relay", "--url", "tape://127.0.0.1:1"), "the outbox is in a store"),
+        (("relay", "--url", "tape://127.0.0.1:1"), "a relay works on a store"),
         (("skip", "1"), "--reason"),
     ],
 )

@@ -66,7 +66,7 @@ FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValu
 GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo
 GetRun ListRuns ListRunsToRecover ReadRunEntries GetDecision GetEffect ListPendingEffects
 ListEffectsToDispatch ListObligations ListUnresolvedObligations AdmitBudget ListTimers NextTimer
-ListEventSubscriptions ListDrainers ReadRecent
+ListEventSubscriptions ListDrainers ReadRecent GetOutboxStatus
 """
 WRITES = """
 RecordEvents RecordEventStream WriteValue DeleteValue CreateSession DeleteSession AppendEvent
@@ -86,7 +86,7 @@ def test_the_roles_are_the_ones_ruled() -> None:
     }
     assert held[Role.READ] == set(LOOKS.split())
     assert held[Role.WRITE] == set(WRITES.split())
-    assert held[Role.ADMIN] == {"DropDeadLetters", "SkipDrainerEvent"}
+    assert held[Role.ADMIN] == {"DropDeadLetters", "SkipDrainerEvent", "SkipOutboxRow"}
 
 
 async def test_the_client_says_which(sqlite_url: str, serving: Any) -> None:

@@ -24,7 +24,7 @@ NO_RUN = {
     "CreateSession", "DeleteSession", "RegisterReaction", "DeregisterReaction", "ClaimTasks",
     "CompleteTask", "NackTask", "SettleTasks", "ReplayDeadLetters", "DropDeadLetters",
     "PutEventSubscription", "DeleteEventSubscription", "DrainEvents", "ResumeDrainer",
-    "SkipDrainerEvent",
+    "SkipDrainerEvent", "SkipOutboxRow",
 }  # fmt: skip
 
 

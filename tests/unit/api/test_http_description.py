@@ -37,6 +37,8 @@ SAME = {
     "put_event_subscription": "PutEventSubscription",
     "delete_event_subscription": "DeleteEventSubscription",
     "list_event_subscriptions": "ListEventSubscriptions",
+    "get_outbox": "GetOutboxStatus",
+    "skip_outbox_row": "SkipOutboxRow",
     "execute": "BeginRun",
     "execute_batch": "BeginRun",
 }

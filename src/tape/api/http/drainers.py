@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tape.api.auth import Role
-from tape.api.http.fields import Body, BodyNumber, PathText, Reply
+from tape.api.http.fields import OPERATOR, Body, BodyNumber, PathText, Reply
 from tape.api.http.routes import Routes, TheDoor
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER
@@ -13,7 +13,6 @@ from tape.model.event_subscription import DEFAULT_DRAINER
 routes = Routes("drainers")
 
 MOST_AWAIT_S = 60.0
-OPERATOR = "http"
 
 
 class DrainBody(Body):

@@ -11,6 +11,8 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+OPERATOR = "http"
+"""Who did what an operator does through this door."""
 MOST_POSITION = 2**53 - 1
 """The largest whole number that every reader of JSON can tell from its neighbours."""
 

@@ -15,7 +15,7 @@ import asyncpg
 
 from tape.config import PostgresSettings
 from tape.errors import NotLeading, StoreUnavailable
-from tape.model.outbox import OutboxRow, RelayTerm
+from tape.model.outbox import FailingRow, OutboxRow, RelayTerm
 from tape.model.relay import Candidate
 from tape.ports.outbox import Lead, OutboxStatus
 from tape.stores.elections import Commit, elect
@@ -166,7 +166,7 @@ class PostgresOutbox:
                 waiting,
                 unpromoted,
                 oldest_ms,
-                [OutboxRow(*row) for row in failing],
+                [FailingRow(*row) for row in failing],
                 [RelayTerm(*row) for row in terms],
             )
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from tape.config import SqliteSettings
 from tape.errors import Closed, NotLeading, TapeError
-from tape.model.outbox import OutboxRow, RelayTerm
+from tape.model.outbox import FailingRow, OutboxRow, RelayTerm
 from tape.ports.clock import Clock
 from tape.ports.outbox import Lead, OutboxStatus
 from tape.stores.sqlite.connection import connect, transaction, translated
@@ -160,7 +160,7 @@ def read_status(db: sqlite3.Connection, limit: int, clock: Clock) -> OutboxStatu
     waiting, unpromoted, oldest_ms = db.execute(
         SQL["count_outbox"], (COUNT_MOST, clock())
     ).fetchone()
-    failing = [OutboxRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
+    failing = [FailingRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
     terms = [RelayTerm(*row) for row in db.execute(SQL["read_relays"])]
     return OutboxStatus(waiting, unpromoted, oldest_ms, failing, terms)
 

@@ -112,10 +112,7 @@ SELECT
 
 -- name: read_failing
 -- Rows that were not taken, by id.
-SELECT
-  id, event_id, subject, payload_json, schema_version, entity_type, entity_id, idempotency_key,
-  caused_by, source, occurred_at_ms, trace_id, span_id, parent_span_id, created_at_ms, global_seq,
-  attempts, last_error
+SELECT id, event_id, subject, created_at_ms, global_seq, attempts, last_error
 FROM bus_outbox
 WHERE last_error <> '' AND NOT published_to_nats
 ORDER BY id

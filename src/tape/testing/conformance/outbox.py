@@ -329,4 +329,4 @@ class OutboxContract:
 
 
 async def skip(store: Store, row: OutboxRow, reason: str) -> None:
-    await play(store, SkipOutboxRow(row.id, reason, next(IDS), LIMITS))
+    await play(store, SkipOutboxRow(row.id, reason, "the desk", next(IDS), LIMITS))

@@ -5258,3 +5258,182 @@ class ReadRecentRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadRecentRequest: _TypeAlias = ReadRecentRequest  # noqa: Y015
+
+@_typing.final
+class GetOutboxStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOutboxStatusRequest: _TypeAlias = GetOutboxStatusRequest  # noqa: Y015
+
+@_typing.final
+class OutboxStatus(_message.Message):
+    """waiting and unpromoted are counted up to a bound; oldest_ms is for how long the oldest waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: _builtins.int
+    UNPROMOTED_FIELD_NUMBER: _builtins.int
+    OLDEST_MS_FIELD_NUMBER: _builtins.int
+    FAILING_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    waiting: _builtins.int
+    unpromoted: _builtins.int
+    oldest_ms: _builtins.int
+    @_builtins.property
+    def failing(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailingRow]:
+        """the first of those that were not taken"""
+
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___RelayTerm]: ...
+    def __init__(
+        self,
+        *,
+        waiting: _builtins.int = ...,
+        unpromoted: _builtins.int = ...,
+        oldest_ms: _builtins.int = ...,
+        failing: _abc.Iterable[Global___FailingRow] | None = ...,
+        terms: _abc.Iterable[Global___RelayTerm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failing", b"failing", "oldest_ms", b"oldest_ms", "terms", b"terms", "unpromoted", b"unpromoted", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutboxStatus: _TypeAlias = OutboxStatus  # noqa: Y015
+
+@_typing.final
+class FailingRow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    event_id: _builtins.str
+    subject: _builtins.str
+    created_at_ms: _builtins.int
+    global_seq: _builtins.int
+    attempts: _builtins.int
+    last_error: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        event_id: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        created_at_ms: _builtins.int = ...,
+        global_seq: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "created_at_ms", b"created_at_ms", "event_id", b"event_id", "global_seq", b"global_seq", "id", b"id", "last_error", b"last_error", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailingRow: _TypeAlias = FailingRow  # noqa: Y015
+
+@_typing.final
+class RelayTerm(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELAY_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    ELECTED_AT_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    relay: _builtins.str
+    term: _builtins.int
+    owner: _builtins.str
+    elected_at_ms: _builtins.int
+    expires_at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        relay: _builtins.str = ...,
+        term: _builtins.int = ...,
+        owner: _builtins.str = ...,
+        elected_at_ms: _builtins.int = ...,
+        expires_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elected_at_ms", b"elected_at_ms", "expires_at_ms", b"expires_at_ms", "owner", b"owner", "relay", b"relay", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RelayTerm: _TypeAlias = RelayTerm  # noqa: Y015
+
+@_typing.final
+class SkipOutboxRowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROW_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    row_id: _builtins.int
+    reason: _builtins.str
+    by: _builtins.str
+    def __init__(
+        self,
+        *,
+        row_id: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "reason", b"reason", "row_id", b"row_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SkipOutboxRowRequest: _TypeAlias = SkipOutboxRowRequest  # noqa: Y015
+
+@_typing.final
+class OutboxPlace(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    PUBLISHED_TO_NATS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    event_id: _builtins.str
+    subject: _builtins.str
+    global_seq: _builtins.int
+    published_to_nats: _builtins.bool
+    last_error: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        event_id: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        global_seq: _builtins.int = ...,
+        published_to_nats: _builtins.bool = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "global_seq", b"global_seq", "id", b"id", "last_error", b"last_error", "published_to_nats", b"published_to_nats", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutboxPlace: _TypeAlias = OutboxPlace  # noqa: Y015

@@ -414,6 +414,16 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReadRecentRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.FromString,
                 _registered_method=True)
+        self.GetOutboxStatus = channel.unary_unary(
+                '/tape.v1.Tape/GetOutboxStatus',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetOutboxStatusRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.OutboxStatus.FromString,
+                _registered_method=True)
+        self.SkipOutboxRow = channel.unary_unary(
+                '/tape.v1.Tape/SkipOutboxRow',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SkipOutboxRowRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.OutboxPlace.FromString,
+                _registered_method=True)
 
 
 class TapeServicer:
@@ -901,6 +911,20 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOutboxStatus(self, request, context):
+        """The outbox.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SkipOutboxRow(self, request, context):
+        """Let what comes after a row that was not taken pass it. Only for one that has failed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TapeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1283,6 +1307,16 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.ReadRecent,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReadRecentRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.SerializeToString,
+            ),
+            'GetOutboxStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOutboxStatus,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetOutboxStatusRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.OutboxStatus.SerializeToString,
+            ),
+            'SkipOutboxRow': grpc.unary_unary_rpc_method_handler(
+                    servicer.SkipOutboxRow,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SkipOutboxRowRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.OutboxPlace.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -3337,6 +3371,60 @@ class Tape:
             '/tape.v1.Tape/ReadRecent',
             tape_dot_wire_dot_v1_dot_tape__pb2.ReadRecentRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.EntryBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOutboxStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/GetOutboxStatus',
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetOutboxStatusRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.OutboxStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SkipOutboxRow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/SkipOutboxRow',
+            tape_dot_wire_dot_v1_dot_tape__pb2.SkipOutboxRowRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.OutboxPlace.FromString,
             options,
             channel_credentials,
             insecure,

@@ -137,6 +137,10 @@ class TapeStub:
     """Has a halted drainer try its event again now."""
     ReadRecent: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReadRecentRequest, _tape_pb2.EntryBatch]
     """The newest entries, newest first. The cursor of the answer is the next before, 0 at the end."""
+    GetOutboxStatus: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetOutboxStatusRequest, _tape_pb2.OutboxStatus]
+    """The outbox."""
+    SkipOutboxRow: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SkipOutboxRowRequest, _tape_pb2.OutboxPlace]
+    """Let what comes after a row that was not taken pass it. Only for one that has failed."""
 
 @_typing.type_check_only
 class TapeAsyncStub(TapeStub):
@@ -245,6 +249,10 @@ class TapeAsyncStub(TapeStub):
     """Has a halted drainer try its event again now."""
     ReadRecent: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReadRecentRequest, _tape_pb2.EntryBatch]  # type: ignore[assignment]
     """The newest entries, newest first. The cursor of the answer is the next before, 0 at the end."""
+    GetOutboxStatus: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetOutboxStatusRequest, _tape_pb2.OutboxStatus]  # type: ignore[assignment]
+    """The outbox."""
+    SkipOutboxRow: _aio.UnaryUnaryMultiCallable[_tape_pb2.SkipOutboxRowRequest, _tape_pb2.OutboxPlace]  # type: ignore[assignment]
+    """Let what comes after a row that was not taken pass it. Only for one that has failed."""
 
 class TapeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -806,5 +814,21 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.EntryBatch, _abc.Awaitable[_tape_pb2.EntryBatch]]:
         """The newest entries, newest first. The cursor of the answer is the next before, 0 at the end."""
+
+    @_abc_1.abstractmethod
+    def GetOutboxStatus(
+        self,
+        request: _tape_pb2.GetOutboxStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.OutboxStatus, _abc.Awaitable[_tape_pb2.OutboxStatus]]:
+        """The outbox."""
+
+    @_abc_1.abstractmethod
+    def SkipOutboxRow(
+        self,
+        request: _tape_pb2.SkipOutboxRowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.OutboxPlace, _abc.Awaitable[_tape_pb2.OutboxPlace]]:
+        """Let what comes after a row that was not taken pass it. Only for one that has failed."""
 
 def add_TapeServicer_to_server(servicer: TapeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,72 @@
+"""The outbox: what waits in it, what was not taken, and leaving out a row that never will be."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tape.api.auth import Role
+from tape.api.http.fields import OPERATOR, Body, PathPosition, Reply
+from tape.api.http.routes import Routes, TheDoor
+
+routes = Routes("outbox")
+
+
+class FailingReply(Reply):
+    """A row that the broker or the journal did not take. It holds up its subject."""
+
+    id: int
+    event_id: str
+    subject: str
+    created_at_ms: int
+    global_seq: int
+    attempts: int
+    last_error: str
+
+
+class TermReply(Reply):
+    relay: str
+    term: int
+    owner: str
+    elected_at_ms: int
+    expires_at_ms: int
+
+
+class OutboxReply(Reply):
+    """`waiting` and `unpromoted` are counted up to a bound."""
+
+    waiting: int
+    unpromoted: int
+    oldest_ms: int
+    failing: list[FailingReply]
+    relays: list[TermReply]
+
+
+class SkipRowBody(Body):
+    reason: Annotated[str, Field(min_length=1, examples=["the order was cancelled by hand"])]
+
+
+class PlaceReply(Reply):
+    id: int
+    event_id: str
+    subject: str
+    global_seq: int
+
+
+@routes.add("GET", "/api/outbox", role=Role.READ, reply=OutboxReply)
+async def get_outbox(door: TheDoor) -> OutboxReply:
+    """What waits, since when, what was not taken and why, and who leads."""
+    status = await door.operations.outbox_status()
+    return OutboxReply(
+        waiting=status.waiting,
+        unpromoted=status.unpromoted,
+        oldest_ms=status.oldest_ms,
+        failing=[FailingReply(**row._asdict()) for row in status.failing],
+        relays=[TermReply(**term._asdict()) for term in status.terms],
+    )
+
+
+@routes.add("POST", "/api/outbox/{row_id}/skip", role=Role.ADMIN, reply=PlaceReply, refusals=(404,))
+async def skip_outbox_row(door: TheDoor, row_id: PathPosition, body: SkipRowBody) -> PlaceReply:
+    """Let what comes after a row that was not taken pass it."""
+    place = await door.operations.skip_outbox_row(row_id, reason=body.reason, by=OPERATOR)
+    return PlaceReply(**{name: getattr(place, name) for name in PlaceReply.model_fields})
