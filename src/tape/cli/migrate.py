@@ -41,6 +41,8 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
 
 
 def _state(step: Step) -> str:
+    if not step.known:
+        return "applied by a newer version"
     if step.applied:
         return "applied"
     return "waits for tape migrate --post" if step.phase == "post" else "not applied"

@@ -15,7 +15,7 @@ from tape.config import Settings
 from tape.errors import InvalidArgument, StoreMismatch
 from tape.ports.clock import Clock, system_clock
 from tape.ports.store import Store
-from tape.stores.migrations import Applied, load_migrations, pending
+from tape.stores.migrations import Applied, load_migrations, newer, pending
 from tape.stores.sqlite.inspect import inspect as inspect_sqlite
 from tape.stores.sqlite.migrate import upgrade as upgrade_sqlite
 from tape.stores.sqlite.store import SqliteStore
@@ -24,12 +24,13 @@ STORE_URLS = "sqlite:PATH or postgres://USER@HOST/DATABASE"
 
 
 class Step(NamedTuple):
-    """One migration that this version of Tape knows."""
+    """One migration that this version of Tape knows, or that a newer one has applied."""
 
     number: int
     phase: str
     name: str
     applied: bool
+    known: bool = True
 
 
 class Inspection(NamedTuple):
@@ -112,4 +113,9 @@ def dialect_of(url: str) -> Literal["sqlite", "postgres"]:
 def _steps(dialect: str, applied: list[Applied]) -> list[Step]:
     known = load_migrations(f"tape.stores.{dialect}")
     todo = {migration.number for migration in pending(known, applied, with_post=True)}
-    return [Step(m.number, m.phase, m.name, m.number not in todo) for m in known]
+    ours = [Step(m.number, m.phase, m.name, m.number not in todo) for m in known]
+    theirs = [
+        Step(step.number, "pre", step.name, applied=True, known=False)
+        for step in newer(known, applied)
+    ]
+    return sorted(ours + theirs)

@@ -1,11 +1,16 @@
 """Numbered migrations. A `pre` step works with the code before it, so any starting server may apply
 it; a `post` step removes what only old code needs, and waits for `tape migrate`.
 
-Each step runs in one transaction with the record of it, so none is ever half applied by us. What
-is recorded must be a prefix-compatible part of what this version knows, with the same text.
+Each step runs in one transaction with the record of it, so none is ever half applied by us. A step
+that is recorded must have the text that this version knows for it.
+
+There are two records. What is in `tape_migrations` every version has to know: one that does not is
+refused. Post steps are there, and the first nine, of before there was the other record. What is in
+`tape_schema_steps` are pre steps: a version that does not know one was upgraded from, and works.
 """
 
 import hashlib
+import logging
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -13,6 +18,13 @@ from typing import NamedTuple
 
 from tape.errors import StoreMismatch
 
+log = logging.getLogger("tape.migrations")
+
+RECORDED_FOR_ALL = 9
+"""The last pre step in `tape_migrations`. Version 0.1.0 reads that table alone, and refuses a
+number that it does not know."""
+RECORDS = (("tape_migrations", True), ("tape_schema_steps", False))
+"""Each table, and whether a version must know what is in it."""
 _FILE = re.compile(r"(\d{4})_(pre|post)_(\w+)\.sql")
 _BREAK = re.compile(r"^-- statement\n", re.MULTILINE)
 
@@ -32,11 +44,22 @@ class Migration(NamedTuple):
         """The text cut at its `-- statement` lines, for drivers that take one at a time."""
         return [part for part in _BREAK.split(self.text) if part.strip()]
 
+    @property
+    def must_be_known(self) -> bool:
+        """Whether a version that does not know this step cannot work with the database."""
+        return self.phase == "post" or self.number <= RECORDED_FOR_ALL
+
 
 class Applied(NamedTuple):
     number: int
     name: str
     checksum: str
+    must_be_known: bool
+
+
+def record_of(migration: Migration) -> str:
+    """The table in which a step is recorded."""
+    return next(table for table, for_all in RECORDS if for_all == migration.must_be_known)
 
 
 def load_migrations(package: str) -> list[Migration]:
@@ -56,17 +79,30 @@ def pending(
     for record in applied:
         migration = by_number.get(record.number)
         if migration is None:
-            raise StoreMismatch(
-                f"the database is at migration {record.number} ({record.name}), this version of "
-                f"Tape knows {max(by_number)}: upgrade tape-bus"
-            )
-        if migration.checksum != record.checksum:
+            if record.must_be_known:
+                raise StoreMismatch(
+                    f"the database is at migration {record.number} ({record.name}), this version "
+                    f"of Tape knows {max(by_number)}: upgrade tape-bus"
+                )
+        elif migration.checksum != record.checksum:
             raise StoreMismatch(
                 f"migration {record.number} ({record.name}) was applied with another text: this "
                 "database was made by a different build of Tape"
             )
     done = {record.number for record in applied}
     return [m for m in known if m.number not in done and (with_post or m.phase == "pre")]
+
+
+def newer(known: Sequence[Migration], applied: Sequence[Applied]) -> list[Applied]:
+    """The steps that a newer version has applied, with which this one works."""
+    numbers = {migration.number for migration in known}
+    return [record for record in applied if record.number not in numbers]
+
+
+def log_newer(known: Sequence[Migration], applied: Sequence[Applied]) -> None:
+    if steps := newer(known, applied):
+        names = ", ".join(f"{step.number:04d} {step.name}" for step in steps)
+        log.info("a newer version of Tape has migrated the database (%s); this one works", names)
 
 
 def refuse_outdated(known: Sequence[Migration], applied: Sequence[Applied]) -> None:

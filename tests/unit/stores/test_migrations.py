@@ -14,8 +14,16 @@ import pytest
 from tape.config import Settings
 from tape.errors import StoreMismatch
 from tape.model.run import Run
-from tape.stores.by_url import open_store
-from tape.stores.migrations import Applied, Migration, load_migrations, pending, refuse_strays
+from tape.stores.by_url import Step, inspect_store, open_store, upgrade_store
+from tape.stores.migrations import (
+    Applied,
+    Migration,
+    load_migrations,
+    newer,
+    pending,
+    record_of,
+    refuse_strays,
+)
 from tape.stores.sqlite.connection import APPLICATION_ID
 
 Execute = Callable[[str], list[Any]]
@@ -69,9 +77,12 @@ async def test_processes_that_start_at_once_apply_once(store_url: str, execute: 
     assert [process.returncode for process in started] == [0] * 6
     assert [output for output, _ in outputs] == [b"opened\n"] * 6
     known = load_migrations("tape.stores." + store_url.partition(":")[0])
-    assert execute("SELECT number, name FROM tape_migrations ORDER BY 1") == [
-        (m.number, m.name) for m in known if m.phase == "pre"
+    recorded = [
+        row
+        for table in {record_of(m): None for m in known}
+        for row in execute(f"SELECT number, name FROM {table} ORDER BY 1")
     ]
+    assert recorded == [(m.number, m.name) for m in known if m.phase == "pre"]
     assert execute("SELECT count(*) FROM tape_journal") == [(6,)]
 
 
@@ -110,6 +121,55 @@ async def test_a_database_of_a_newer_tape_is_refused(store_url: str, execute: Ex
         execute(f"INSERT INTO tape_migrations ({columns}) VALUES (9999, 'f', 'x')")
     with pytest.raises(StoreMismatch, match=r"migration 9999 \(f\).*upgrade tape-bus"):
         await open_and_close(store_url)
+
+
+LATER = "CREATE TABLE tape_later (number INTEGER)"
+
+
+async def migrated_later(
+    url: str, monkeypatch: pytest.MonkeyPatch, *more: Migration, with_post: bool = False
+) -> None:
+    """As a newer version does it, which knows more steps."""
+    package = "tape.stores." + url.partition(":")[0]
+    steps = [*load_migrations(package), *more]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{package}.migrate.load_migrations", lambda _package: steps)
+        await upgrade_store(url, Settings(), with_post=with_post)
+
+
+async def test_a_pre_step_of_a_newer_tape_is_worked_with_and_listed(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await migrated_later(store_url, monkeypatch, Migration(9000, "pre", "later", LATER))
+    with caplog.at_level("INFO", "tape.migrations"):
+        await open_and_close(store_url)
+    assert "9000 later" in caplog.text
+    store = await open_store(store_url, Settings(), migrating=False)
+    await store.close()
+    steps = (await inspect_store(store_url, Settings())).steps
+    assert steps[-1] == Step(9000, "pre", "later", applied=True, known=False)
+    assert all(step.known and step.applied for step in steps[:-1])
+    assert await upgrade_store(store_url, Settings(), with_post=True) == []
+
+
+async def test_a_post_step_of_a_newer_tape_is_refused(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post = Migration(9000, "post", "gone", LATER)
+    await migrated_later(store_url, monkeypatch, post)
+    await open_and_close(store_url)
+    await migrated_later(store_url, monkeypatch, post, with_post=True)
+    with pytest.raises(StoreMismatch, match=r"migration 9000 \(gone\).*upgrade tape-bus"):
+        await open_and_close(store_url)
+
+
+async def test_a_pre_step_with_another_text_is_refused(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (Migration(9000, "pre", "later", LATER + end) for end in ("", " "))
+    await migrated_later(store_url, monkeypatch, one)
+    with pytest.raises(StoreMismatch, match="another text"):
+        await migrated_later(store_url, monkeypatch, other)
 
 
 async def test_a_migration_with_another_text_is_refused(store_url: str, execute: Execute) -> None:
@@ -157,9 +217,10 @@ async def test_runs_of_before_are_in_the_shared_pool_and_old_code_still_writes_t
 
 
 @pytest.mark.parametrize("package", ["tape.stores.sqlite", "tape.stores.postgres"])
-def test_the_shipped_migrations_are_numbered_from_one(package: str) -> None:
+def test_no_two_shipped_migrations_have_one_number(package: str) -> None:
     numbers = [migration.number for migration in load_migrations(package)]
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers[0] == 1
+    assert len(numbers) == len(set(numbers))
 
 
 def test_both_dialects_have_the_same_migrations() -> None:
@@ -175,7 +236,7 @@ ONE, TWO, THREE = (
 
 
 def applied(*migrations: Migration) -> list[Applied]:
-    return [Applied(m.number, m.name, m.checksum) for m in migrations]
+    return [Applied(m.number, m.name, m.checksum, m.must_be_known) for m in migrations]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +254,18 @@ def test_post_steps_wait_until_they_are_asked_for(
     done: list[Migration], with_post: bool, todo: list[Migration]
 ) -> None:
     assert pending([ONE, TWO, THREE], applied(*done), with_post=with_post) == todo
+
+
+def test_what_is_recorded_where() -> None:
+    """Version 0.1.0 knows nine steps and reads the first table alone."""
+    nine, ten, post = (
+        Migration(number, phase, "a", "a")
+        for number, phase in ((9, "pre"), (10, "pre"), (11, "post"))
+    )
+    assert [record_of(m) for m in (nine, ten, post)] == [
+        "tape_migrations", "tape_schema_steps", "tape_migrations",
+    ]  # fmt: skip
+    assert newer([nine], applied(nine, ten)) == applied(ten)
 
 
 def test_only_tables_of_ours_are_strays() -> None:

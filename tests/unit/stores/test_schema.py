@@ -17,7 +17,7 @@ from tape.model.task import SOURCES
 from tape.stores.by_url import open_store
 from tape.stores.rows import PLACED_COLUMNS, TABLES
 
-BOOKKEEPING = "tape_migrations"
+BOOKKEEPING = ("tape_migrations", "tape_schema_steps")
 Columns = dict[str, list[tuple[str, bool]]]
 Uniques = set[tuple[str, tuple[str, ...]]]
 
@@ -41,7 +41,7 @@ def tables(db: sqlite3.Connection) -> Iterator[str]:
         "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
         "AND (name LIKE 'tape@_%' ESCAPE '@' OR name LIKE 'bus@_%' ESCAPE '@')"
     ):
-        if name != BOOKKEEPING:
+        if name not in BOOKKEEPING:
             yield name
 
 
@@ -61,8 +61,9 @@ def postgres_columns(db: psycopg.Connection[Any]) -> Columns:
     for table, name, nullable in db.execute(
         "SELECT CASE table_schema WHEN 'bus' THEN 'bus_' ELSE '' END || table_name, column_name, "
         "is_nullable = 'YES' FROM information_schema.columns "
-        "WHERE table_schema IN ('public', 'bus') AND table_name <> 'tape_migrations' "
-        "ORDER BY table_schema, table_name, ordinal_position"
+        "WHERE table_schema IN ('public', 'bus') AND NOT table_name = ANY (%s) "
+        "ORDER BY table_schema, table_name, ordinal_position",
+        (list(BOOKKEEPING),),
     ):
         found.setdefault(table, []).append((name, nullable))
     return found
@@ -85,8 +86,9 @@ def postgres_uniques(db: psycopg.Connection[Any]) -> Uniques:
         "array_agg(a.attname::text ORDER BY k.n) "
         "FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (column_number, n) "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.column_number "
-        "WHERE i.indisunique AND i.indrelid::regclass::text SIMILAR TO '(tape\\_|bus\\.)%' "
-        "AND i.indrelid <> 'tape_migrations'::regclass GROUP BY i.indexrelid, i.indrelid"
+        "WHERE i.indisunique AND i.indrelid::regclass::text SIMILAR TO '(tape\\_|bus\\.)%%' "
+        "AND NOT i.indrelid::regclass::text = ANY (%s) GROUP BY i.indexrelid, i.indrelid",
+        (list(BOOKKEEPING),),
     )
     return {(table, tuple(columns)) for table, columns in rows}
 

@@ -57,7 +57,11 @@ def _migrations(seen: Inspection) -> Finding:
     if after:
         names = ", ".join(step.name for step in after)
         return warn("migrations", f"waiting: {names}", "tape migrate --post, once all is upgraded")
-    return ok("migrations", f"all {len(seen.steps)} applied")
+    ours = [step for step in seen.steps if step.known]
+    found = f"all {len(ours)} applied"
+    if theirs := len(seen.steps) - len(ours):
+        found += f", and {theirs} of a newer version of Tape, with which this one works"
+    return ok("migrations", found)
 
 
 def _clock(skew_ms: str | int | None) -> Finding:

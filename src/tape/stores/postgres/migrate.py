@@ -4,14 +4,25 @@ import asyncpg
 
 from tape.config import PostgresSettings
 from tape.errors import StoreMismatch
-from tape.stores.migrations import Applied, load_migrations, pending, refuse_outdated, refuse_strays
+from tape.stores.migrations import (
+    RECORDS,
+    Applied,
+    load_migrations,
+    log_newer,
+    pending,
+    record_of,
+    refuse_outdated,
+    refuse_strays,
+)
 from tape.stores.postgres.connection import OLDEST_SERVER, connect_reader, translated
 
 # Any number that is not the journal's: a starting server must not wait behind a busy writer.
 _LOCK = "SELECT pg_advisory_xact_lock(7879, 0)"
-_RECORD = """CREATE TABLE tape_migrations (
+_RECORD = """CREATE TABLE IF NOT EXISTS {} (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
   applied_at TIMESTAMPTZ NOT NULL DEFAULT now())"""
+_INSERT = "INSERT INTO {} (number, name, checksum) VALUES ($1, $2, $3)"
+_READ = "SELECT number, name, checksum FROM {} ORDER BY 1"
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 
 
@@ -23,13 +34,15 @@ async def migrate(connection: asyncpg.Connection, *, with_post: bool = False) ->
     async with connection.transaction():
         await connection.execute(_LOCK)
         applied = await applied_migrations(connection)
-        todo = pending(load_migrations("tape.stores.postgres"), applied, with_post=with_post)
-        if not applied:
-            await connection.execute(_RECORD)
+        known = load_migrations("tape.stores.postgres")
+        todo = pending(known, applied, with_post=with_post)
+        log_newer(known, applied)
+        for table in {record_of(migration): None for migration in todo}:
+            await connection.execute(_RECORD.format(table))
         for migration in todo:
             await connection.execute(migration.text)
             await connection.execute(
-                "INSERT INTO tape_migrations VALUES ($1, $2, $3)",
+                _INSERT.format(record_of(migration)),
                 migration.number,
                 migration.name,
                 migration.checksum,
@@ -44,14 +57,15 @@ async def check_current(connection: asyncpg.Connection) -> None:
 
 async def applied_migrations(connection: asyncpg.Connection) -> list[Applied]:
     tables = [row[0] for row in await connection.fetch(_TABLES)]
-    if "tape_migrations" in tables:
-        rows = await connection.fetch(
-            "SELECT number, name, checksum FROM tape_migrations ORDER BY 1"
-        )
-        if rows:
-            return [Applied(*row) for row in rows]
-    refuse_strays(tables)
-    return []
+    applied = [
+        Applied(number, name, checksum, must_be_known)
+        for table, must_be_known in RECORDS
+        if table in tables
+        for number, name, checksum in await connection.fetch(_READ.format(table))
+    ]
+    if not any(record.must_be_known for record in applied):
+        refuse_strays(tables)
+    return applied
 
 
 async def upgrade(url: str, settings: PostgresSettings, *, with_post: bool) -> list[str]:

@@ -6,7 +6,16 @@ import time
 from pathlib import Path
 
 from tape.config import SqliteSettings
-from tape.stores.migrations import Applied, load_migrations, pending, refuse_outdated, refuse_strays
+from tape.stores.migrations import (
+    RECORDS,
+    Applied,
+    load_migrations,
+    log_newer,
+    pending,
+    record_of,
+    refuse_outdated,
+    refuse_strays,
+)
 from tape.stores.sqlite.connection import (
     APPLICATION_ID,
     connect,
@@ -15,9 +24,11 @@ from tape.stores.sqlite.connection import (
     translated,
 )
 
-_RECORD = """CREATE TABLE tape_migrations (
+_RECORD = """CREATE TABLE IF NOT EXISTS {} (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
   applied_at_ms INTEGER NOT NULL)"""
+_INSERT = "INSERT INTO {} (number, name, checksum, applied_at_ms) VALUES (?, ?, ?, ?)"
+_READ = "SELECT number, name, checksum FROM {} ORDER BY 1"
 
 
 def migrate(connection: sqlite3.Connection, *, with_post: bool = False) -> list[str]:
@@ -35,25 +46,31 @@ def check_current(connection: sqlite3.Connection) -> list[str]:
 def applied_migrations(connection: sqlite3.Connection) -> list[Applied]:
     """What is recorded, or a refusal if the file belongs to something else."""
     tables = refuse_foreign(connection)
-    if "tape_migrations" in tables:
-        rows = connection.execute("SELECT number, name, checksum FROM tape_migrations ORDER BY 1")
-        if applied := [Applied(*row) for row in rows]:
-            return applied
-    refuse_strays(tables)
-    return []
+    applied = [
+        Applied(number, name, checksum, must_be_known)
+        for table, must_be_known in RECORDS
+        if table in tables
+        for number, name, checksum in connection.execute(_READ.format(table))
+    ]
+    if not any(record.must_be_known for record in applied):
+        refuse_strays(tables)
+    return applied
 
 
 def _apply(connection: sqlite3.Connection, *, with_post: bool) -> list[str]:
     applied = applied_migrations(connection)
-    todo = pending(load_migrations("tape.stores.sqlite"), applied, with_post=with_post)
+    known = load_migrations("tape.stores.sqlite")
+    todo = pending(known, applied, with_post=with_post)
+    log_newer(known, applied)
     if not applied:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(_RECORD)
+    for table in {record_of(migration): None for migration in todo}:
+        connection.execute(_RECORD.format(table))
     for migration in todo:
         for statement in migration.statements:
             connection.execute(statement)
         connection.execute(
-            "INSERT INTO tape_migrations VALUES (?, ?, ?, ?)",
+            _INSERT.format(record_of(migration)),
             (migration.number, migration.name, migration.checksum, time.time_ns() // 1_000_000),
         )
     return [migration.name for migration in todo]

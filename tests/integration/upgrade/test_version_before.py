@@ -1,0 +1,86 @@
+"""The version before goes on working, and can be restarted, on a store that this one migrated."""
+
+import asyncio
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import pytest
+
+from tape.config import Settings
+from tape.stores.by_url import upgrade_store
+from tape.stores.migrations import Migration, load_migrations
+
+# The version to come from: v0.1.0. After a release this is the commit of that release.
+BEFORE = "9b0322e3016c22e47acc8c3e35a22da0b1cbc9f5"
+ROOT = Path(__file__).parents[3]
+PROGRAM = Path(__file__).with_name("everything.py")
+LATER = "CREATE TABLE tape_later (number INTEGER)"
+
+
+@pytest.fixture(scope="session")
+def version_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source of the version before."""
+    git = ["git", "-C", str(ROOT), "archive", BEFORE, "src"]
+    made = subprocess.run(git, capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip(f"this clone does not have {BEFORE[:7]}: {made.stderr.decode().strip()}")
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as source:
+        source.extractall(folder, filter="data")
+    return folder / "src"
+
+
+async def started(source: Path, url: str, name: str) -> Process:
+    """The program with the code in `source`, when it has the store open."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(PROGRAM), url, name,
+        env={**os.environ, "PYTHONPATH": str(source)}, stdin=PIPE, stdout=PIPE, stderr=PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if line.decode().split() != ["ready", str(source / "tape")]:
+        _out, err = await process.communicate()
+        pytest.fail(f"{name} did not start: {err.decode()}")
+    return process
+
+
+async def finish(*processes: Process) -> None:
+    outputs = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
+    for process, (out, err) in zip(processes, outputs, strict=True):
+        assert (process.returncode, out) == (0, b"done\n"), err.decode()
+
+
+async def migrated(url: str, monkeypatch: pytest.MonkeyPatch, *more: Migration) -> None:
+    """Bring the store to where this version has it, and beyond."""
+    package = "tape.stores." + url.partition(":")[0]
+    steps = [*load_migrations(package), *more]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{package}.migrate.load_migrations", lambda _package: steps)
+        await upgrade_store(url, Settings(), with_post=True)
+
+
+async def test_it_starts_and_does_everything(
+    store_url: str, version_before: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrated(store_url, monkeypatch, Migration(9000, "pre", "later", LATER))
+    await finish(await started(version_before, store_url, "before"))
+
+
+async def test_both_work_at_once(store_url: str, version_before: Path) -> None:
+    """The old one has the store open when the new one migrates it."""
+    before = await started(version_before, store_url, "before")
+    now = await started(ROOT / "src", store_url, "now")
+    await finish(before, now)
+
+
+async def test_it_is_refused_after_a_post_step(
+    store_url: str, version_before: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrated(store_url, monkeypatch, Migration(9000, "post", "gone", LATER))
+    with pytest.raises(pytest.fail.Exception, match=r"migration 9000 \(gone\).*upgrade tape-bus"):
+        await started(version_before, store_url, "before")
