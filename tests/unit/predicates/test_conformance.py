@@ -30,7 +30,6 @@ STEPS: Final = 100_000
 
 UNCHECKED_NAMES: Final = "names are resolved by the checker, which Tape never skips"
 UNCHECKED_FUNCTION: Final = "an unknown function is refused when the predicate is registered"
-BAD_DATA: Final = "the data lost a backslash of the expression that its result still has"
 QUALIFIED: Final = "fields/qualified_identifier_resolution"
 UNSUPPORTED: Final = {
     "basic/variables/self_eval_unbound_lookup": UNCHECKED_NAMES,
@@ -39,8 +38,6 @@ UNSUPPORTED: Final = {
     f"{QUALIFIED}/qualified_identifier_resolution_unchecked": UNCHECKED_NAMES,
     f"{QUALIFIED}/list_field_select_unsupported": UNCHECKED_NAMES,
     "namespace/namespace/self_eval_container_lookup_unchecked": UNCHECKED_NAMES,
-    "parse/bytes_literals/triple_single_quoted_unescaped_punctuation": BAD_DATA,
-    "parse/bytes_literals/triple_double_quoted_unescaped_punctuation": BAD_DATA,
     **{
         f"parse/receiver_function_names/{word}": UNCHECKED_FUNCTION
         for word in (
