@@ -91,10 +91,11 @@ async def relay_outbox(
         start, until = await _range(bus, kept, live=live)
 
         def open_pages(after: int) -> AsyncGenerator[Page, None]:
-            if until is not None and after >= until:
+            if after == until:
                 return _nothing()
+            end = 0 if until is None else max(after, until)  # a cursor beyond the head is refused
             return bus.follow(
-                FollowQuery(subject_pattern, predicate, after, PAGE_ENTRIES, until=until or 0)
+                FollowQuery(subject_pattern, predicate, after, PAGE_ENTRIES, until=end)
             )
 
         relay = JournalRelay(open_pages, targets, cursor, backoff=backoff, on_progress=on_progress)

@@ -259,9 +259,10 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         if from_head or not live:
             head = (await self._operations.info()).head_global_seq
             after = head if from_head else query.after
-            if not live and after >= head:
+            if not live and after == head:
                 return _nothing()
-            query = query._replace(after=after, until=0 if live else head)
+            # Beyond the head there is nothing either, unless the cursor is refused.
+            query = query._replace(after=after, until=0 if live else max(after, head))
         return self._operations.follow(query)
 
 

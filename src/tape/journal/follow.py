@@ -84,7 +84,7 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
 async def follow(store: Store, what: Follow) -> AsyncGenerator[Page, None]:
     """Pages up to `until`, or for ever; waits where there is nothing new. Ends when closed."""
     cursor = what.after or await _patiently(store.read_pruned_through)
-    await _refuse_beyond_the_end(store, cursor)
+    await refuse_beyond_the_end(store, cursor, field="from_global_seq")
     while not what.until or cursor < what.until:
         head = await store.await_beyond(cursor)
         upto = min(head, cursor + WINDOW, what.until or head)
@@ -102,6 +102,15 @@ async def follow_run(
     store: Store, run_id: str, after_seq: int, max_entries: int
 ) -> AsyncGenerator[list[Entry], None]:
     """The entries of one run in its own order, then its new ones as they come."""
+    if after_seq:
+        run = await _patiently(store.get_run, run_id)
+        last = run.seq_cursor if run is not None else 0
+        if after_seq > last:
+            raise InvalidArgument(
+                f"{after_seq} is beyond the end of run {run_id!r}, {last}: the cursor belongs to "
+                "another run or journal, or this one was restored from a backup",
+                field="from_seq",
+            )
     while True:
         head = store.head
         found = await _patiently(read_run, store, run_id, after_seq, max_entries)
@@ -139,6 +148,15 @@ async def watch_value(
 
     Versions have no gaps, so one in what is left of the journal shows that a change was pruned.
     """
+    if from_version > 0:
+        value = await _patiently(store.get_value, namespace, key)
+        newest = value.version if value is not None else 0
+        if from_version > newest:
+            raise InvalidArgument(
+                f"{from_version} is beyond the newest version of {namespace}/{key}, {newest}: it "
+                "belongs to another journal, or this one was restored from a backup",
+                field="from_version",
+            )
     subjects = (value_changed(namespace, key), value_deleted(namespace, key))
     cursor = 0
     while True:
@@ -161,7 +179,7 @@ async def watch_value(
             await store.await_beyond(head)
 
 
-async def _refuse_beyond_the_end(store: Store, cursor: int) -> None:
+async def refuse_beyond_the_end(store: Store, cursor: int, *, field: str) -> None:
     """A cursor from another journal, or from before a backup was restored, would skip entries."""
     if cursor > store.head:
         last = await _patiently(store.read_last_given)
@@ -169,7 +187,7 @@ async def _refuse_beyond_the_end(store: Store, cursor: int) -> None:
             raise InvalidArgument(
                 f"{cursor} is beyond the end of this journal, {last}: the cursor belongs to "
                 "another one, or this one was restored from a backup",
-                field="from_global_seq",
+                field=field,
             )
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tape.config import Settings
 from tape.errors import InvalidArgument, NotFound
+from tape.journal.follow import refuse_beyond_the_end
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.ledger.drain import Drain, Errand
@@ -138,6 +139,7 @@ class Ledger:
     async def recent(self, query: RecentQuery) -> RecentEntries:
         if not 0 <= query.before < 2**63:
             raise InvalidArgument(f"{query.before} is not in 0..2^63-1", field="before")
+        await refuse_beyond_the_end(self._store, query.before - 1, field="before")
         for field in _FILTERS:
             check_name(getattr(query, field), self._limits, field=field)
         if not query.prefix.isascii():

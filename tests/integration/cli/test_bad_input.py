@@ -20,6 +20,7 @@ WRONG = [
     (["tail", "--store", "mysql:x"], "'mysql' is not a kind of URL"),
     (["tail", "--store", "sqlite:"], "names no file"),
     (["tail", "--store", "sqlite:a.db", "--url", "tape://h:1"], "exclude each other"),
+    (["tail", "--no-follow", "--from", "9", "--store", "sqlite:a.db"], "9 is beyond the end of"),
     (["record"], "name an EVENT_TYPE"),
     (["record", "", "--store", "sqlite:a.db"], "event_type"),
     (["record", "x", "--entity", "order"], "--entity is TYPE/ID"),

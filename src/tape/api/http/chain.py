@@ -103,7 +103,9 @@ async def _cause_of(door: Door, entry: Entry) -> str:
 
 
 async def _related(door: Door, query: RecentQuery) -> list[Entry]:
-    page = await door.operations.ledger.recent(query._replace(scan=SCAN))
+    end = (await door.operations.info()).head_global_seq + 1
+    bounded = query._replace(before=min(query.before, end), scan=SCAN)
+    page = await door.operations.ledger.recent(bounded)
     return page.entries[::-1]
 
 

@@ -51,7 +51,7 @@ async def list_recent(door: TheDoor, params: Annotated[RecentParams, Query()]) -
     wanted = EntryFilter.of(params, door.limits)
     found: list[Entry] = []
     head = (await door.operations.info()).head_global_seq
-    before, size = min(params.before or head + 1, head + 1), 0
+    before, size = params.before or head + 1, 0
     for _ in range(LOOKS):
         left = params.limit - len(found)
         page = await door.operations.ledger.recent(
@@ -90,8 +90,9 @@ async def get_event(door: TheDoor, global_seq: PathPosition) -> Response:
 
 
 async def entry_at(door: Door, global_seq: int) -> Entry:
-    query = RecentQuery(before=global_seq + 1, limit=1, scan=1)
-    for entry in (await door.operations.ledger.recent(query)).entries:
-        if entry.global_seq == global_seq:
-            return entry
+    if global_seq <= (await door.operations.info()).head_global_seq:
+        query = RecentQuery(before=global_seq + 1, limit=1, scan=1)
+        for entry in (await door.operations.ledger.recent(query)).entries:
+            if entry.global_seq == global_seq:
+                return entry
     raise NotFound(f"the journal has no entry {global_seq}, or keeps it no more")

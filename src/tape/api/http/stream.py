@@ -84,7 +84,9 @@ async def _start(door: Door, after: int | None) -> int:
         return info.head_global_seq
     if after > min(info.head_global_seq, MOST_POSITION):
         raise InvalidArgument(
-            f"{after} is beyond the end of this journal, {info.head_global_seq}", field="after"
+            f"{after} is beyond the end of this journal, {info.head_global_seq}: the cursor "
+            "belongs to another one, or this one was restored from a backup",
+            field="after",
         )
     if 0 < after < info.first_global_seq - 1:
         raise Pruned(f"after: entries up to {info.first_global_seq - 1} have been pruned")
