@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
+from uuid import uuid4
 from weakref import WeakSet
 
 from tape.bus import FollowQuery, Operations
@@ -136,7 +137,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         """Set a value. `if_version` 0 only creates, n replaces version n, -1 does not look."""
         text = as_json(value, field="value")
         with recording(f"set_value {namespace}") as trace:
-            author = Author(writer, trace=trace)
+            author = Author(writer, trace=trace, request_id=uuid4().hex)
             return await self._operations.write_value(namespace, key, text, if_version, author)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
@@ -156,7 +157,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
 
     async def delete_value(self, namespace: str, key: str, *, writer: str = "") -> Deleted:
         with recording(f"delete_value {namespace}") as trace:
-            author = Author(writer, trace=trace)
+            author = Author(writer, trace=trace, request_id=uuid4().hex)
             return await self._operations.delete_value(namespace, key, author)
 
     async def list_values(self, namespace: str) -> list[Value]:

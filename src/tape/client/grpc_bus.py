@@ -21,7 +21,7 @@ from tape.client.grpc_runs import GrpcRuns
 from tape.client.representable import representable
 from tape.client.server import Server
 from tape.config import Settings
-from tape.errors import StoreUnavailable
+from tape.errors import OutcomeUnknown, StoreUnavailable, VersionMismatch
 from tape.journal.follow import Page
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.event import NewEvent, Recorded
@@ -131,9 +131,25 @@ class GrpcBus(GrpcReactions):
     async def write_value(
         self, namespace: str, key: str, value_json: str, if_version: int, author: Author
     ) -> Value:
+        """With a version and an id of the call, one that was cut off is sent again for a while."""
         with representable():
             request = mapping_values.write_to_wire(namespace, key, value_json, if_version, author)
-        written = await self._server.call(self._rpc.WriteValue, request, writes=True)
+        cut_off: list[OutcomeUnknown] = []
+
+        async def send() -> pb.ValueRecord:
+            try:
+                return await self._server.call(self._rpc.WriteValue, request, writes=True)
+            except OutcomeUnknown as error:
+                cut_off.append(error)
+                raise
+
+        known = bool(author.request_id) and if_version >= 0
+        try:
+            written = await until_answered(send, self._retry_for_s if known else 0)
+        except VersionMismatch:
+            if cut_off:  # it may be this call's own version that another has replaced since
+                raise cut_off[0] from None
+            raise
         return mapping_values.value_from_wire(written)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:

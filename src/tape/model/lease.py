@@ -30,15 +30,20 @@ WHOEVER = -1
 
 
 class Taker(NamedTuple):
-    """Who wants a lease, as which reactor and for how long."""
+    """Who wants a lease, as which reactor and for how long.
+
+    With a `pool` it resumes runs of that pool alone.
+    """
 
     owner: str = ""
     reactor: str = "recovery"
     ttl_ms: int = DEFAULT_TTL_MS
+    pool: str = ""
 
     def checked(self, limits: Limits) -> "Taker":
         check_name(self.owner, limits, field="lease_owner")
         check_name(self.reactor, limits, field="reactor_name")
+        check_name(self.pool, limits, field="pool")
         ttl = self.ttl_ms if self.ttl_ms > 0 else DEFAULT_TTL_MS
         if ttl > MOST_TTL_MS:
             raise InvalidArgument("a lease is for a day at most", field="lease_ttl_ms")
@@ -177,6 +182,11 @@ class ResumeRun:
 
     def decide(self, state: State) -> Decision[Run]:
         run = find_run(state, self._run_id)
+        if self._taker.pool not in ("", run.pool):
+            raise InvalidArgument(
+                f"run {run.run_id!r} is in the pool {run.pool!r}, not in {self._taker.pool!r}",
+                field="pool",
+            )
         if not self._taker.owner:
             return self._put_back(run, state.now_ms)
         if not run.is_open:

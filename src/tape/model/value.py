@@ -49,16 +49,37 @@ class Deleted(NamedTuple):
     version: int
 
 
-VALUES = Table("values", Value, lambda row: (row.namespace, row.key))
+class ValueRow(NamedTuple):
+    """A value as it is stored, with the id of the call that made its version, if that had one."""
+
+    namespace: str
+    key: str
+    value_json: str
+    version: int
+    ts_ms: int
+    writer: str
+    deleted: bool
+    request_id: str
+
+    @property
+    def value(self) -> Value:
+        return Value._make(self[:-1])
+
+
+VALUES = Table("values", ValueRow, lambda row: (row.namespace, row.key))
 
 
 class Author(NamedTuple):
-    """Who changes a value: a named writer, a run with its token, and the trace it belongs to."""
+    """Who changes a value: a named writer, a run with its token, and the trace it belongs to.
+
+    `request_id` is unique to the call and the same whenever that call is sent again.
+    """
 
     writer: str = ""
     run_id: str = ""
     fencing_token: int = 0
     trace: Trace = NO_TRACE
+    request_id: str = ""
 
 
 class _ChangeValue:
@@ -72,6 +93,7 @@ class _ChangeValue:
         check_length(value_changed(namespace, key), limits)
         check_name(author.writer, limits, field="writer")
         check_name(author.run_id, limits, field="run_id")
+        check_name(author.request_id, limits, field="request_id")
         self._author = author
         self._event_id = event_id
         self.weight = 512
@@ -81,14 +103,14 @@ class _ChangeValue:
         if self._author.run_id:
             yield Need(RUNS, self._author.run_id)
 
-    def _before(self, state: Reading) -> tuple[Value | None, Run | None]:
+    def _before(self, state: Reading) -> tuple[ValueRow | None, Run | None]:
         """The value as it is and the run that changes it, if one does and its token holds."""
         author = self._author
         run = fenced_run(state, author.run_id, author.fencing_token) if author.run_id else None
         return state.get(VALUES, (self._namespace, self._key)), run
 
     def _written(
-        self, before: Value | None, after: Value, run: Run | None
+        self, before: ValueRow | None, after: ValueRow, run: Run | None
     ) -> tuple[Draft, list[Change]]:
         """The entry and rows of a change, numbered in its run if a run makes it."""
         author, changes, seq = self._author, [save(VALUES, after)], 0
@@ -113,7 +135,9 @@ class _ChangeValue:
 class WriteValue(_ChangeValue):
     """Set a value. `if_version` < 0 does not look, 0 only creates, n replaces version n.
 
-    A repeat of the write that made the current version is answered with it.
+    A repeat of the write that made the current version is answered with it. It is known by the id
+    of its call; where neither has one, by a writer, which then must be unique to the client. A
+    write with neither is never taken for a repeat: two clients that compare and set would both win.
     """
 
     __slots__ = ("_if_version", "_value_json")
@@ -143,14 +167,14 @@ class WriteValue(_ChangeValue):
         version = before.version if before else 0
         live = before is not None and not before.deleted
         if before is not None and live and self._is_repeat(before):
-            recorded = before
+            recorded = before.value
             return Decision(lambda _place: recorded)
         if self._if_version >= 0 and self._if_version != (version if live else 0):
             found = f"it is at version {version}" if live else "there is no such value"
             raise VersionMismatch(
                 f"value {self._namespace}/{self._key}: expected version {self._if_version}, {found}"
             )
-        after = Value(
+        after = ValueRow(
             self._namespace,
             self._key,
             self._value_json,
@@ -158,43 +182,52 @@ class WriteValue(_ChangeValue):
             state.now_ms,
             self._author.writer,
             False,
+            self._author.request_id,
         )
         draft, changes = self._written(before, after, run)
-        return Decision(lambda _place: after, [draft], changes)
+        return Decision(lambda _place: after.value, [draft], changes)
 
-    def _is_repeat(self, before: Value) -> bool:
-        return (
-            self._if_version >= 0
-            and before.version == self._if_version + 1
-            and before.value_json == self._value_json
-            and before.writer == self._author.writer
-        )
+    def _is_repeat(self, before: ValueRow) -> bool:
+        author, looks = self._author, self._if_version >= 0
+        if before.value_json != self._value_json:
+            return False
+        if looks and before.version != self._if_version + 1:
+            return False
+        if author.request_id or before.request_id:
+            return author.request_id == before.request_id
+        return looks and bool(author.writer) and before.writer == author.writer
 
 
 class DeleteValue(_ChangeValue):
-    """Delete a value. Its version goes on counting, so a later writer cannot mistake it."""
+    """Delete a value. Its version goes on counting, so a later writer cannot mistake it.
+
+    A repeat with the id of the call that deleted it is answered as that was.
+    """
 
     __slots__ = ()
 
     def decide(self, state: Reading) -> Decision[Deleted]:
         before, run = self._before(state)
         if before is None or before.deleted:
-            nothing = Deleted(False, before.version if before else 0)
-            return Decision(lambda _place: nothing)
+            call = self._author.request_id
+            again = bool(call) and before is not None and before.request_id == call
+            as_it_is = Deleted(again, before.version if before else 0)
+            return Decision(lambda _place: as_it_is)
         after = before._replace(
             value_json="",
             version=before.version + 1,
             ts_ms=state.now_ms,
             writer=self._author.writer,
             deleted=True,
+            request_id=self._author.request_id,
         )
         draft, changes = self._written(before, after, run)
         return Decision(lambda _place: Deleted(True, after.version), [draft], changes)
 
 
-def _payload(before: Value | None, after: Value) -> str:
+def _payload(before: ValueRow | None, after: ValueRow) -> str:
     change = {
-        "value": after._asdict(),
+        "value": after.value._asdict(),
         "prev_version": before.version if before else 0,
         "prev_value_json": before.value_json if before else "",
     }

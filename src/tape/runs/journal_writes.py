@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
+from uuid import uuid4
 
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded, draft_event
@@ -67,7 +68,7 @@ class JournalWrites:
     ) -> int:
         boundary(f"before set_value {namespace}/{key}")
         written = await self._operations.write_value(
-            namespace, key, value_json, if_version, self._author
+            namespace, key, value_json, if_version, self._author_of_call()
         )
         boundary(f"after set_value {namespace}/{key}")
         pen.missed = True  # its number in the run's journal is not told
@@ -79,10 +80,13 @@ class JournalWrites:
 
     async def delete_value(self, namespace: str, key: str, pen: Pen) -> bool:
         boundary(f"before delete_value {namespace}/{key}")
-        deleted = await self._operations.delete_value(namespace, key, self._author)
+        deleted = await self._operations.delete_value(namespace, key, self._author_of_call())
         boundary(f"after delete_value {namespace}/{key}")
         pen.missed = True
         return deleted.deleted
+
+    def _author_of_call(self) -> Author:
+        return self._author._replace(request_id=uuid4().hex)
 
     def event(self, event_type: str, payload: Any, entity: tuple[str, str], key: str) -> NewEvent:
         """An event of this run, if it can be written at all."""

@@ -36,7 +36,7 @@ class Workshop:
             Driver(operations, self._keeper, executor),
             apps,
             settings,
-            Taker(owner, "recovery", self._keeper.ttl_ms),
+            Taker(owner, "recovery", self._keeper.ttl_ms, pool),
             pool,
         )
         self._begins: list[Recovery | OutboxDispatch | Reconciler | Compensation] = [

@@ -32,6 +32,7 @@ def resume_to_wire(run_id: str, taker: Taker, expected_token: int) -> pb.ResumeR
         lease_owner=taker.owner,
         lease_ttl_ms=taker.ttl_ms,
         reactor_name=taker.reactor,
+        pool=taker.pool,
         expected_token=None if expected_token == WHOEVER else expected_token,
     )
 
@@ -42,7 +43,9 @@ def expected_from_wire(request: pb.ResumeRunRequest) -> int:
 
 def taker_from_wire(request: pb.BeginRunRequest | pb.ResumeRunRequest) -> Taker:
     taker = Taker(request.lease_owner, ttl_ms=request.lease_ttl_ms)
-    return taker._replace(reactor=request.reactor_name or taker.reactor)
+    # What BeginRun names is the pool of the new run, not of who takes it.
+    pool = request.pool if isinstance(request, pb.ResumeRunRequest) else ""
+    return taker._replace(reactor=request.reactor_name or taker.reactor, pool=pool)
 
 
 def query_to_wire(query: RunQuery) -> pb.ListRunsRequest:

@@ -63,6 +63,7 @@ def write_to_wire(
         writer=author.writer,
         run_id=author.run_id,
         fencing_token=author.fencing_token,
+        request_id=author.request_id,
         **author.trace._asdict(),
     )
 
@@ -74,12 +75,19 @@ def delete_to_wire(namespace: str, key: str, author: Author) -> pb.DeleteValueRe
         writer=author.writer,
         run_id=author.run_id,
         fencing_token=author.fencing_token,
+        request_id=author.request_id,
         **author.trace._asdict(),
     )
 
 
 def author_from_wire(request: pb.WriteValueRequest | pb.DeleteValueRequest) -> Author:
-    return Author(request.writer, request.run_id, request.fencing_token, trace_from_wire(request))
+    return Author(
+        request.writer,
+        request.run_id,
+        request.fencing_token,
+        trace_from_wire(request),
+        request.request_id,
+    )
 
 
 class Traced(Protocol):

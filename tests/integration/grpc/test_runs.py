@@ -40,6 +40,14 @@ async def test_beginning_again(rpc: Any) -> None:
     assert (same.resumed, same.run) == (True, queued.run)
 
 
+async def test_resuming_for_a_pool(rpc: Any) -> None:
+    made = await begun(rpc, "", pool="blue")
+    resume = pb.ResumeRunRequest(run_id=made.run_id, lease_owner="w", pool="green")
+    assert await fault(rpc.ResumeRun(resume)) == "pool"
+    resume.pool = "blue"
+    assert (await rpc.ResumeRun(resume)).run.pool == "blue"
+
+
 async def test_beginning_with_writes(rpc: Any) -> None:
     writes = [
         pb.RunWrite(record_decision=pb.RecordDecisionRequest(model="m")),

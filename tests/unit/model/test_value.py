@@ -18,6 +18,7 @@ from tape.model.value import (
     DeleteValue,
     Value,
     ValueChange,
+    ValueRow,
     WriteValue,
     change_of,
 )
@@ -25,11 +26,11 @@ from tape.testing.conformance.playing import a_run
 
 LIMITS = Limits()
 IDS = map(str, itertools.count())
-LIVE = Value("ns", "k", '"old"', 3, 1, "me", False)
-TOMB = Value("ns", "k", "", 4, 1, "me", True)
+LIVE = ValueRow("ns", "k", '"old"', 3, 1, "me", False, "")
+TOMB = ValueRow("ns", "k", "", 4, 1, "me", True, "")
 
 
-def world(before: Value | None, *runs: Any) -> State:
+def world(before: ValueRow | None, *runs: Any) -> State:
     state = State(50, 10)
     state.put_loaded(VALUES, [before] if before else [])
     state.put_loaded(RUNS, runs)
@@ -63,11 +64,11 @@ def play(state: State, move: Any) -> Any:
         (None, -7, 1),
     ],
 )
-def test_writes_that_go_through(before: Value | None, if_version: int, version: int) -> None:
+def test_writes_that_go_through(before: ValueRow | None, if_version: int, version: int) -> None:
     state = world(before)
     written = play(state, write(if_version=if_version))
     assert written == Value("ns", "k", '"new"', version, 50, "me", False)
-    assert state.get(VALUES, ("ns", "k")) == written
+    assert state.get(VALUES, ("ns", "k")) == (*written, "")
     (draft,) = state.entries
     assert (draft.kind, draft.subject) == ("value", "/tape/value/changed/ns/k")
 
@@ -84,7 +85,7 @@ def test_writes_that_go_through(before: Value | None, if_version: int, version: 
         (TOMB, 3, "no such value"),
     ],
 )
-def test_writes_that_do_not(before: Value | None, if_version: int, found: str) -> None:
+def test_writes_that_do_not(before: ValueRow | None, if_version: int, found: str) -> None:
     state = world(before)
     with pytest.raises(VersionMismatch, match=f"ns/k: expected version {if_version}, .*{found}"):
         play(state, write(if_version=if_version))
@@ -122,13 +123,13 @@ def test_an_unchecked_write_counts_each_time() -> None:
 def test_deleting_leaves_a_tombstone_whose_version_counts_on() -> None:
     state = world(LIVE)
     assert play(state, delete(Author("you"))) == Deleted(True, 4)
-    assert state.get(VALUES, ("ns", "k")) == Value("ns", "k", "", 4, 50, "you", True)
+    assert state.get(VALUES, ("ns", "k")) == ValueRow("ns", "k", "", 4, 50, "you", True, "")
     (draft,) = state.entries
     assert draft.subject == "/tape/value/deleted/ns/k"
 
 
 @pytest.mark.parametrize(("before", "version"), [(None, 0), (TOMB, 4)])
-def test_deleting_nothing_writes_nothing(before: Value | None, version: int) -> None:
+def test_deleting_nothing_writes_nothing(before: ValueRow | None, version: int) -> None:
     state = world(before)
     assert play(state, delete()) == Deleted(False, version)
     assert (state.entries, state.saves) == ([], {})

@@ -218,9 +218,10 @@ ADDED = {
     "occurred_at_ms#46 idempotency_key#47",
     "JournalEntry": "event_id#40 event_type#41 entity_type#42 entity_id#43 caused_by#44 source#45 "
     "occurred_at_ms#46 idempotency_key#47",
-    "WriteValueRequest": "run_id#40 fencing_token#41 trace_id#42 span_id#43 parent_span_id#44",
+    "WriteValueRequest": "run_id#40 fencing_token#41 trace_id#42 span_id#43 parent_span_id#44 "
+    "request_id#45",
     "DeleteValueRequest": "run_id#40 fencing_token#41 trace_id#42 span_id#43 parent_span_id#44 "
-    "writer#45",
+    "writer#45 request_id#46",
     "AppendEventRequest": "run_id#40 fencing_token#41 trace_id#42 span_id#43 parent_span_id#44",
     "Session": "event_count#40 created_at_ms#41",
     "Reaction": "from_global_seq#40 engine#41",
@@ -237,7 +238,7 @@ ADDED = {
     "input_json#45 app_version#46 parent_run_id#47 parent_fencing_token#48 "
     "writes#49",
     "BeginRunResponse": "fencing_token#40 run#41 first_seq#42 results#43",
-    "ResumeRunRequest": "reactor_name#40 expected_token#41",
+    "ResumeRunRequest": "reactor_name#40 expected_token#41 pool#42",
     "ResumeRunResponse": "fencing_token#40",
     "EndRunRequest": f"{BY_DRIVER} parent_run_id#45",
     "ListRunsToRecoverRequest": "pool#40 app_names#41",

@@ -1,6 +1,7 @@
 """Values: versioned, compare-and-set."""
 
 from typing import Annotated, Any
+from uuid import uuid4
 
 from fastapi import Query
 from pydantic import Field
@@ -26,11 +27,15 @@ routes = Routes("values")
 
 
 class ValueBody(Body):
-    """`if_version` is the version it must have now: -1 for any, 0 if there must be none."""
+    """`if_version` is the version it must have now: -1 for any, 0 if there must be none.
+
+    A request that is sent again with the same `request_id` is answered with what it wrote.
+    """
 
     value: Annotated[Any, Field(examples=[{"limit": 5}])]
     if_version: Annotated[BodyNumber, Field(ge=-1, le=MOST_POSITION)] = ANY_VERSION
     writer: str = ""
+    request_id: str = ""
 
 
 class ValueReply(Reply):
@@ -92,7 +97,7 @@ async def write_value(
 ) -> ValueReply:
     """Write a value, if it has the version expected."""
     text = to_json(body.value, door.limits, field="value")
-    author = Author(body.writer)
+    author = Author(body.writer, request_id=body.request_id or uuid4().hex)
     return _reply(await door.operations.write_value(namespace, key, text, body.if_version, author))
 
 

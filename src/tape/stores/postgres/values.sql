@@ -3,22 +3,24 @@
 -- name: load_values
 -- Rows by key, for a batch to decide on.
 SELECT
-  namespace, key, value_json, version, ts_ms, writer, deleted
+  namespace, key, value_json, version, ts_ms, writer, deleted, request_id
 FROM tape_values
 JOIN unnest($1::text[], $2::text[]) AS wanted (namespace, key) USING (namespace, key);
 
 -- name: save_values
 -- Write rows, new or changed.
 INSERT INTO tape_values (
-  namespace, key, value_json, version, ts_ms, writer, deleted)
+  namespace, key, value_json, version, ts_ms, writer, deleted, request_id)
 SELECT * FROM unnest(
-  $1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::boolean[])
+  $1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::boolean[],
+  $8::text[])
 ON CONFLICT (namespace, key) DO UPDATE SET
   value_json = excluded.value_json,
   version = excluded.version,
   ts_ms = excluded.ts_ms,
   writer = excluded.writer,
-  deleted = excluded.deleted;
+  deleted = excluded.deleted,
+  request_id = excluded.request_id;
 
 -- name: get_value
 -- One value, deleted or not.

@@ -3,7 +3,7 @@
 -- name: load_values
 -- Rows by key, for a batch to decide on.
 SELECT
-  namespace, key, value_json, version, ts_ms, writer, deleted
+  namespace, key, value_json, version, ts_ms, writer, deleted, request_id
 FROM tape_values
 WHERE (namespace, key) IN (
   SELECT value ->> 0, value ->> 1 FROM json_each(?));
@@ -11,14 +11,15 @@ WHERE (namespace, key) IN (
 -- name: save_values
 -- Write one row, new or changed.
 INSERT INTO tape_values (
-  namespace, key, value_json, version, ts_ms, writer, deleted)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+  namespace, key, value_json, version, ts_ms, writer, deleted, request_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (namespace, key) DO UPDATE SET
   value_json = excluded.value_json,
   version = excluded.version,
   ts_ms = excluded.ts_ms,
   writer = excluded.writer,
-  deleted = excluded.deleted;
+  deleted = excluded.deleted,
+  request_id = excluded.request_id;
 
 -- name: get_value
 -- One value, deleted or not.

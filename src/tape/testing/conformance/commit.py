@@ -10,7 +10,7 @@ from tape.model.entry import Draft
 from tape.model.event import NewEvent
 from tape.model.move import Need, State, save
 from tape.model.run import RUNS
-from tape.model.value import VALUES, Value
+from tape.model.value import VALUES, ValueRow
 from tape.ports.store import Store
 from tape.testing.conformance.playing import (
     IDS,
@@ -35,11 +35,11 @@ def draft(**fields: object) -> Draft:
     return plain._replace(**fields)  # type: ignore[arg-type]
 
 
-def value(key: str, **fields: object) -> Value:
-    return Value("ns", key, "1", 1, 1, "", False)._replace(**fields)  # type: ignore[arg-type]
+def value(key: str, **fields: object) -> ValueRow:
+    return ValueRow("ns", key, "1", 1, 1, "", False, "")._replace(**fields)  # type: ignore[arg-type]
 
 
-def writing(*drafts: Draft, rows: Iterable[Value] = ()) -> Callable[[State], None]:
+def writing(*drafts: Draft, rows: Iterable[ValueRow] = ()) -> Callable[[State], None]:
     def decide(state: State) -> None:
         state.entries += drafts
         for row in rows:
@@ -238,7 +238,7 @@ class CommitContract:
         store, other = await open_store(), await open_store()
         await store.commit(ONE_NEED, writing(draft(), rows=[value("k")]))
         assert len(await read_all(other)) == 1
-        assert await other.get_value("ns", "k") == value("k")
+        assert await other.get_value("ns", "k") == value("k").value
 
     async def test_a_later_move_of_a_batch_sees_an_earlier_one(self, open_store: OpenStore) -> None:
         store = await open_store()

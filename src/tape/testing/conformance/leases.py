@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tape.errors import LeaseHeld, RunEnded, StaleLease, TapeError
+from tape.errors import InvalidArgument, LeaseHeld, RunEnded, StaleLease, TapeError
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
@@ -18,7 +18,7 @@ from tape.model.run_end import CancelRun, EndRun
 from tape.model.run_write import RunWrite
 from tape.model.timer import CancelTimer, SetTimer
 from tape.ports.store import Store
-from tape.testing.conformance.playing import MANY, OpenStore, attempt, read_all
+from tape.testing.conformance.playing import MANY, OpenStore, attempt, play, read_all
 from tape.testing.conformance.running import (
     LONG_MS,
     SHORT_MS,
@@ -82,6 +82,19 @@ class LeasesContract:
             await take_over(other, driver.run_id, "b")
         await driver.write(RecordDecision(0, "m"))
         assert (await driver.run()).lease_owner == "a"
+
+    async def test_a_taker_of_one_pool_resumes_no_run_of_another(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        run = (await begin(store, owner="", pool="blue")).run
+        for owner in ("b", ""):
+            with pytest.raises(InvalidArgument, match=r"in the pool 'blue', not in 'green'") as no:
+                await play(store, resuming(run.run_id, Taker(owner, pool="green")))
+            assert no.value.field == "pool"
+        assert await store.get_run(run.run_id) == run
+        taken = await play(store, resuming(run.run_id, Taker("b", pool="blue")))
+        assert (taken.lease_owner, taken.pool) == ("b", "blue")
 
     async def test_a_lease_that_ran_out_is_taken_over_with_the_next_token(
         self, open_store: OpenStore

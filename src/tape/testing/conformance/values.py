@@ -95,6 +95,39 @@ class ValuesContract:
         assert last is not None
         assert (last.value_json, last.version) == ("24", 25)
 
+    @pytest.mark.parametrize("author", [Author(), Author("desk", request_id="mine")])
+    async def test_two_that_write_the_same_do_not_both_win(
+        self, open_store: OpenStore, author: Author
+    ) -> None:
+        one, other = await open_store(), await open_store()
+        await play(one, writing("1", 0, author=author))
+        for second in (Author(), Author("desk"), Author("desk", request_id="another's")):
+            with pytest.raises(VersionMismatch):
+                await play(other, writing("1", 0, author=second))
+        assert len(await read_all(one)) == 1
+
+    @pytest.mark.parametrize("if_version", [-1, 0])
+    async def test_a_call_that_is_sent_again_is_known_by_its_id(
+        self, open_store: OpenStore, if_version: int
+    ) -> None:
+        store = await open_store()
+        call = Author("desk", request_id="call-1")
+        first = await play(store, writing("1", if_version, author=call))
+        again = await play(await open_store(), writing("1", if_version, author=call))
+        assert again == first
+        away = Author(request_id="call-2")
+        assert await play(store, deleting(author=away)) == Deleted(True, 2)
+        assert await play(store, deleting(author=away)) == Deleted(True, 2)
+        assert await play(store, deleting(author=Author(request_id="call-3"))) == Deleted(False, 2)
+        assert len(await read_all(store)) == 2
+
+    async def test_a_writer_of_its_own_is_known_without_an_id(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        first = await play(store, writing("1", 0, author=Author("client-7")))
+        assert await play(store, writing("1", 0, author=Author("client-7"))) == first
+        with pytest.raises(VersionMismatch):
+            await play(store, writing("1", 0, author=Author("client-8")))
+
     async def test_history_holds_each_change_with_what_was_before(
         self, open_store: OpenStore
     ) -> None:

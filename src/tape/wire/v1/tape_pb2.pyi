@@ -729,6 +729,7 @@ class WriteValueRequest(_message.Message):
     TRACE_ID_FIELD_NUMBER: _builtins.int
     SPAN_ID_FIELD_NUMBER: _builtins.int
     PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     key: _builtins.str
     value_json: _builtins.str
@@ -740,6 +741,11 @@ class WriteValueRequest(_message.Message):
     trace_id: _builtins.str
     span_id: _builtins.str
     parent_span_id: _builtins.str
+    request_id: _builtins.str
+    """Unique to the call and the same when it is sent again: a repeat is answered with what it wrote.
+    Without one, a repeat with `if_version` is known by a `writer`, which then must be unique to
+    the client; without either it is never taken for one.
+    """
     def __init__(
         self,
         *,
@@ -753,10 +759,11 @@ class WriteValueRequest(_message.Message):
         trace_id: _builtins.str = ...,
         span_id: _builtins.str = ...,
         parent_span_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "if_version", b"if_version", "key", b"key", "namespace", b"namespace", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id", "value_json", b"value_json", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "if_version", b"if_version", "key", b"key", "namespace", b"namespace", "parent_span_id", b"parent_span_id", "request_id", b"request_id", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id", "value_json", b"value_json", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -847,6 +854,7 @@ class DeleteValueRequest(_message.Message):
     SPAN_ID_FIELD_NUMBER: _builtins.int
     PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     key: _builtins.str
     run_id: _builtins.str
@@ -855,6 +863,8 @@ class DeleteValueRequest(_message.Message):
     span_id: _builtins.str
     parent_span_id: _builtins.str
     writer: _builtins.str
+    request_id: _builtins.str
+    """as of WriteValue"""
     def __init__(
         self,
         *,
@@ -866,10 +876,11 @@ class DeleteValueRequest(_message.Message):
         span_id: _builtins.str = ...,
         parent_span_id: _builtins.str = ...,
         writer: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "key", b"key", "namespace", b"namespace", "parent_span_id", b"parent_span_id", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "key", b"key", "namespace", b"namespace", "parent_span_id", b"parent_span_id", "request_id", b"request_id", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2383,6 +2394,7 @@ class ResumeRunRequest(_message.Message):
     LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
     REACTOR_NAME_FIELD_NUMBER: _builtins.int
     EXPECTED_TOKEN_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     lease_owner: _builtins.str
     """empty => put back for whoever comes"""
@@ -2392,6 +2404,8 @@ class ResumeRunRequest(_message.Message):
     """empty => "recovery" """
     expected_token: _builtins.int
     """refused with LEASE_HELD if the run has another by now"""
+    pool: _builtins.str
+    """the pool that the taker works for; empty => any. Refused if the run's is another"""
     def __init__(
         self,
         *,
@@ -2400,10 +2414,11 @@ class ResumeRunRequest(_message.Message):
         lease_ttl_ms: _builtins.int = ...,
         reactor_name: _builtins.str = ...,
         expected_token: _builtins.int | None = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_token", b"_expected_token", "expected_token", b"expected_token"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_token", b"_expected_token", "expected_token", b"expected_token", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "reactor_name", b"reactor_name", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_token", b"_expected_token", "expected_token", b"expected_token", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "pool", b"pool", "reactor_name", b"reactor_name", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_token: _TypeAlias = _typing.Literal["expected_token"]  # noqa: Y015
     _WhichOneofArgType__expected_token: _TypeAlias = _typing.Literal["_expected_token", b"_expected_token"]  # noqa: Y015
