@@ -22,6 +22,7 @@ from tape.testing.conformance import (
     RunSequencesContract,
     SequencesContract,
     SessionsContract,
+    ShardsContract,
     TasksContract,
     TaskSequencesContract,
     TimersContract,
@@ -114,6 +115,10 @@ class TestSessions(SessionsContract):
 
 
 class TestTaskSequences(TaskSequencesContract):
+    pass
+
+
+class TestShards(ShardsContract):
     pass
 
 

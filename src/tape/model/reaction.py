@@ -3,6 +3,11 @@
 Every change of a reaction turns a page in the *book* (its version goes up by one). The matcher
 writes only while the book is at the version it has read, so no entry is ever passed over for a
 reaction that was registered meanwhile.
+
+The number of shards may change at any time: an entry makes one task of a reaction, under whatever
+shard. A task keeps the shard it was made under. Once a reaction has fewer shards, tasks of a shard
+that is gone belong to the shard that has their number's remainder. New shards begin where the
+others stand.
 """
 
 from collections.abc import Iterable
@@ -109,8 +114,11 @@ class Tally(NamedTuple):
 
 
 class Book(NamedTuple):
+    """Entries up to `resharded_at` may have made tasks under other shards than today's."""
+
     name: str
     version: int
+    resharded_at: int = 0
 
 
 class ReactionState(NamedTuple):
@@ -220,7 +228,8 @@ class RegisterReaction:
         tally = state.get(TALLIES, new.reaction_id) or Tally(new.reaction_id, 0, 0, 0, 0, 0)
         if tally.shards < new.num_shards:
             changes.append(save(TALLIES, tally._replace(shards=new.num_shards)))
-        changes += [save(REACTIONS, reaction), _turned(state)]
+        resharded = before is not None and before.num_shards != new.num_shards
+        changes += [save(REACTIONS, reaction), _turned(state, resharded=resharded)]
         return Decision(lambda _place: reaction, changes=changes)
 
     def _first_cursors(self, state: State) -> list[Change]:
@@ -280,9 +289,10 @@ class DeregisterReaction:
         return Decision(lambda _place: True, changes=changes)
 
 
-def _turned(state: State) -> Change:
+def _turned(state: State, *, resharded: bool = False) -> Change:
     book = state.get(BOOK, BOOK_NAME) or Book(BOOK_NAME, 0)
-    return save(BOOK, book._replace(version=book.version + 1))
+    upto = state.next_global_seq - 1 if resharded else book.resharded_at
+    return save(BOOK, book._replace(version=book.version + 1, resharded_at=upto))
 
 
 FNV_OFFSET = 0xCBF29CE484222325

@@ -4,12 +4,12 @@ One matcher works at a time, by a lease with a fencing token. Each step is one t
 holds only if the token, the matcher's position and the book of reactions are what the step was made
 for; so work and cursors move together, once, and for every reaction there is. A step makes no entry
 and needs no turn to write. One that a crash of the database undoes is made again from the journal.
+A task of one entry and reaction is never made again, not even if its shard was another.
 
 Tasks are also made beside it: of history that a reaction was not there for, and of entries that are
 matched elsewhere, for reactions whose engine is not the server. `queue_tasks` makes them with the
-same key, so that whoever comes second finds them made; a task of one entry and reaction is never
-made again, not even if its shard was another. Such a step holds only for the book that it was
-decided with, and is durable.
+same key, so that whoever comes second finds them made. Such a step holds only for the book that it
+was decided with, and is durable.
 """
 
 from collections.abc import Mapping, Sequence

@@ -20,7 +20,11 @@ from tape.model.task import Task, TaskKey, TaskStatus
 
 
 class Want(NamedTuple):
-    """At most `most` tasks of a reaction; a negative shard is any."""
+    """At most `most` tasks of a reaction; a negative shard is any.
+
+    Once a reaction has fewer shards, tasks of a shard that is gone are given to who asks for the
+    shard that has its number's remainder, and to who asks for that very shard.
+    """
 
     reaction_id: str
     shard: int

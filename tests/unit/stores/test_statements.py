@@ -35,6 +35,7 @@ ONLY_SQLITE = {
     "find_claimable": "a part of claim_tasks",
     "read_room": "a part of claim_tasks",
     "read_due_tasks": "a part of claim_tasks",
+    "read_shards": "a part of claim_tasks",
     "claim_due_tasks": "a part of claim_tasks",
     "read_fresh_shards": "a part of claim_tasks",
     "read_fresh_tasks": "a part of claim_tasks",

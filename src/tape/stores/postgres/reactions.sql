@@ -93,20 +93,22 @@ ON CONFLICT (reaction_id) DO UPDATE SET
 
 -- name: load_reaction_book
 -- Rows by key, for a batch to decide on; kept from the matcher until its end.
-SELECT name, version
+SELECT name, version, resharded_at
 FROM tape_reaction_book
 JOIN unnest($1::text[]) AS wanted (name) USING (name)
 FOR UPDATE OF tape_reaction_book;
 
 -- name: save_reaction_book
 -- Write rows, new or changed.
-INSERT INTO tape_reaction_book (name, version)
-SELECT * FROM unnest($1::text[], $2::bigint[])
-ON CONFLICT (name) DO UPDATE SET version = excluded.version;
+INSERT INTO tape_reaction_book (name, version, resharded_at)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[])
+ON CONFLICT (name) DO UPDATE SET
+  version = excluded.version,
+  resharded_at = excluded.resharded_at;
 
 -- name: read_book
--- The version that reactions are at.
-SELECT version FROM tape_reaction_book WHERE name = 'reactions';
+-- The version of the book of reactions, and up to where tasks may be of other shards than today's.
+SELECT version, resharded_at FROM tape_reaction_book WHERE name = 'reactions';
 
 -- name: read_reactions
 -- Every reaction that is not deregistered.

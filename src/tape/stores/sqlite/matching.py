@@ -45,7 +45,7 @@ def release_matcher(db: sqlite3.Connection, lease: MatcherLease) -> None:
 
 
 def read_reactions(db: sqlite3.Connection) -> Reactions:
-    (version,) = db.execute(SQL["read_book"]).fetchone()
+    version, _resharded_at = db.execute(SQL["read_book"]).fetchone()
     reactions = [Reaction(*row) for row in db.execute(SQL["read_reactions"])]
     return Reactions(
         version, reactions, [ReactionCursor(*r) for r in db.execute(SQL["read_cursors"])]
@@ -66,14 +66,14 @@ def make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> StepMade:
     with quick_transaction(db):
         if not db.execute(SQL["check_matcher"], (lease.fencing_token, lease.position)).fetchone():
             return StepMade("lost", 0)
-        (version,) = db.execute(SQL["read_book"]).fetchone()
+        version, resharded_at = db.execute(SQL["read_book"]).fetchone()
         if version != step.version:
             return StepMade("outdated", 0)
         now = clock()
         db.execute(SQL["advance_matcher"], (step.position, now + step.ttl_ms))
         if step.cursors:
             db.execute(SQL["advance_cursors"], (as_json(step.cursors), now))
-        new = _unknown(db, step.tasks)
+        new = _unknown(db, step.tasks, resharded_at)
         _supersede(db, [task for task in new if task.debounce_ms > 0])
         insert_many(db, SQL["save_task_queue"], [_queued(task, now) for task in new])
         _count_queued(db, Counter(task.reaction_id for task in new))
@@ -82,7 +82,7 @@ def make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> StepMade:
 
 def queue_tasks(db: sqlite3.Connection, step: QueueTasks, clock: Clock) -> Queued:
     with transaction(db):
-        (version,) = db.execute(SQL["read_book"]).fetchone()
+        version, _resharded_at = db.execute(SQL["read_book"]).fetchone()
         if version != step.version:
             return Queued("outdated", {})
         if db.execute(SQL["find_moved_cursors"], (as_json(step.moves),)).fetchone():
@@ -146,10 +146,15 @@ def _without_overtaken(
     return [task for task in tasks if _key(task) not in overtaken] if overtaken else tasks
 
 
-def _unknown(db: sqlite3.Connection, tasks: Sequence[NewTask]) -> list[NewTask]:
-    """Those that are neither queued nor ended."""
+def _unknown(db: sqlite3.Connection, tasks: Sequence[NewTask], resharded_at: int) -> list[NewTask]:
+    """Those that are neither queued nor ended; in which shard is certain only after the last change
+    of shards."""
     if not tasks:
         return []
+    if min(task.source_global_seq for task in tasks) <= resharded_at:
+        old = [task for task in tasks if task.source_global_seq <= resharded_at]
+        later = [task for task in tasks if task.source_global_seq > resharded_at]
+        return [*_nowhere(db, old), *_unknown(db, later, resharded_at)]
     by_key = {_key(task): task for task in tasks}
     for known in db.execute(SQL["find_known_tasks"], (as_json(list(by_key)),)):
         del by_key[TaskKey(*known)]

@@ -89,7 +89,7 @@ ON CONFLICT (reaction_id) DO UPDATE SET
 -- name: load_reaction_book
 -- Rows by key, for a batch to decide on.
 SELECT
-  name, version
+  name, version, resharded_at
 FROM tape_reaction_book
 WHERE name IN (
   SELECT value ->> 0 FROM json_each(?));
@@ -97,14 +97,15 @@ WHERE name IN (
 -- name: save_reaction_book
 -- Write one row, new or changed.
 INSERT INTO tape_reaction_book (
-  name, version)
-VALUES (?, ?)
+  name, version, resharded_at)
+VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET
-  version = excluded.version;
+  version = excluded.version,
+  resharded_at = excluded.resharded_at;
 
 -- name: read_book
--- The version of the book of reactions.
-SELECT version FROM tape_reaction_book WHERE name = 'reactions';
+-- The version of the book of reactions, and up to where tasks may be of other shards than today's.
+SELECT version, resharded_at FROM tape_reaction_book WHERE name = 'reactions';
 
 -- name: read_reactions
 -- Every reaction that is not deregistered.

@@ -22,20 +22,33 @@ _ANY = (0, 2**31 - 1)
 
 
 def claim_tasks(db: sqlite3.Connection, claim: Claim, clock: Clock) -> list[Task]:
-    asked = as_json([(want.reaction_id, *_shards(want)) for want in claim.wants])
+    wants = [(place, one) for place, want in enumerate(claim.wants) for one in _of_shards(db, want)]
+    asked = as_json([(want.reaction_id, *_shards(want)) for _place, want in wants])
     # Without the lock first: those who ask in vain hold nobody up.
-    claimable = [place for (place,) in db.execute(SQL["find_claimable"], (asked, clock()))]
+    claimable = [index for (index,) in db.execute(SQL["find_claimable"], (asked, clock()))]
     if not claimable:
         return []
     due: list[Task] = []
     fresh: list[Task] = []
+    left = [want.most for want in claim.wants]
     with quick_transaction(db):
-        for place in _another_first(claimable):
-            want, room = claim.wants[place], claim.most - len(due) - len(fresh)
+        for index in _another_first(claimable):
+            place, want = wants[index]
+            room = min(left[place], claim.most - len(due) - len(fresh))
             waited, never_waited = _claim(db, claim, want, room, clock)
+            left[place] -= len(waited) + len(never_waited)
             due += waited
             fresh += never_waited
     return [*due, *sorted(fresh, key=_by_source)]
+
+
+def _of_shards(db: sqlite3.Connection, want: Want) -> list[Want]:
+    """Who wants a shard wants also those that its reaction had once and that are this one's now."""
+    if want.shard < 0:
+        return [want]
+    has, had = db.execute(SQL["read_shards"], (want.reaction_id,)).fetchone() or (1, 0)
+    gone = range(want.shard + has, had, has) if want.shard < has else ()
+    return [want, *(want._replace(shard=shard) for shard in gone)]
 
 
 def _claim(

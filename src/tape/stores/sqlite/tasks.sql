@@ -97,6 +97,13 @@ FROM tape_reactions r
 JOIN tape_reaction_tallies t ON t.reaction_id = r.reaction_id
 WHERE r.reaction_id = ? AND r.deleted = 0;
 
+-- name: read_shards
+-- How many shards a reaction has, and the most it ever had.
+SELECT r.num_shards, t.shards
+FROM tape_reactions r
+JOIN tape_reaction_tallies t ON t.reaction_id = r.reaction_id
+WHERE r.reaction_id = ?;
+
 -- name: read_due_tasks
 -- Tasks between two shards whose time has come, longest first.
 SELECT

@@ -31,6 +31,7 @@ from tape.testing.conformance.run_sequences import RunSequencesContract
 from tape.testing.conformance.runs import RunsContract
 from tape.testing.conformance.sequences import SequencesContract
 from tape.testing.conformance.sessions import SessionsContract
+from tape.testing.conformance.shards import ShardsContract
 from tape.testing.conformance.task_sequences import TaskSequencesContract
 from tape.testing.conformance.tasks import TasksContract
 from tape.testing.conformance.timers import TimersContract
@@ -59,6 +60,7 @@ __all__ = [
     "RunsContract",
     "SequencesContract",
     "SessionsContract",
+    "ShardsContract",
     "TaskSequencesContract",
     "TasksContract",
     "TimersContract",
