@@ -2,12 +2,17 @@
 
 `Nats-Msg-Id` is the message id, so a stream drops repeats within its duplicate window. A
 connection that is lost fails what is in flight at once, and the next publish opens a new one.
+
+A server closes the connection of who sends more than its `max_payload`, headers and payload counted
+together, which would look like a server that is away. So that limit, which the server tells on each
+new connection, is looked at first, and what is larger is refused and never sent. After such a
+refusal the connection is made anew: the limit may be another by now.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from nats.errors import BadHeaderError, MaxPayloadError
+from nats.errors import BadHeaderError
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NoStreamResponseError, ServerError, ServiceUnavailableError
 
@@ -19,6 +24,11 @@ from tape.ports.broker import MaySend, Outgoing
 from tape.wire.cloudevents import cloud_event, text_headers
 
 IN_FLIGHT = 256
+ATTEMPT_HEADER = "ce-tapeattempt"
+
+
+class _OverLimit(BrokerRefused):
+    """The message is larger than the server's max_payload."""
 
 
 def _login(target: NatsTarget) -> Login:
@@ -53,6 +63,8 @@ class NatsBroker:
         self._on_connected = on_connected
         self._connection: NatsConnection | None = None
         self._opening = asyncio.Lock()
+        self._publishing = 0
+        self._limit_in_doubt = False
 
     def __repr__(self) -> str:
         return f"NatsBroker({self._target.shown})"
@@ -72,7 +84,14 @@ class NatsBroker:
                 raise BrokerUnavailable("not sent: the right to publish is not certain")
             await self._send(connection, message)
 
-        return await publish_by_key(messages, one_by_one(send), in_flight=IN_FLIGHT)
+        self._publishing += 1
+        try:
+            results = await publish_by_key(messages, one_by_one(send), in_flight=IN_FLIGHT)
+        finally:
+            self._publishing -= 1
+        if any(isinstance(result, _OverLimit) for result in results):
+            self._limit_in_doubt = True
+        return results
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -81,9 +100,13 @@ class NatsBroker:
 
     async def _connected(self) -> NatsConnection:
         async with self._opening:
-            if self._connection is not None and not self._connection.lost.is_set():
+            # Others may have messages on their way: the connection is then kept for them.
+            asks_limit = self._limit_in_doubt and not self._publishing
+            lost = self._connection is None or self._connection.lost.is_set()
+            if self._connection is not None and not lost and not asks_limit:
                 return self._connection
             await self.close()
+            self._limit_in_doubt = False
             target = self._target
             connection = await NatsConnection.open(target.hosts, _login(target), target.shown)
             try:
@@ -97,11 +120,16 @@ class NatsBroker:
     async def _send(self, connection: NatsConnection, message: Outgoing) -> None:
         event = cloud_event(message)
         subject = self._target.subject or message.entry.event_type
+        data = event.data.encode()
         headers = {**text_headers(event), "Nats-Msg-Id": message.message_id}
+        limit = connection.client.max_payload
+        if header_bytes(headers) + len(data) > limit:
+            headers.pop(ATTEMPT_HEADER, None)  # what we add ourselves must not be what is too much
+        size = header_bytes(headers) + len(data)
+        if size > limit:
+            raise self._over_limit(size, header_bytes(headers), limit)
         sending = asyncio.ensure_future(
-            connection.jetstream.publish(
-                subject, event.data.encode(), timeout=self._ack_s, headers=headers
-            )
+            connection.jetstream.publish(subject, data, timeout=self._ack_s, headers=headers)
         )
         losing = asyncio.ensure_future(connection.lost.wait())
         try:
@@ -114,24 +142,36 @@ class NatsBroker:
             connection.lost.set()
             raise BrokerUnavailable(f"{self._target.shown}: no acknowledgement in time") from None
         except (NatsError, OSError) as error:
-            raise self._translated(error, subject) from None
+            raise self._translated(error, subject, size) from None
         finally:
             sending.cancel()
             losing.cancel()
 
-    def _translated(self, error: Exception, subject: str) -> BrokerError:
+    def _over_limit(self, size: int, in_headers: int, limit: int) -> BrokerRefused:
+        return _OverLimit(
+            f"{self._target.shown}: the message has {size} bytes, {in_headers} of them headers, "
+            f"and the server's max_payload is {limit}: raise that, or leave the message out"
+        )
+
+    def _translated(self, error: Exception, subject: str, size: int) -> BrokerError:
         where, name = self._target.shown, type(error).__name__
         if isinstance(error, NoStreamResponseError):
             return BrokerRefused(
                 f"{where}: no stream takes the subject {subject!r}; "
                 "make one, or correct the subject"
             )
-        if isinstance(error, MaxPayloadError):
-            return BrokerRefused(f"{where}: the message is larger than the server's max_payload")
         if isinstance(error, BadHeaderError):
             return BrokerRefused(f"{where}: {name}")
         if isinstance(error, APIError):
-            text = f"{where}: {error.description or name}"
+            text = (
+                f"{where}: {error.description or name} (the message has {size} bytes with headers)"
+            )
             away = isinstance(error, ServiceUnavailableError | ServerError)
             return BrokerUnavailable(text) if away else BrokerRefused(text)
         return BrokerUnavailable(f"{where}: {name}")
+
+
+def header_bytes(headers: Mapping[str, str]) -> int:
+    """How much headers add to a message, as the server counts it."""
+    lines = sum(len(name) + len(value.encode()) + len(": \r\n") for name, value in headers.items())
+    return len("NATS/1.0\r\n") + lines + len("\r\n")

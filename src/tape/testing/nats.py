@@ -14,11 +14,10 @@ from tape.testing.postgres import free_port
 START_S = 20.0
 PORTS_TRIED = 5
 
-# Without `sync_interval: always` an acknowledged message can be lost with the machine.
+# The server's own defaults but for the disk: without `sync_interval: always` an acknowledged
+# message can be lost with the machine.
 _CONFIG = """
 listen: 127.0.0.1:{port}
-max_payload: 2MB
-max_pending: 64MB
 jetstream {{ store_dir: "{store}", sync_interval: always }}
 """
 
@@ -62,18 +61,29 @@ class NatsServer:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    def configure(self, config: str) -> None:
+        """Add this to the configuration instead, and have a server that runs read it again."""
+        self._config = config
+        if self._process is not None:
+            self._write_config()
+            self._process.send_signal(signal.SIGHUP)
+
     def start(self) -> None:
         """Start, also again after a kill, on the same data and port; nothing if it runs."""
         if self._process is not None:
             return
-        config = self._folder / "config"
-        ours = _CONFIG.format(port=self.port, store=self._folder / "data")
-        config.write_text(ours + self._config)
+        config = self._write_config()
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._program, "-c", str(config)], stdout=log, stderr=log
             )
         await_port(self.port, self._process, START_S)
+
+    def _write_config(self) -> Path:
+        path = self._folder / "config"
+        ours = _CONFIG.format(port=self.port, store=self._folder / "data")
+        path.write_text(ours + self._config)
+        return path
 
     def kill(self) -> None:
         """kill -9."""
