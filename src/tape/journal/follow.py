@@ -72,6 +72,13 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
         "ts_ms": entry.ts_ms,
         "schema_version": entry.schema_version,
         "trace_id": entry.trace_id,
+        "event_id": entry.event_id,
+        "event_type": entry.event_type,
+        "entity_type": entry.entity_type,
+        "entity_id": entry.entity_id,
+        "caused_by": entry.caused_by,
+        "source": entry.source,
+        "idempotency_key": entry.idempotency_key,
     }
     if with_payload:
         payload = orjson.loads(entry.payload_json)

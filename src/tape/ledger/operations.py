@@ -30,7 +30,7 @@ MOST_SCANNED = 100_000
 MOST_AWAIT_S = 3600.0
 _FILTERS = (
     "prefix", "event_type", "entity_type", "entity_id", "run_id", "trace_id", "event_id",
-    "caused_by",
+    "caused_by", "source",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class RecentQuery(NamedTuple):
     trace_id: str = ""
     event_id: str = ""
     caused_by: str = ""
+    source: str = ""
     scan: int = 20_000
     max_bytes: int = 8 * MIB
 

@@ -22,9 +22,17 @@ ENVELOPE: Final[dict[str, Type]] = {
     "schema_version": "int",
     "payload": "dyn",
     "trace_id": "string",
+    "event_id": "string",
+    "event_type": "string",
+    "entity_type": "string",
+    "entity_id": "string",
+    "caused_by": "string",
+    "source": "string",
+    "idempotency_key": "string",
     "prev_value_json": "string",
 }
-"""The names a predicate may use. `prev_value_json` is set for entries of kind `value` only."""
+"""The names a predicate may use. `prev_value_json` is set for entries of kind `value` only; what
+an event alone has is "" for others."""
 
 _CEL_TYPES: Final = {"int": cel.Type.INT, "string": cel.Type.STRING, "dyn": cel.Type.DYN}
 _ENVIRONMENT: Final = cel.NewEnv(

@@ -52,6 +52,13 @@ _COLUMNS: Final = {
     "ts_ms": "ts_ms",
     "schema_version": "schema_version",
     "trace_id": "trace_id",
+    "event_id": "event_id",
+    "event_type": "event_type",
+    "entity_type": "entity_type",
+    "entity_id": "entity_id",
+    "caused_by": "caused_by",
+    "source": "source",
+    "idempotency_key": "COALESCE(idempotency_key, '')",
 }
 _ORDERINGS: Final[dict[str, Ordering]] = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _MIRRORED: Final[dict[Ordering, Ordering]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -24,7 +24,7 @@ def recent_range(query: RecentQuery, head: int) -> RecentRange:
 def recent_filters(query: RecentQuery) -> tuple[str, ...]:
     return (
         *prefix_range(query.prefix), query.event_type, query.entity_type, query.entity_id,
-        query.trace_id, query.event_id, query.caused_by,
+        query.trace_id, query.event_id, query.caused_by, query.source,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ _drainer_fields = attrgetter(*Drainer._fields)
 _triggered_fields = attrgetter(*Triggered._fields)
 _FILTERS = (
     "prefix", "event_type", "entity_type", "entity_id", "run_id", "trace_id", "event_id",
-    "caused_by",
+    "caused_by", "source",
 )  # fmt: skip
 
 

@@ -22,7 +22,12 @@ async def fill(addresses: Addresses, token: str = "") -> None:
         await operations.register_reaction(reaction)
         placed = NewEvent("order.placed", '{"order": 7}', "order", "7", trace_id=TRACE)
         (recorded,) = await operations.record_events([placed])
-        routed = NewEvent("order.routed", '{\n "to": "desk"\n}', caused_by=recorded.event_id)
+        routed = NewEvent(
+            "order.routed",
+            '{\n "to": "desk"\n}',
+            caused_by=recorded.event_id,
+            source="router",
+        )
         filled = NewEvent("order.filled", "null", "order", "7", "fill-7", trace_id=TRACE)
         await operations.record_events([routed, filled])
         for key in ("0", "a/b"):

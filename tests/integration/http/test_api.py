@@ -169,6 +169,7 @@ async def test_recent_pages_and_filters(store_url: str, serving: Serving) -> Non
         everything = await recent(limit=2)
         numbers = [event["global_seq"] for event in everything]
         assert numbers == list(range(len(numbers), 0, -1))
+        (placed,) = (e["event_id"] for e in everything if e["event_type"] == "order.placed")
         for params, wanted in (
             ({"event_type": "order.filled"}, {"order.filled"}),
             ({"event_type": "*ed", "limit": 1}, {"order.placed", "order.routed", "order.filled"}),
@@ -177,6 +178,10 @@ async def test_recent_pages_and_filters(store_url: str, serving: Serving) -> Non
             ({"subject": "/tape/event/recorded/order.routed/**"}, {"order.routed"}),
             ({"subject": "/tape/value/*/*/0"}, {""}),
             ({"event_type": "nothing"}, set()),
+            ({"source": "router"}, {"order.routed"}),
+            ({"caused_by": placed}, {"order.routed"}),
+            ({"where": f"source == 'router' && caused_by == '{placed}'"}, {"order.routed"}),
+            ({"where": "entity_type == 'order' && idempotency_key == 'fill-7'"}, {"order.filled"}),
         ):  # fmt: skip
             assert {event["event_type"] for event in await recent(**params)} == wanted
         asked = await client.get("/api/events/recent", params={"where": "payload.order == 7"})

@@ -61,11 +61,14 @@ def by_spark(
 
 _NAMES = (
     *("global_seq", "run_id", "seq", "kind", "subject", "ts_ms", "schema_version", "trace_id"),
-    "payload_json",
+    *("payload_json", "event_id", "event_type", "entity_type", "entity_id", "source", "caused_by"),
+    "idempotency_key",
 )
 _JOURNAL = (
     "CREATE TEMP TABLE journal (global_seq BIGINT PRIMARY KEY, run_id TEXT, seq BIGINT, kind TEXT,"
-    " subject TEXT, ts_ms BIGINT, schema_version BIGINT, trace_id TEXT, payload_json TEXT)"
+    " subject TEXT, ts_ms BIGINT, schema_version BIGINT, trace_id TEXT, payload_json TEXT,"
+    " event_id TEXT, event_type TEXT, entity_type TEXT, entity_id TEXT, source TEXT,"
+    " caused_by TEXT, idempotency_key TEXT)"
 )
 
 
@@ -84,7 +87,7 @@ class Sqlite:
         self._database = sqlite3.connect(":memory:")
         self._database.execute(_JOURNAL)
         self._database.executemany(
-            f"INSERT INTO journal VALUES ({', '.join('?' * 9)})", _rows(entries)
+            f"INSERT INTO journal VALUES ({', '.join('?' * len(_NAMES))})", _rows(entries)
         )
 
     def verdicts(self, predicate: Predicate) -> list[Verdict] | None:

@@ -8,6 +8,7 @@ Python does, and mixed.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import orjson
 
@@ -32,7 +33,11 @@ INTS = "0 1 2 3 -1 100 9007199254740992 9007199254740993 9223372036854775807".sp
 DOUBLES = "0.0 1.0 1.5 2.0 100.0 -1.0 9007199254740992.0 0.1 1e300 -0.0".split()  # noqa: SIM905
 LITERALS = ["true", "false", "null"]
 INT_COLUMNS = ["global_seq", "seq", "ts_ms", "schema_version"]
-TEXT_COLUMNS = ["run_id", "kind", "subject", "trace_id"]
+EVENT_COLUMNS = [
+    *("event_id", "event_type", "entity_type", "entity_id", "source", "caused_by"),
+    "idempotency_key",
+]
+TEXT_COLUMNS = ["run_id", "kind", "subject", "trace_id", *EVENT_COLUMNS]
 ORDERINGS = ["<", "<=", ">", ">="]
 COMPARISONS = ["==", "!=", *ORDERINGS]
 
@@ -73,6 +78,7 @@ class Entries:
         pick = self.random.choice
         kind = pick(["value", "effect", "event"])
         run_id = pick(["", "a", "run-1", "é😀"])
+        fields: dict[str, Any] = {name: pick(["", "a", "1.5", "é😀"]) for name in EVENT_COLUMNS[1:]}
         return an_entry(number, self._payload(kind), kind)._replace(
             run_id=run_id,
             seq=self.random.randint(1, 3) if run_id else 0,
@@ -80,6 +86,7 @@ class Entries:
             schema_version=self.random.randint(1, 3),
             trace_id=pick(["", "t", "a"]),
             ts_ms=pick([0, 1, 100, 9007199254740992, 9007199254740993, 2**63 - 1]),
+            **fields,
         )
 
     def _payload(self, kind: str) -> str:
@@ -132,6 +139,10 @@ def plain_entries() -> list[str]:
 
 
 EVERY_RULE = [
+    *(f"{name} == 'a' || {name} > 'b'" for name in EVENT_COLUMNS),
+    *(f"payload.a == {name} && {name} != ''" for name in EVENT_COLUMNS),
+    f"({' + '.join(EVENT_COLUMNS)}).matches('a1')",
+    "event_type + '/' + entity_id in ['a/', 'a/a'] || source.startsWith(caused_by)",
     "double(payload.a) > 5.0",
     "double(payload.a) == double(payload.a)",
     "!(5.0 < double(payload.a))",

@@ -307,7 +307,8 @@ async def test_what_cannot_be_decided_is_a_failure(
 
 
 async def test_a_filter_chooses(desk: Desk) -> None:
-    await desk.subscribe("a", filter_expr="payload.n > 1")
+    seen = "event_type == 'order.placed' && event_id != caused_by && source == ''"
+    await desk.subscribe("a", filter_expr=f"payload.n > 1 && {seen}")
     await desk.record(1, 2, 3)
     report = await desk.bus.ledger.drain()
     assert (report.processed, report.dispatched) == (3, 2)

@@ -12,7 +12,12 @@ import pytest
 from tape.predicates import SqlCondition
 from tape.testing.postgres import PostgresServer
 
-COLUMNS = "global_seq, run_id, seq, kind, subject, ts_ms, schema_version, trace_id, payload_json"
+TEXTS = ("event_id", "event_type", "entity_type", "entity_id", "caused_by", "source")
+NAMES = (
+    "global_seq", "run_id", "seq", "kind", "subject", "ts_ms", "schema_version", "trace_id",
+    "payload_json", *TEXTS, "idempotency_key",
+)  # fmt: skip
+COLUMNS = ", ".join(NAMES)
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,17 @@ class Entry:
     schema_version: int = 1
     trace_id: str = ""
     prev_value_json: str | None = None
+    event_id: str = "01J"
+    event_type: str = ""
+    entity_type: str = ""
+    entity_id: str = ""
+    caused_by: str = ""
+    source: str = ""
+    idempotency_key: str | None = None
 
     @property
     def row(self) -> tuple[object, ...]:
-        return (
-            self.global_seq, self.run_id, self.seq, self.kind, self.subject, self.ts_ms,
-            self.schema_version, self.trace_id, self.payload_json,
-        )  # fmt: skip
+        return tuple(getattr(self, name) for name in NAMES)
 
     @property
     def envelope(self) -> dict[str, object]:
@@ -47,6 +56,8 @@ class Entry:
             "schema_version": self.schema_version,
             "payload": orjson.loads(self.payload_json),
             "trace_id": self.trace_id,
+            "idempotency_key": self.idempotency_key or "",
+            **{name: getattr(self, name) for name in TEXTS},
         }
         if self.prev_value_json is not None:
             envelope["prev_value_json"] = self.prev_value_json
@@ -67,14 +78,15 @@ class SqliteEngine:
         connection.execute(
             "CREATE TABLE tape_journal (global_seq INTEGER PRIMARY KEY, run_id TEXT, seq INTEGER,"
             " kind TEXT NOT NULL, subject TEXT NOT NULL, ts_ms INTEGER NOT NULL,"
-            " schema_version INTEGER NOT NULL, trace_id TEXT NOT NULL, payload_json TEXT NOT NULL)"
+            " schema_version INTEGER NOT NULL, trace_id TEXT NOT NULL, payload_json TEXT NOT NULL,"
+            f"{', '.join(f' {name} TEXT NOT NULL' for name in TEXTS)}, idempotency_key TEXT)"
         )
 
     def verdicts(self, condition: SqlCondition, entries: list[Entry]) -> list[bool | None]:
         with self._connection:
             self._connection.execute("DELETE FROM tape_journal")
             self._connection.executemany(
-                f"INSERT INTO tape_journal ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO tape_journal ({COLUMNS}) VALUES ({', '.join('?' * len(NAMES))})",
                 [entry.row for entry in entries],
             )
         found = self._connection.execute(
@@ -92,7 +104,8 @@ class PostgresEngine:
     def verdicts(self, condition: SqlCondition, entries: list[Entry]) -> list[bool | None]:
         """Entries travel as arrays before the condition's own parameters, as a caller's would."""
         columns = [list(column) for column in zip(*(entry.row for entry in entries), strict=True)]
-        types = ["bigint", "text", "bigint", "text", "text", "bigint", "smallint", "text", "text"]
+        types = ["bigint", "text", "bigint", "text", "text", "bigint", "smallint"]
+        types += ["text"] * (len(NAMES) - len(types))
         arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(types, 1))
         own = condition.renumbered(len(columns) + 1)
         self._cursor.execute(

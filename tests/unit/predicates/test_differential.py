@@ -100,6 +100,13 @@ def entries(draw: st.DrawFn, entry_type: Any) -> Any:
         schema_version=draw(st.integers(1, 3)),
         trace_id=draw(st.sampled_from(["", "t"])),
         prev_value_json=draw(st.sampled_from([None, "", "1.5"])),
+        event_id=draw(st.sampled_from(["01J", "01K"])),
+        event_type=draw(st.sampled_from(["", "a", "order.placed"])),
+        entity_type=draw(st.sampled_from(["", "a", "é"])),
+        entity_id=draw(st.sampled_from(["", "1", "a"])),
+        caused_by=draw(st.sampled_from(["", "01J"])),
+        source=draw(st.sampled_from(["", "a", "😀"])),
+        idempotency_key=draw(st.sampled_from([None, "", "a"])),
     )
 
 
@@ -109,7 +116,12 @@ literals: Final = st.one_of(
     st.sampled_from(INTS),
     st.sampled_from(DOUBLES),
 )
-string_columns: Final = st.sampled_from(["run_id", "kind", "subject", "trace_id"])
+string_columns: Final = st.sampled_from(
+    [
+        "run_id", "kind", "subject", "trace_id", "event_id", "event_type", "entity_type",
+        "entity_id", "caused_by", "source", "idempotency_key",
+    ]
+)  # fmt: skip
 int_columns: Final = st.sampled_from(["global_seq", "seq", "ts_ms", "schema_version"])
 orderings: Final = st.sampled_from(["<", "<=", ">", ">="])
 equalities: Final = st.sampled_from(["==", "!="])

@@ -52,6 +52,16 @@ def made(matched: Matched) -> list[tuple[str, int]]:
     return [(task.reaction_id, task.source_global_seq) for task in matched.tasks]
 
 
+def test_a_predicate_sees_the_fields_of_an_event() -> None:
+    rule = a_rule(predicate="event_type == 'a' && source == 'desk' && idempotency_key != ''")
+    entries = [
+        an_entry(1, source="desk", idempotency_key="k"),
+        an_entry(2, "b", source="desk", idempotency_key="k"),
+        an_entry(3, source="desk"),
+    ]
+    assert made(match([rule], entries)) == [("r", 1)]
+
+
 def test_an_entry_makes_a_task_for_each_reaction_whose_pattern_it_matches() -> None:
     found = [
         a_rule("all"),

@@ -12,8 +12,9 @@ from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, GiveUp
 from tape.model.entry import Entry
 from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.ports.broker import Outgoing
+from tape.predicates import ENVELOPE
 from tape.reactions.threads import HandlerThreads
-from tape.reactions.work import Away, Call, Handler, Publish
+from tape.reactions.work import Away, Call, Handler, Publish, handler_envelope
 
 
 def a_task(seq: int = 7, **fields: Any) -> Task:
@@ -60,6 +61,13 @@ async def test_a_plain_handler_runs_in_a_thread(threads: HandlerThreads) -> None
     (thread,) = ran
     assert thread is not threading.main_thread()
     assert thread.daemon, "a handler that never returns would keep the process from ending"
+
+
+def test_a_handler_is_given_all_that_a_predicate_can_name() -> None:
+    given = handler_envelope(a_task())
+    assert ENVELOPE.keys() <= given.keys()
+    names = ("event_type", "entity_type", "entity_id", "caused_by", "source", "idempotency_key")
+    assert [given[name] for name in names] == ["type", "desk", "9", "cause", "src", "key"]
 
 
 async def test_an_asynchronous_handler_runs_on_the_loop(threads: HandlerThreads) -> None:

@@ -209,7 +209,7 @@ OURS = {
     "SkipOutboxRowRequest": "row_id#1 reason#2 by#3",
     "OutboxPlace": "id#1 event_id#2 subject#3 global_seq#4 published_to_nats#5 last_error#6",
     "ReadRecentRequest": "before#1 limit#2 prefix#3 event_type#4 entity_type#5 entity_id#6 "
-    "run_id#7 trace_id#8 event_id#9 caused_by#10 scan#11",
+    "run_id#7 trace_id#8 event_id#9 caused_by#10 scan#11 source#12",
 }
 ADDED = {
     "CreateSessionRequest": "trace_id#42 span_id#43 parent_span_id#44",

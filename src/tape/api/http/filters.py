@@ -20,7 +20,7 @@ from tape.model.names import check_name
 from tape.model.subject import EVERYTHING, Pattern, parse_pattern
 from tape.predicates import Predicate, PredicateLimits, check
 
-_NAMES = ("event_type", "entity_type", "entity_id", "run_id", "trace_id")
+_NAMES = ("event_type", "entity_type", "entity_id", "source", "caused_by", "run_id", "trace_id")
 
 
 class FilterParams(Params):
@@ -30,6 +30,8 @@ class FilterParams(Params):
     event_type: Annotated[str, Field(description="exact or a glob", examples=["order.*"])] = ""
     entity_type: str = ""
     entity_id: str = ""
+    source: str = ""
+    caused_by: Annotated[str, Field(description="the event_id of its cause")] = ""
     run_id: str = ""
     trace_id: str = ""
     where: Annotated[str, Field(description="CEL", examples=["payload.amount > 100"])] = ""

@@ -120,6 +120,7 @@ FROM (
     AND ($10 = '' OR trace_id = $10)
     AND ($11 = '' OR event_id = $11)
     AND ($12 = '' OR caused_by = $12)
+    AND ($13 = '' OR source = $13)
   ORDER BY global_seq DESC
   LIMIT $3
 ) page
@@ -144,6 +145,7 @@ FROM (
     AND ($10 = '' OR trace_id = $10)
     AND ($11 = '' OR event_id = $11)
     AND ($12 = '' OR caused_by = $12)
+    AND ($13 = '' OR source = $13)
   ORDER BY seq DESC
   LIMIT $3
 ) page

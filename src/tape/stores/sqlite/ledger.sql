@@ -113,6 +113,7 @@ WHERE global_seq < ?1 AND global_seq >= ?2
   AND (?9 = '' OR trace_id = ?9)
   AND (?10 = '' OR event_id = ?10)
   AND (?11 = '' OR caused_by = ?11)
+  AND (?12 = '' OR source = ?12)
 ORDER BY tape_journal.global_seq DESC
 LIMIT ?3;
 
@@ -132,6 +133,7 @@ WHERE global_seq < ?1 AND run_id = ?2
   AND (?9 = '' OR trace_id = ?9)
   AND (?10 = '' OR event_id = ?10)
   AND (?11 = '' OR caused_by = ?11)
+  AND (?12 = '' OR source = ?12)
 ORDER BY tape_journal.seq DESC
 LIMIT ?3;
 

@@ -44,7 +44,7 @@ class RecentContract:
             NewEvent("price.changed", entity_type="sku", entity_id="1", trace_id=TRACE),
             NewEvent("price.changed", entity_type="sku", entity_id="2", caused_by="cause"),
         )
-        await record(store, NewEvent("order", entity_type="sk", entity_id="1"))
+        await record(store, NewEvent("order", entity_type="sk", entity_id="1", source="desk"))
         for query, expected in (
             (RecentQuery(event_type="price.changed"), [2, 1]),
             (RecentQuery(event_type="price"), []),
@@ -55,6 +55,8 @@ class RecentContract:
             (RecentQuery(event_id=first.event_id), [1]),
             (RecentQuery(event_id=second.event_id), [2]),
             (RecentQuery(caused_by="cause"), [2]),
+            (RecentQuery(source="desk"), [3]),
+            (RecentQuery(source="des"), []),
             (RecentQuery(prefix="/tape/event/recorded/price"), [2, 1]),
             (RecentQuery(prefix="/tape/value"), []),
         ):

@@ -5237,6 +5237,7 @@ class ReadRecentRequest(_message.Message):
     EVENT_ID_FIELD_NUMBER: _builtins.int
     CAUSED_BY_FIELD_NUMBER: _builtins.int
     SCAN_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     before: _builtins.int
     """entries with a smaller global_seq; 0 => from the newest"""
     limit: _builtins.int
@@ -5251,6 +5252,7 @@ class ReadRecentRequest(_message.Message):
     caused_by: _builtins.str
     scan: _builtins.int
     """how many numbers to look at; 0 => 20,000"""
+    source: _builtins.str
     def __init__(
         self,
         *,
@@ -5265,10 +5267,11 @@ class ReadRecentRequest(_message.Message):
         event_id: _builtins.str = ...,
         caused_by: _builtins.str = ...,
         scan: _builtins.int = ...,
+        source: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "caused_by", b"caused_by", "entity_id", b"entity_id", "entity_type", b"entity_type", "event_id", b"event_id", "event_type", b"event_type", "limit", b"limit", "prefix", b"prefix", "run_id", b"run_id", "scan", b"scan", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "caused_by", b"caused_by", "entity_id", b"entity_id", "entity_type", b"entity_type", "event_id", b"event_id", "event_type", b"event_type", "limit", b"limit", "prefix", b"prefix", "run_id", b"run_id", "scan", b"scan", "source", b"source", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

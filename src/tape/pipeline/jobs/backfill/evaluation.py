@@ -18,10 +18,11 @@ from tape.model.entry import Entry
 from tape.model.subject import parse_pattern
 from tape.model.subject_trie import SubjectTrie
 from tape.ports.predicate import Predicate
-from tape.predicates import check
+from tape.predicates import ENVELOPE, check
 
-ENVELOPE = ("global_seq", "run_id", "seq", "kind", "subject", "ts_ms", "schema_version", "trace_id")
-SEEN = (*ENVELOPE, "payload_json")
+SEEN = (*(name for name in Entry._fields if name in ENVELOPE), "payload_json")
+"""The columns of an entry that predicates see; `payload_json` is what the others are read from."""
+_SUBJECT = SEEN.index("subject")
 ERROR_CHARACTERS = 500
 SUBJECTS_REMEMBERED = 50_000
 _BLANK = Entry(0, "", 0, "", "", "null", 0, "", "", "", 0, "", "", "", "", "", "", 0, "")
@@ -69,7 +70,8 @@ def _decide(asked: tuple[Asked, ...], columns: "Sequence[pa.Array[Any]]") -> lis
     chosen = _chooser(asked)
     results: list[list[int]] = []
     for row in zip(*(column.to_pylist() for column in columns), strict=True):
-        candidates = chosen(row[4]) if row[4] is not None else ()
+        subject = row[_SUBJECT]
+        candidates = chosen(subject) if subject is not None else ()
         results.append(_held(candidates, seen_entry(row)) if candidates else [])
     return results
 
