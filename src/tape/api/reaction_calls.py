@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tape.api.fitting import ANSWER_BYTES
 from tape.bus import Operations, settle_one
 from tape.errors import TapeError, TooLarge
-from tape.model.task import Task, TaskOutcome, failed_task
+from tape.model.task import Task, TaskOutcome, failed_task, no_such_task
 from tape.ports.tasks import Claim
 from tape.reactions.settings import named
 from tape.reactions.tasks import WAIT_MOST_MS
@@ -94,7 +94,9 @@ class ReactionCalls:
         answer = pb.ListTasksResponse()
         if request.task_id:
             task = await self._operations.get_task(request.task_id)
-            found = [] if task is None else [task]
+            if task is None:
+                raise no_such_task(request.task_id)
+            found = [task]
         else:
             found = await self._operations.list_tasks(
                 request.reaction_id, request.status, request.limit, request.after_task_id

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tape.client.representable import representable
 from tape.client.server import Server
-from tape.errors import TapeError
+from tape.errors import NotFound, TapeError
 from tape.model.reaction import NewReaction, Reaction, ReactionState
 from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim
@@ -68,7 +68,10 @@ class GrpcReactions:
     async def get_task(self, task_id: str) -> Task | None:
         with representable():
             request = pb.ListTasksRequest(task_id=task_id)
-        answer = await self._server.call(self._rpc.ListTasks, request)
+        try:
+            answer = await self._server.call(self._rpc.ListTasks, request)
+        except NotFound:
+            return None
         return next(map(mapping_tasks.task_from_wire, answer.tasks), None)
 
     async def list_tasks(

@@ -14,7 +14,7 @@ from tape.config import Limits
 from tape.errors import StaleLease
 from tape.model.drainer import DISPATCH_FAILED, DRAINERS, Drainer, Hold, held_drainer
 from tape.model.entry import Draft, Entry, Kind
-from tape.model.event import NewEvent, draft_event
+from tape.model.event import NewEvent, draft_own_event
 from tape.model.lease import BeginRun, Begun, NewRun, Taker
 from tape.model.move import Decision, Need, Place, State, save
 from tape.model.subjects import drainer_halted, drainer_resumed
@@ -155,7 +155,7 @@ class HaltDrainer:
             payload,
             caused_by=event.event_id,
         )
-        return [draft_event(failed, self._ids[1], self._limits), halted]
+        return [draft_own_event(failed, self._ids[1], self._limits), halted]
 
 
 def _advanced(

@@ -3,13 +3,17 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import orjson
+
 from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.entry import Draft, Kind
+from tape.model.event_glob import OWN_PREFIX
 from tape.model.json_text import check_json
 from tape.model.move import KNOWN, Change, Decision, Known, Need, Place, State, save
 from tape.model.names import check_name
-from tape.model.run import RUNS, Run, fenced_run
+from tape.model.payload_schema import VERSION_FIELD
+from tape.model.run import RUNS, Run, check_token, fenced_run
 from tape.model.subject import check_length
 from tape.model.subjects import event_recorded
 
@@ -46,10 +50,19 @@ class Recorded(NamedTuple):
 
 
 def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
-    """The entry an event becomes; every fault in it is found here."""
+    """The entry that a user's event becomes; every fault in it is found here."""
+    if event.event_type.startswith(OWN_PREFIX):
+        raise InvalidArgument(
+            f"types that begin with {OWN_PREFIX} are Tape's own; choose another", field="event_type"
+        )
+    return draft_own_event(event, event_id, limits)
+
+
+def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
+    """Like `draft_event`, for what Tape itself records; its type may be a reserved one."""
     (
         event_type, payload_json, entity_type, entity_id, idempotency_key, caused_by, source,
-        occurred_at_ms, schema_version, run_id, _token, trace_id, span_id, parent_span_id,
+        occurred_at_ms, schema_version, run_id, token, trace_id, span_id, parent_span_id,
     ) = event  # fmt: skip
     # One look at all names together decides for nearly every event.
     names = f"{event_type}{entity_type}{entity_id}{idempotency_key}{caused_by}{source}{run_id}"
@@ -61,14 +74,19 @@ def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
         raise InvalidArgument("must be in 0..2^63-1", field="occurred_at_ms")
     if trace_id or span_id or parent_span_id:
         check_trace(trace_id, span_id, parent_span_id)
+    if token:
+        check_token(run_id, token)
     subject = event_recorded(event_type, entity_type, entity_id)
     if len(subject) > limits.subject_bytes:
         check_length(subject, limits)
+    payload_json = check_json(payload_json, limits, field="payload_json")
+    if VERSION_FIELD in payload_json:
+        _check_version(payload_json, schema_version)
     return Draft(
         event_id,
         _KIND,
         subject,
-        check_json(payload_json, limits, field="payload_json"),
+        payload_json,
         run_id or None,
         None,
         schema_version,
@@ -89,6 +107,17 @@ def _check_names(event: NewEvent, limits: Limits) -> None:
     check_name(event.event_type, limits, field="event_type", required=True)
     for field in ("entity_type", "entity_id", "idempotency_key", "caused_by", "source", "run_id"):
         check_name(getattr(event, field), limits, field=field)
+
+
+def _check_version(payload_json: str, schema_version: int) -> None:
+    """A payload may say its version too, and then it says the same."""
+    payload = orjson.loads(payload_json)
+    told = payload.get(VERSION_FIELD) if isinstance(payload, dict) else None
+    if isinstance(told, int | float) and not isinstance(told, bool) and told != schema_version:
+        raise InvalidArgument(
+            f"the payload says {told}, the event {schema_version}: give the event the payload's",
+            field=VERSION_FIELD,
+        )
 
 
 def check_trace(trace_id: str, span_id: str, parent_span_id: str) -> None:

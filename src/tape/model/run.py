@@ -6,7 +6,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from tape.errors import NotFound, StaleLease
+from tape.errors import InvalidArgument, NotFound, StaleLease
 from tape.model.move import Reading, Table
 
 
@@ -86,6 +86,12 @@ def find_run(state: Reading, run_id: str) -> Run:
     if run is None:
         raise NotFound(f"no run has the id {run_id!r}")
     return run
+
+
+def check_token(run_id: str, fencing_token: int) -> None:
+    """A token fences the writes of one run; without the run it would fence nothing."""
+    if fencing_token and not run_id:
+        raise InvalidArgument("goes with the run_id that it was granted for", field="fencing_token")
 
 
 def fenced_run(state: Reading, run_id: str, fencing_token: int) -> Run:

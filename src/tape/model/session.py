@@ -13,7 +13,7 @@ from tape.model.event import check_trace
 from tape.model.json_text import check_json, utf8_length
 from tape.model.move import Decision, Need, State, Table, delete, save
 from tape.model.names import check_name
-from tape.model.run import RUNS, fenced_run
+from tape.model.run import RUNS, check_token, fenced_run
 from tape.model.subject import check_length
 from tape.model.subjects import session as session_subject
 from tape.model.subjects import session_event_appended
@@ -183,6 +183,7 @@ class AppendEvent:
         if not 0 <= event.timestamp_ms < 2**63:
             raise InvalidArgument("must be in 0..2^63-1", field="event.timestamp_ms")
         check_name(run[0], limits, field="run_id")
+        check_token(*run)
         check_trace(*trace)
         self._event = event._replace(
             content_json=check_json(event.content_json, limits, field="event.content_json"),

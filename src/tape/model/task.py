@@ -54,12 +54,15 @@ class TaskKey(NamedTuple):
         return f"{self.reaction_id}/{self.shard}/{self.source_global_seq}"
 
 
-def parse_task_id(task_id: str) -> TaskKey:
+def parse_task_id(task_id: str, *, field: str = "") -> TaskKey:
+    """The key that an id spells. One that spells none is nobody's; in a `field` that tells where
+    to go on it is malformed."""
     matched = _TASK_ID(task_id)
     if matched is None:
-        raise InvalidArgument(
-            f"{task_id!r} is not REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ", field="task_id"
-        )
+        form = "is not REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ"
+        if field or not task_id:
+            raise InvalidArgument(f"{task_id!r} {form}", field=field or "task_id")
+        raise NotFound(f"no task has the id {task_id!r}: it {form}")
     reaction_id, shard, seq = matched.groups()
     if not reaction_id.isascii():
         utf8_length(reaction_id, "task_id")
@@ -323,7 +326,8 @@ class ExpireTasks(_TaskMove):
 
 
 class ReplayDeadLetters(_TaskMove):
-    """Dead letters back to the queue, their attempts forgotten."""
+    """Dead letters back to the queue, their attempts forgotten. A task that is no dead letter is
+    left as it is; one that does not exist refuses them all."""
 
     __slots__ = ()
 
@@ -343,7 +347,7 @@ class ReplayDeadLetters(_TaskMove):
 
 
 class DropDeadLetters(_TaskMove):
-    """Dead letters given up for good; they stay on record as failed."""
+    """Dead letters given up for good; they stay on record as failed. Of others as a replay."""
 
     __slots__ = ()
 
@@ -389,6 +393,8 @@ def _after_failure(
 def _dead_letters(state: State, keys: Iterable[TaskKey]) -> Iterable[tuple[TaskKey, EndedTask]]:
     for key in dict.fromkeys(keys):
         ended = state.get(ENDED, key)
+        if ended is None and state.get(QUEUE, key) is None:
+            raise no_such_task(key.task_id)
         if ended is not None and ended.status == TaskStatus.DLQ:
             yield key, ended
 

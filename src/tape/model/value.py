@@ -11,7 +11,7 @@ from tape.model.entry import NO_TRACE, Draft, Entry, Kind, Trace
 from tape.model.json_text import check_json
 from tape.model.move import Change, Decision, Need, Reading, Table, save
 from tape.model.names import check_name
-from tape.model.run import RUNS, Run, fenced_run
+from tape.model.run import RUNS, Run, check_token, fenced_run
 from tape.model.subject import check_length
 from tape.model.subjects import value_changed, value_deleted
 
@@ -94,6 +94,7 @@ class _ChangeValue:
         check_name(author.writer, limits, field="writer")
         check_name(author.run_id, limits, field="run_id")
         check_name(author.request_id, limits, field="request_id")
+        check_token(author.run_id, author.fencing_token)
         self._author = author
         self._event_id = event_id
         self.weight = 512

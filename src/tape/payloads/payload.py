@@ -1,5 +1,7 @@
 """The base classes: reading, writing, and where a class is checked."""
 
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -18,16 +20,39 @@ _CONFIG = ConfigDict(
 )
 
 
-class Part(BaseModel):
+class _Declared(BaseModel):
+    """Made by a program, it has the fields of its class and no others. What is read may have more:
+    a later version has added them."""
+
+    model_config = _CONFIG
+
+    def __init__(self, /, **fields: Any) -> None:
+        self._refuse_unknown(fields)
+        super().__init__(**fields)
+
+    # Else pydantic would call it for what is read too.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        self._refuse_unknown(update or {})
+        return super().model_copy(update=update, deep=deep)
+
+    @classmethod
+    def _refuse_unknown(cls, fields: Iterable[str]) -> None:
+        for name in fields:
+            if name not in cls.model_fields:
+                near = get_close_matches(name, cls.model_fields, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise InvalidArgument(f"is no field of {cls.__name__}{hint}", field=name)
+
+
+class Part(_Declared):
     """A type for fields of payloads. Every field of its own has a default."""
 
-    model_config = _CONFIG
 
-
-class Payload(BaseModel):
+class Payload(_Declared):
     """A payload for the subjects that `subject` selects, given where the class is made."""
 
-    model_config = _CONFIG
     subject_pattern: ClassVar[str] = ""
 
     if TYPE_CHECKING:

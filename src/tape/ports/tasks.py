@@ -62,6 +62,9 @@ class TaskStore(Protocol):
     async def read_expired(self, limit: int) -> list[TaskKey]:
         """Claimed tasks whose lease has run out, longest first."""
 
+    async def read_known_reactions(self, reaction_ids: Sequence[str]) -> list[str]:
+        """Those of them that were ever registered."""
+
     async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
         """How long until one of these that waits is due, or a rate allows one; None if none."""
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tape.config import Limits
-from tape.errors import InvalidArgument, TapeError, TooLarge
+from tape.errors import InvalidArgument, NotFound, TapeError, TooLarge
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.move import Move
@@ -41,9 +41,12 @@ class Tasks:
         self._writer = writer
         self._ids = ids
         self._limits = limits
+        self._known: set[str] = set()
+        """Reactions that were seen in the store; what was registered once stays known."""
 
     async def claim(self, claim: Claim, wait_ms: int) -> list[Task]:
         claim = self._checked(claim)
+        await self._refuse_unknown([want.reaction_id for want in claim.wants])
         loop = asyncio.get_running_loop()
         give_up = loop.time() + min(wait_ms, WAIT_MOST_MS) / 1000
         while True:
@@ -55,6 +58,9 @@ class Tasks:
             await self._listen([want.reaction_id for want in claim.wants], heard, left)
 
     async def listen(self, reaction_ids: Sequence[str], heard: int, wait_ms: int) -> int:
+        for reaction_id in reaction_ids:
+            check_name(reaction_id, self._limits, field="reaction_ids", required=True)
+        await self._refuse_unknown(reaction_ids)
         return await self._listen(reaction_ids, heard, min(wait_ms, WAIT_MOST_MS) / 1000)
 
     async def _listen(self, reaction_ids: Sequence[str], heard: int, most_s: float) -> int:
@@ -69,6 +75,15 @@ class Tasks:
                 pause = min(pause, max(due_ms, 1) / 1000)
             await self._store.await_tasks(heard, pause)
         return self._store.task_bell
+
+    async def _refuse_unknown(self, reaction_ids: Sequence[str]) -> None:
+        """A reaction that was deregistered is known: it may be registered again."""
+        asked = [name for name in dict.fromkeys(reaction_ids) if name not in self._known]
+        if asked:
+            self._known.update(await self._store.read_known_reactions(asked))
+            for reaction_id in asked:
+                if reaction_id not in self._known:
+                    raise NotFound(f"no reaction has the id {reaction_id!r}")
 
     def _checked(self, claim: Claim) -> Claim:
         check_name(claim.owner, self._limits, field="owner", required=True)
@@ -130,7 +145,11 @@ class Tasks:
         return results
 
     async def get(self, task_id: str) -> Task | None:
-        return await self._store.get_task(parse_task_id(task_id))
+        try:
+            key = parse_task_id(task_id)
+        except NotFound:
+            return None
+        return await self._store.get_task(key)
 
     async def list_tasks(
         self, reaction_id: str, status: int, limit: int, after_task_id: str
@@ -139,7 +158,9 @@ class Tasks:
         if status and status not in tuple(TaskStatus):
             known = ", ".join(f"{each.value} ({each.name.lower()})" for each in TaskStatus)
             raise InvalidArgument(f"{status} is not one of {known}", field="status")
-        after = parse_task_id(after_task_id) if after_task_id else None
+        after = parse_task_id(after_task_id, field="after_task_id") if after_task_id else None
+        if reaction_id:
+            await self._refuse_unknown([reaction_id])
         wanted = TaskStatus(status) if status else None
         most = min(limit, self._limits.claim_tasks) if limit > 0 else self._limits.claim_tasks
         return await self._store.list_tasks(reaction_id, wanted, after, most)
@@ -163,6 +184,7 @@ class Tasks:
                 raise InvalidArgument(
                     f"{key.task_id!r} is not a task of {reaction_id!r}", field="task_ids"
                 )
+        await self._refuse_unknown([reaction_id])
         if task_ids:
             return await self._writer.submit(move(keys, list(self._ids.take(len(keys)))))
         total, after = 0, None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tape.config import Limits
-from tape.errors import InvalidArgument
+from tape.errors import InvalidArgument, NotFound
 from tape.journal.follow import read_run
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
@@ -201,7 +201,8 @@ class Runs:
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         name = self._name(run_id, "run_id")
-        return await read_run(self._store, name, after_seq, _page(limit))
+        found = await read_run(self._store, name, after_seq, _page(limit))
+        return found or await self._nothing_of(name)
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         return await self._store.get_decision(self._name(run_id, "run_id"), decision_index)
@@ -219,7 +220,8 @@ class Runs:
         return await self._store.list_effects_to_dispatch(connectors, _page(limit))
 
     async def list_obligations(self, run_id: str) -> list[Obligation]:
-        return await self._store.list_obligations(self._name(run_id, "run_id"))
+        name = self._name(run_id, "run_id")
+        return await self._store.list_obligations(name) or await self._nothing_of(name)
 
     async def list_unresolved_obligations(
         self, limit: int = 0, *, include_stuck: bool = False
@@ -230,12 +232,16 @@ class Runs:
 
     async def admit_budget(self, run_id: str, usd: float, tokens: int) -> Admission:
         check_amounts(usd, tokens)
-        budget = await self._store.get_budget(self._name(run_id, "run_id")) or Budget(run_id)
+        budget = await self._store.get_budget(self._name(run_id, "run_id"))
+        if budget is None:
+            await self._nothing_of(run_id)
+            budget = Budget(run_id)
         reason = budget.refusal(usd, tokens)
         return Admission(not reason, reason, budget)
 
     async def list_timers(self, run_id: str) -> list[Timer]:
-        return await self._store.list_timers(self._name(run_id, "run_id"))
+        name = self._name(run_id, "run_id")
+        return await self._store.list_timers(name) or await self._nothing_of(name)
 
     async def list_due_timers(self, limit: int = 0) -> list[Timer]:
         return await self._store.list_due_timers(_page(limit))
@@ -250,6 +256,12 @@ class Runs:
 
     async def next_timer_in_ms(self) -> int | None:
         return await self._store.next_timer_in_ms()
+
+    async def _nothing_of(self, run_id: str) -> list[Any]:
+        """An empty list for a run that has none of what was asked for; NotFound without a run."""
+        if await self._store.get_run(run_id) is None:
+            raise NotFound(f"no run has the id {run_id!r}")
+        return []
 
     async def _with_parent(self, run_id: str, write: RunWrite) -> RunWrite:
         """A write that may end the run must know whom to tell."""

@@ -32,7 +32,7 @@ def events_to_wire(events: Iterable[NewEvent]) -> pb.RecordEventsRequest:
             message.source = source
         if occurred_at_ms:
             message.occurred_at_ms = occurred_at_ms
-        if run_id:
+        if run_id or fencing_token:
             message.run_id = run_id
             message.fencing_token = fencing_token
         if trace_id or span_id or parent_span_id:

@@ -28,6 +28,7 @@ WRONG = [
     (["record", "x", "--schema-version", "0", "--store", "sqlite:a.db"], "schema_version"),
     (["record", "x", "--key", "k" * 600, "--store", "sqlite:a.db"], "idempotency_key"),
     (["record", "x", "--payload", " "], "the payload is empty"),
+    (["record", "workflow.mine", "--store", "sqlite:a.db"], "event_type: types that begin with"),
     (["record", "x", "--batch", "f"], "--batch takes each event whole"),
     (["values", "set", "n", "k", "{", "--store", "sqlite:a.db"], "value_json at position 1"),
     (["values", "set", "n", "k", "", "--store", "sqlite:a.db"], "value_json"),
@@ -42,6 +43,10 @@ WRONG = [
 ]
 
 FAILED = [
+    (["dlq", "replay", "nosuch", "--all", "--store", "sqlite:a.db"], "no reaction has the id"),
+    (["dlq", "drop", "nosuch", "--all", "--yes", "--store", "sqlite:a.db"], "no reaction has the"),
+    (["dlq", "list", "nosuch", "--store", "sqlite:a.db"], "no reaction has the id 'nosuch'"),
+    (["tasks", "show", "x", "--store", "sqlite:a.db"], "no task x"),
     (["values", "get", "n", "k", "--store", "sqlite:a.db"], "no value n/k"),
     (["values", "get", "n", "\x1b[31m", "--store", "sqlite:a.db"], r"no value n/\x1b[31m"),
     (["values", "delete", "n", "k", "--store", "sqlite:a.db"], "no value n/k"),

@@ -190,7 +190,6 @@ WRONG = [
     (["reactions", "register", "r", "--task"], "Missing option '--pattern'"),
     (["tasks", "list", "--status", "lost"], "'lost' is not one of"),
     (["tasks", "list", "--limit", "0"], "0 is not in the range"),
-    (["tasks", "show", "x", *STORE], "task_id: 'x' is not REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ"),
     (["dlq", "replay", "r", *STORE], "name TASK_IDs, or say --all"),
     (["dlq", "drop", "r", "r/0/1", "--all", *STORE], "name TASK_IDs, or say --all"),
     (["dlq", "replay", "r", "q/0/1", *STORE], "'q/0/1' is not a task of 'r'"),

@@ -202,3 +202,35 @@ def test_replies_always_name_the_entries_that_are_there(
         assert (draft.idempotency_key or "") == key
     in_run = [draft.seq for draft in state.entries if draft.run_id]
     assert in_run == list(range(1, len(in_run) + 1))
+
+
+def test_types_of_tapes_own_are_refused() -> None:
+    for event_type in ("workflow.dispatch_failed", "workflow.", "workflow.mine"):
+        with pytest.raises(InvalidArgument, match="are Tape's own") as caught:
+            move(NewEvent("a"), NewEvent(event_type))
+        assert caught.value.field == "event_type"
+    move(NewEvent("workflow"), NewEvent("Workflow.x"), NewEvent("my.workflow.x"))
+
+
+def test_a_version_in_the_payload_is_the_events() -> None:
+    for payload, version in (
+        ('{"schema_version": 2}', 1),
+        ('{"a": 1, "schema_version": 1.5}', 1),
+        ('{"schema_version": 1}', 2),
+    ):
+        with pytest.raises(InvalidArgument, match="the payload says") as caught:
+            move(NewEvent("a", payload, schema_version=version))
+        assert caught.value.field == "schema_version"
+    for payload, version in (
+        ('{"schema_version": 2}', 2),
+        ('{"schema_version": 2.0}', 2),
+        ('{"schema_version": "of mine"}', 1),
+        ('{"inner": {"schema_version": 7}}', 1),
+        ('"schema_version"', 1),
+    ):
+        move(NewEvent("a", payload, schema_version=version))
+
+
+def test_a_token_without_its_run_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="goes with the run_id"):
+        move(NewEvent("a", fencing_token=3))

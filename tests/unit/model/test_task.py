@@ -126,17 +126,21 @@ class TestIds:
 
     @pytest.mark.parametrize(
         "text",
-        ["", "r", "r/0", "/0/1", "r/0/", "r//1", "r/x/1", "r/0/-1", "r/+0/1", "r/0/1 ",
-         "r/0/\u0661", "a\0b/0/1", "\ud800/0/1", "r/2147483648/1", "r/0/" + "9" * 19],
+        ["r", "r/0", "/0/1", "r/0/", "r//1", "r/x/1", "r/0/-1", "r/+0/1", "r/0/1 ",
+         "r/0/\u0661", "a\0b/0/1", "r/0/" + "9" * 19],
     )  # fmt: skip
-    def test_what_is_no_id_is_refused_by_its_name(self, text: str) -> None:
+    def test_what_is_no_id_names_no_task(self, text: str) -> None:
+        with pytest.raises(NotFound, match="REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ"):
+            parse_task_id(text)
+        with pytest.raises(InvalidArgument, match="REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ") as caught:
+            parse_task_id(text, field="after_task_id")
+        assert caught.value.field == "after_task_id"
+
+    @pytest.mark.parametrize("text", ["", "\ud800/0/1", "r/2147483648/1"])
+    def test_what_cannot_be_an_id_is_refused_by_its_name(self, text: str) -> None:
         with pytest.raises(InvalidArgument) as caught:
             parse_task_id(text)
         assert caught.value.field == "task_id"
-
-    def test_a_refusal_says_how_an_id_looks(self) -> None:
-        with pytest.raises(InvalidArgument, match="REACTION_ID/SHARD/SOURCE_GLOBAL_SEQ"):
-            parse_task_id("r")
 
 
 class TestRetries:
@@ -336,10 +340,18 @@ class TestDeadLetters:
     def test_what_is_no_dead_letter_is_left_alone(self, move: Any, status: TaskStatus) -> None:
         other = TaskKey("r", 0, 8)
         state = world(queued(other), ended=[letter(status=status)])
-        keys = [KEY, other, TaskKey("r", 0, 9)]
+        keys = [KEY, other]
         assert play(state, move(keys, ids_for(keys))) == 0
         assert not state.saves
         assert state.entries == []
+
+    @pytest.mark.parametrize("move", [ReplayDeadLetters, DropDeadLetters])
+    def test_what_does_not_exist_refuses_them_all(self, move: Any) -> None:
+        state = world(ended=[letter()])
+        keys = [KEY, TaskKey("r", 0, 9)]
+        with pytest.raises(NotFound, match="r/0/9"):
+            play(state, move(keys, ids_for(keys)))
+        assert not state.saves
 
     def test_a_later_move_sees_an_earlier_one(self) -> None:
         state = world(queued(attempts=5))

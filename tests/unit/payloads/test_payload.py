@@ -58,6 +58,18 @@ def test_a_new_consumer_reads_an_old_payload() -> None:
     assert (read.schema_version, read.trades, read.levels[0].venue) == (1, -1, "binance")
 
 
+def test_a_field_that_is_none_is_refused_where_a_payload_is_made() -> None:
+    with pytest.raises(InvalidArgument, match="symbl: is no field of KlineV1; did you mean symbol"):
+        KlineV1(symbl="BTCUSDT")  # type: ignore[call-arg]  # what is tested
+    with pytest.raises(InvalidArgument, match="prize: is no field of DeepLevel; did you mean"):
+        KlineV2(levels=(DeepLevel(prize=1.0),))  # type: ignore[call-arg]  # what is tested
+    with pytest.raises(InvalidArgument, match=r"zzz: is no field of KlineV1$"):
+        KlineV1().model_copy(update={"zzz": 1})
+    assert KlineV1().model_copy(update={"symbol": "ETH"}) == KlineV1(symbol="ETH")
+    read = KlineV1.read('{"schema_version": 9, "levels": [{"price": 1, "later": 2}], "zzz": 1}')
+    assert read.levels == (Level(price=1.0),)
+
+
 def test_the_version_comes_first() -> None:
     assert KlineV1(symbol="ETH").to_json() == (
         '{"schema_version":1,"symbol":"ETH","close":0.0,"levels":[]}'

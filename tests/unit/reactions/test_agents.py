@@ -167,6 +167,9 @@ async def test_there_may_be_more_reactions_than_one_claim_names(bus: Bus) -> Non
     await bus.register_reaction(AGENT)
     await bus.record_events([PLACED])
     await queue(bus._store, [a_task(1, "follow-up")])
-    many = [f"unknown-{k}" for k in range(most)]
+    many = [f"other-{k}" for k in range(most)]
+    await asyncio.gather(
+        *(bus.register_reaction(AGENT._replace(reaction_id=reaction_id)) for reaction_id in many)
+    )
     await agents_of(bus).begin_runs("me", [*many, "follow-up"])
     assert len(await runs_in_journal(bus)) == 1

@@ -60,7 +60,7 @@ class CountReply(Reply):
     count: int
 
 
-@routes.add("GET", "/api/tasks", role=Role.READ, reply=TasksReply)
+@routes.add("GET", "/api/tasks", role=Role.READ, reply=TasksReply, refusals=(404,))
 async def list_tasks(door: TheDoor, params: Annotated[TasksParams, Query()]) -> Response:
     """Tasks by reaction, shard and source; dead letters have the status `dlq`."""
     status = TaskStatus[params.status.upper()].value if params.status else 0

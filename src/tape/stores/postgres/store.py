@@ -228,6 +228,9 @@ class PostgresStore:
     async def read_expired(self, limit: int) -> list[TaskKey]:
         return await self._tasks.read_expired(limit)
 
+    async def read_known_reactions(self, reaction_ids: Sequence[str]) -> list[str]:
+        return await self._tasks.read_known_reactions(reaction_ids)
+
     async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
         return await self._tasks.read_next_due_ms(reaction_ids)
 

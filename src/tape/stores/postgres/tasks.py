@@ -80,6 +80,12 @@ class PostgresTasks:
         rows = await self._reads.use(_fetching("read_expired", limit), again=True)
         return [TaskKey(*row) for row in rows]
 
+    async def read_known_reactions(self, reaction_ids: Sequence[str]) -> list[str]:
+        rows = await self._reads.use(
+            _fetching("read_known_reactions", list(reaction_ids)), again=True
+        )
+        return [reaction_id for (reaction_id,) in rows]
+
     async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
         ((due_ms,),) = await self._reads.use(
             _fetching("read_next_due", list(reaction_ids)), again=True

@@ -146,6 +146,10 @@ WHERE status = 2 AND lease_expires_at_ms <= tape_now_us() / 1000
 ORDER BY lease_expires_at_ms
 LIMIT $1;
 
+-- name: read_known_reactions
+-- Of these ids, those of reactions that were ever registered.
+SELECT reaction_id FROM tape_reactions WHERE reaction_id = ANY($1::text[]);
+
 -- name: read_next_due
 -- How long until one that waits is due or a rate allows the next, of reactions that have room.
 -- One that became due a moment ago may have been missed by a claim just before.

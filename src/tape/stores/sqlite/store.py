@@ -278,6 +278,11 @@ class SqliteStore:
     async def read_expired(self, limit: int) -> list[TaskKey]:
         return await self._in(self._reading, lambda db: tasks.read_expired(db, limit, self._clock))
 
+    async def read_known_reactions(self, reaction_ids: Sequence[str]) -> list[str]:
+        return await self._in(
+            self._reading, lambda db: tasks.read_known_reactions(db, reaction_ids)
+        )
+
     async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
         return await self._in(
             self._reading, lambda db: tasks.read_next_due_ms(db, reaction_ids, self._clock)

@@ -163,6 +163,11 @@ def read_expired(db: sqlite3.Connection, limit: int, clock: Clock) -> list[TaskK
     return [TaskKey(*row) for row in db.execute(SQL["read_expired"], (clock(), limit))]
 
 
+def read_known_reactions(db: sqlite3.Connection, reaction_ids: Sequence[str]) -> list[str]:
+    rows = db.execute(SQL["read_known_reactions"], (as_json(reaction_ids),))
+    return [reaction_id for (reaction_id,) in rows]
+
+
 def read_next_due_ms(
     db: sqlite3.Connection, reaction_ids: Sequence[str], clock: Clock
 ) -> int | None:

@@ -205,6 +205,11 @@ WHERE status = 2 AND lease_expires_at_ms <= ?
 ORDER BY lease_expires_at_ms
 LIMIT ?;
 
+-- name: read_known_reactions
+-- Of these ids, those of reactions that were ever registered.
+SELECT r.reaction_id FROM json_each(?1) AS d
+CROSS JOIN tape_reactions r ON r.reaction_id = d.value;
+
 -- name: read_next_due
 -- Of reactions with room for one: when the next that waits is due, and when their rate allows one.
 SELECT
