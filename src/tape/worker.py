@@ -91,7 +91,7 @@ async def work(
         if isinstance(operations, Bus):
             operations.start_matching()
             operations.start_draining()
-        await register_declared(operations, options.registry)
+        await register_declared(operations, options.registry, options.apps.apps)
         await put_declared(operations.ledger, options.subscriptions)
         reactions = await _served(operations, options)
         executor = HandlerThreads(settings.dispatcher.threads)
@@ -119,6 +119,8 @@ async def work(
                     )
                     listen = partial(_listen, operations)
                     group.create_task(workshop.work(listen, stop, settings.dispatcher.grace_s))
+                # With agent reactions alone there is nothing more to do here than to match.
+                group.create_task(stop.wait())
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
@@ -171,13 +173,13 @@ async def register(url: str | None, token: str | None) -> list[Reaction]:
     operations = await open_operations(url or default_url(), token or default_token(), Settings())
     try:
         await put_declared(operations.ledger, DECLARED_SUBSCRIPTIONS)
-        return await register_declared(operations)
+        return await register_declared(operations, apps=DECLARED_APPS.apps)
     finally:
         await operations.close()
 
 
 async def _served(operations: Operations, options: WorkerOptions) -> list[Reaction]:
-    """The reactions whose tasks this worker takes."""
+    """The reactions that this worker serves. Runs of `agent` ones are begun by who matches."""
     registered = {
         state.reaction.reaction_id: state.reaction for state in await operations.list_reactions()
     }
@@ -190,15 +192,12 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
     elif not wanted:
         wanted = (declaration.new.reaction_id for declaration in options.registry)
     served = [registered[name] for name in wanted if name in registered]
-    kinds = (HandlerKind.TASK, HandlerKind.PUBLISH)
-    found = [reaction for reaction in served if reaction.handler_kind in kinds]
-    if not found and not options.apps.apps:
+    if not served and not options.apps.apps:
         raise InvalidArgument(
-            "there is nothing to do: no app, and no reaction with a handler or a target, "
-            "is declared here",
+            "there is nothing to do: no app and no reaction is declared here",
             field="reactions",
         )
-    return found
+    return served
 
 
 async def _jobs(
@@ -217,6 +216,8 @@ async def _jobs(
 
     jobs: dict[str, Job] = {}
     for reaction in reactions:
+        if reaction.handler_kind == HandlerKind.AGENT:
+            continue
         target = options.bridge or reaction.publish_target
         declared = options.registry.get(reaction.reaction_id)
         if target:

@@ -14,6 +14,7 @@ from tape.cli.tail import Start
 from tape.cli.target import Target, connect, target_options
 from tape.errors import NotFound
 from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
+from tape.model.run import DEFAULT_POOL
 from tape.model.task import Task, TaskStatus
 from tape.reactions.settings import Options, new_reaction, shown_target
 
@@ -103,6 +104,7 @@ def show(target: Target, reaction_id: str, as_json: bool) -> None:
 @click.option("--where", default="", metavar="CEL", help="Only entries for which this holds.")
 @click.option("--task", "is_task", is_flag=True, help="The work is a task for a handler.")
 @click.option("--agent", metavar="APP", help="The work is a run of this app.")
+@click.option("--pool", default="", metavar="NAME", help="Whose workers drive the agent's runs.")
 @click.option("--publish", metavar="TARGET", help="The work is to publish the entry there.")
 @click.option("--name", default="", help="A label for people.")
 @click.option(
@@ -126,7 +128,7 @@ def show(target: Target, reaction_id: str, as_json: bool) -> None:
 @click.pass_context
 def register(
     ctx: click.Context, /, *, reaction_id: str, pattern: str, where: str, is_task: bool,
-    agent: str | None, publish: str | None, name: str, start: int | None, engine: str,
+    agent: str | None, pool: str, publish: str | None, name: str, start: int | None, engine: str,
     as_json: bool, **counts: int | None,
 ) -> None:  # fmt: skip
     """Register a reaction, or give one that is there these settings; never its place.
@@ -143,6 +145,7 @@ def register(
         "reaction_id": reaction_id,
         "predicate": where,
         "agent": agent,
+        "pool": pool,
         "publish": publish,
         "name": name,
         "from_global_seq": start,
@@ -214,7 +217,8 @@ def _claimed(state: ReactionState, tasks: Iterable[Task]) -> str:
 
 def _work(reaction: Reaction) -> str:
     kind = HandlerKind(reaction.handler_kind).name.lower()
-    return f"{kind} {reaction.agent_app or shown_target(reaction.publish_target)}".rstrip()
+    pool = f" in {reaction.pool}" if reaction.pool not in ("", DEFAULT_POOL) else ""
+    return f"{kind} {reaction.agent_app or shown_target(reaction.publish_target)}{pool}".rstrip()
 
 
 def _unknown(reaction_id: str) -> NotFound:

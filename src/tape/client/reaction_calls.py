@@ -8,8 +8,9 @@ from tape.errors import InvalidArgument, TapeError
 from tape.model.reaction import NewReaction, Reaction, ReactionState
 from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus, failed_task
 from tape.ports.tasks import Claim, Want
-from tape.reactions.settings import Options, new_reaction
+from tape.reactions.settings import Options, in_pool, new_reaction
 from tape.reactions.tasks import DEFAULT_CLAIM, DEFAULT_LEASE_MS
+from tape.runs.declare import DECLARED_APPS
 
 TASKS_PAGE = 1_000
 
@@ -32,7 +33,8 @@ class ReactionCalls:
             return await self._operations.register_reaction(reaction)
         if options.setdefault("reaction_id", reaction) != reaction:
             raise InvalidArgument("is the first argument already", field="reaction_id")
-        return await self._operations.register_reaction(new_reaction(subject_pattern, **options))
+        new = in_pool(new_reaction(subject_pattern, **options), DECLARED_APPS.apps)
+        return await self._operations.register_reaction(new)
 
     async def deregister_reaction(self, reaction_id: str) -> bool:
         """Stop it; False if there was none. Its tasks stay, unclaimed."""

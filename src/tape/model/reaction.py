@@ -54,10 +54,13 @@ class Reaction(NamedTuple):
     engine: str
     created_at_ms: int
     deleted: int
+    pool: str = ""
 
 
 class NewReaction(NamedTuple):
     """A reaction as it is declared. `from_global_seq` is exclusive; None starts at the head.
+
+    `pool` is where the runs of an agent reaction go; empty is the default pool.
 
     `retry_max` retries follow the first attempt. At `dlq_after_n` attempts, or when the retries are
     used up, a task is dead-lettered; with 0 it is given up as failed instead.
@@ -79,6 +82,7 @@ class NewReaction(NamedTuple):
     num_shards: int = 1
     engine: str = "server"
     from_global_seq: int | None = None
+    pool: str = ""
 
 
 class ReactionCursor(NamedTuple):
@@ -158,7 +162,7 @@ def check_reaction(new: NewReaction, limits: Limits) -> None:
     check_name(new.reaction_id, limits, field="reaction_id", required=True)
     if 2 * len(encode_segment(new.reaction_id)) + TASK_SUBJECT_BYTES > limits.subject_bytes:
         raise TooLarge("does not fit into the subjects of its tasks", field="reaction_id")
-    for field in ("name", "agent_app", "publish_target"):
+    for field in ("name", "agent_app", "publish_target", "pool"):
         check_name(getattr(new, field), limits, field=field)
     parse_pattern(new.subject_pattern, limits=limits)
     _check_work(new)
@@ -185,6 +189,8 @@ def _check_work(new: NewReaction) -> None:
         if given != (new.handler_kind == kind):
             rule = "is required with" if new.handler_kind == kind else "goes only with"
             raise InvalidArgument(f"{rule} the handler kind {kind.name.lower()}", field=field)
+    if new.pool and new.handler_kind != HandlerKind.AGENT:
+        raise InvalidArgument("goes only with the handler kind agent", field="pool")
 
 
 class RegisterReaction:

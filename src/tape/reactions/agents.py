@@ -11,7 +11,6 @@ import orjson
 
 from tape.config import KIB, Limits
 from tape.errors import TapeError
-from tape.journal.follow import envelope
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.entry import Trace
@@ -22,6 +21,7 @@ from tape.model.task import Task, TaskOutcome
 from tape.ports.store import Store
 from tape.ports.tasks import Claim, Want
 from tape.reactions.tasks import Tasks
+from tape.reactions.work import handler_envelope
 
 LEASE_MS = 30_000
 AT_ONCE = 200
@@ -61,7 +61,8 @@ class Agents:
         source = task.entry
         new = NewRun(
             name,
-            orjson.dumps(envelope(source, with_payload=True)).decode(),
+            orjson.dumps(handler_envelope(task)).decode(),
+            reaction.pool,
             trace=Trace(source.trace_id, "", source.span_id),
         )
         try:

@@ -10,8 +10,9 @@ again takes the place of what it declared before; two declarations of one id are
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 
 from tape.config import Limits
@@ -19,7 +20,7 @@ from tape.errors import InvalidArgument, TapeError
 from tape.model.reaction import NewReaction, Reaction, check_reaction
 from tape.model.run import RunStatus
 from tape.model.subject import encode_segment
-from tape.reactions.settings import Options, new_reaction
+from tape.reactions.settings import DeclaredApp, Options, in_pool, new_reaction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -101,13 +102,19 @@ class Registering(Protocol):
 
 
 async def register_declared(
-    operations: Registering, registry: Registry = DECLARED
+    operations: Registering,
+    registry: Registry = DECLARED,
+    apps: Mapping[str, DeclaredApp] = MappingProxyType({}),
 ) -> list[Reaction]:
-    """Register all that is declared. A refusal names the declaration that it is about."""
+    """Register all that is declared. A refusal names the declaration that it is about.
+
+    Runs of one of these apps go to its pool, unless the reaction names another.
+    """
     registered: list[Reaction] = []
     for declaration in registry:
         try:
-            registered.append(await operations.register_reaction(declaration.new))
+            new = in_pool(declaration.new, apps)
+            registered.append(await operations.register_reaction(new))
         except TapeError as error:
             error.args = (f"{declaration.origin}: {error}",)
             raise
@@ -118,7 +125,8 @@ def on(
     subject_pattern: str,
     *,
     predicate: str = "",
-    agent: str | None = None,
+    agent: str | DeclaredApp | None = None,
+    pool: str = "",
     publish: str | None = None,
     max_concurrency: int = 1,
     rate_limit_per_s: int = 0,
@@ -135,8 +143,8 @@ def on(
     """React to entries whose subject matches and for which the predicate holds.
 
     The function below is called with each one's envelope, by a dispatcher. With `agent` the entry
-    starts a run of that app instead, with `publish` it goes to that target; the function is not
-    called then. The function itself stays as it is.
+    starts a run of that app instead, in that `pool` or the app's own, with `publish` it goes to
+    that target; the function is not called then. The function itself stays as it is.
     """
     if callable(subject_pattern):
         raise InvalidArgument(
@@ -145,6 +153,7 @@ def on(
     options: Options = {
         "predicate": predicate,
         "agent": agent,
+        "pool": pool,
         "publish": publish,
         "max_concurrency": max_concurrency,
         "rate_limit_per_s": rate_limit_per_s,

@@ -1,7 +1,8 @@
 """The settings of a reaction as a program says them, and the id of one that was given none."""
 
 import hashlib
-from typing import Any, TypedDict, Unpack
+from collections.abc import Mapping
+from typing import Any, Protocol, TypedDict, Unpack
 
 from tape.errors import InvalidArgument
 from tape.model.reaction import HandlerKind, NewReaction
@@ -10,12 +11,23 @@ SHOWN = 100  # characters of an app or a target in an id
 _WORK: dict[int, str] = {HandlerKind.AGENT: "agent", HandlerKind.PUBLISH: "publish"}
 
 
+class DeclaredApp(Protocol):
+    """What `@tape.app` makes of a function."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pool(self) -> str: ...
+
+
 class Options(TypedDict, total=False):
     """What may be said of a reaction besides its pattern. Without `agent` and `publish` the work is
     a task for a handler. What is left out has the default of `NewReaction`."""
 
     predicate: str
-    agent: str | None
+    agent: str | DeclaredApp | None
+    pool: str
     publish: str | None
     max_concurrency: int
     rate_limit_per_s: int
@@ -41,18 +53,32 @@ def new_reaction(subject_pattern: str, **options: Unpack[Options]) -> NewReactio
         kind = HandlerKind.AGENT
     elif publish is not None:
         kind = HandlerKind.PUBLISH
+    agent_app, pool = _agent(agent)
     settings: dict[str, Any] = {
         name: value for name, value in options.items() if name in NewReaction._fields
     }
     new = NewReaction(
-        **{"reaction_id": "", **settings},
+        **{"reaction_id": "", **settings, "pool": settings.get("pool") or pool},
         subject_pattern=subject_pattern,
         handler_kind=kind,
         predicate_cel=options.get("predicate", ""),
-        agent_app=agent or "",
+        agent_app=agent_app or "",
         publish_target=publish or "",
     )
     return named(_typed(new))
+
+
+def _agent(agent: str | DeclaredApp | None) -> tuple[Any, str]:
+    """The app's name, and its pool where that is known here."""
+    if agent is None or isinstance(agent, str):
+        return agent, ""
+    return getattr(agent, "name", agent), getattr(agent, "pool", "")
+
+
+def in_pool(new: NewReaction, apps: Mapping[str, DeclaredApp]) -> NewReaction:
+    """With the pool that its app is declared with, if it names none."""
+    app = apps.get(new.agent_app)
+    return new if app is None or new.pool else new._replace(pool=app.pool)
 
 
 def named(new: NewReaction) -> NewReaction:

@@ -13,9 +13,10 @@ _OPTIONAL = frozenset(
 )
 _TEXTS = (
     "reaction_id", "name", "subject_pattern", "predicate_cel", "agent_app", "publish_target",
+    "pool",
 )  # fmt: skip
 _PROGRESS = ReactionState._fields[1:]
-_reaction_fields = attrgetter(*Reaction._fields[:-1])
+_reaction_fields = attrgetter(*Reaction._fields)
 _progress_fields = attrgetter(*_PROGRESS)
 
 
@@ -45,7 +46,7 @@ def reaction_to_wire(reaction: Reaction) -> pb.Reaction:
 
 
 def reaction_from_wire(message: pb.Reaction) -> Reaction:
-    return Reaction._make((*_reaction_fields(message), int(message.deleted)))
+    return Reaction._make(_reaction_fields(message))._replace(deleted=int(message.deleted))
 
 
 def states_to_wire(states: Iterable[ReactionState]) -> pb.ListReactionsResponse:

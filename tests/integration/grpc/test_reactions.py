@@ -34,6 +34,14 @@ async def test_an_explicit_nought_is_kept(rpc: Any) -> None:
     assert (made.retry_max, made.retry_backoff_ms, made.dlq_after_n) == (0, 0, 0)
 
 
+async def test_an_agent_may_name_its_pool(rpc: Any) -> None:
+    agent = {"handler_kind": 1, "agent_app": "desk"}
+    assert (await rpc.RegisterReaction(asked(**agent))).pool == ""
+    assert (await rpc.RegisterReaction(asked(**agent, pool="gpu"))).pool == "gpu"
+    (listed,) = (await rpc.ListReactions(pb.ListReactionsRequest())).reactions
+    assert listed.pool == "gpu"
+
+
 async def test_registering_again_changes_settings_and_never_cursors(rpc: Any) -> None:
     for _ in range(3):
         await rpc.RecordEvents(pb.RecordEventsRequest(events=[pb.NewEvent(event_type="a")]))

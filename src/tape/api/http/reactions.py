@@ -22,6 +22,7 @@ class ReactionReply(Reply):
     predicate_cel: str
     handler_kind: Literal["agent", "task", "publish"]
     agent_app: str
+    pool: str
     publish_target: str
     max_concurrency: int
     rate_limit_per_s: int

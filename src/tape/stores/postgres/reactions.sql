@@ -5,7 +5,7 @@
 SELECT
   reaction_id, name, subject_pattern, predicate_cel, handler_kind, agent_app, publish_target,
   max_concurrency, rate_limit_per_s, debounce_ms, retry_max, retry_backoff_ms, dlq_after_n,
-  num_shards, engine, created_at_ms, deleted
+  num_shards, engine, created_at_ms, deleted, pool
 FROM tape_reactions
 JOIN unnest($1::text[]) AS wanted (reaction_id) USING (reaction_id);
 
@@ -14,11 +14,11 @@ JOIN unnest($1::text[]) AS wanted (reaction_id) USING (reaction_id);
 INSERT INTO tape_reactions (
   reaction_id, name, subject_pattern, predicate_cel, handler_kind, agent_app, publish_target,
   max_concurrency, rate_limit_per_s, debounce_ms, retry_max, retry_backoff_ms, dlq_after_n,
-  num_shards, engine, created_at_ms, deleted)
+  num_shards, engine, created_at_ms, deleted, pool)
 SELECT * FROM unnest(
   $1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[],
   $8::integer[], $9::integer[], $10::integer[], $11::integer[], $12::integer[], $13::integer[],
-  $14::integer[], $15::text[], $16::bigint[], $17::integer[])
+  $14::integer[], $15::text[], $16::bigint[], $17::integer[], $18::text[])
 ON CONFLICT (reaction_id) DO UPDATE SET
   name = excluded.name,
   subject_pattern = excluded.subject_pattern,
@@ -35,7 +35,8 @@ ON CONFLICT (reaction_id) DO UPDATE SET
   num_shards = excluded.num_shards,
   engine = excluded.engine,
   created_at_ms = excluded.created_at_ms,
-  deleted = excluded.deleted;
+  deleted = excluded.deleted,
+  pool = excluded.pool;
 
 -- name: load_reaction_cursors
 -- Rows by key, for a batch to decide on.
@@ -115,7 +116,7 @@ SELECT version, resharded_at FROM tape_reaction_book WHERE name = 'reactions';
 SELECT
   reaction_id, name, subject_pattern, predicate_cel, handler_kind, agent_app, publish_target,
   max_concurrency, rate_limit_per_s, debounce_ms, retry_max, retry_backoff_ms, dlq_after_n,
-  num_shards, engine, created_at_ms, deleted
+  num_shards, engine, created_at_ms, deleted, pool
 FROM tape_reactions
 WHERE deleted = 0
 ORDER BY reaction_id;
@@ -133,7 +134,8 @@ ORDER BY reaction_id, shard;
 SELECT
   r.reaction_id, r.name, r.subject_pattern, r.predicate_cel, r.handler_kind, r.agent_app,
   r.publish_target, r.max_concurrency, r.rate_limit_per_s, r.debounce_ms, r.retry_max,
-  r.retry_backoff_ms, r.dlq_after_n, r.num_shards, r.engine, r.created_at_ms, r.deleted,
+  r.retry_backoff_ms, r.dlq_after_n, r.num_shards, r.engine, r.created_at_ms,
+  r.deleted, r.pool,
   CASE WHEN c.following = 1 THEN greatest(c.last_global_seq, m.position)
     ELSE c.last_global_seq END AS position,
   c.following, c.last_processed_at_ms, c.matched::bigint, c.coalesced::bigint,

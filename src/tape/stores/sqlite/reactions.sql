@@ -5,7 +5,7 @@
 SELECT
   reaction_id, name, subject_pattern, predicate_cel, handler_kind, agent_app, publish_target,
   max_concurrency, rate_limit_per_s, debounce_ms, retry_max, retry_backoff_ms, dlq_after_n,
-  num_shards, engine, created_at_ms, deleted
+  num_shards, engine, created_at_ms, deleted, pool
 FROM tape_reactions
 WHERE reaction_id IN (
   SELECT value ->> 0 FROM json_each(?));
@@ -15,8 +15,8 @@ WHERE reaction_id IN (
 INSERT INTO tape_reactions (
   reaction_id, name, subject_pattern, predicate_cel, handler_kind, agent_app, publish_target,
   max_concurrency, rate_limit_per_s, debounce_ms, retry_max, retry_backoff_ms, dlq_after_n,
-  num_shards, engine, created_at_ms, deleted)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  num_shards, engine, created_at_ms, deleted, pool)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (reaction_id) DO UPDATE SET
   name = excluded.name,
   subject_pattern = excluded.subject_pattern,
@@ -33,7 +33,8 @@ ON CONFLICT (reaction_id) DO UPDATE SET
   num_shards = excluded.num_shards,
   engine = excluded.engine,
   created_at_ms = excluded.created_at_ms,
-  deleted = excluded.deleted;
+  deleted = excluded.deleted,
+  pool = excluded.pool;
 
 -- name: load_reaction_cursors
 -- Rows by key, for a batch to decide on.
@@ -112,7 +113,7 @@ SELECT version, resharded_at FROM tape_reaction_book WHERE name = 'reactions';
 SELECT
   reaction_id, name, subject_pattern, predicate_cel, handler_kind, agent_app, publish_target,
   max_concurrency, rate_limit_per_s, debounce_ms, retry_max, retry_backoff_ms, dlq_after_n,
-  num_shards, engine, created_at_ms, deleted
+  num_shards, engine, created_at_ms, deleted, pool
 FROM tape_reactions
 WHERE deleted = 0
 ORDER BY reaction_id;
@@ -130,7 +131,8 @@ ORDER BY reaction_id, shard;
 SELECT
   r.reaction_id, r.name, r.subject_pattern, r.predicate_cel, r.handler_kind, r.agent_app,
   r.publish_target, r.max_concurrency, r.rate_limit_per_s, r.debounce_ms, r.retry_max,
-  r.retry_backoff_ms, r.dlq_after_n, r.num_shards, r.engine, r.created_at_ms, r.deleted,
+  r.retry_backoff_ms, r.dlq_after_n, r.num_shards, r.engine, r.created_at_ms,
+  r.deleted, r.pool,
   min(iif(c.following, max(c.last_global_seq, m.position), c.last_global_seq)),
   min(c.following), max(c.last_processed_at_ms), sum(c.matched), sum(c.coalesced),
   sum(c.predicate_errors),

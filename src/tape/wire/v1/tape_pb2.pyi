@@ -1358,6 +1358,7 @@ class Reaction(_message.Message):
     BOOTSTRAP_FROM_HEAD_FIELD_NUMBER: _builtins.int
     FROM_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     reaction_id: _builtins.str
     name: _builtins.str
     subject_pattern: _builtins.str
@@ -1387,6 +1388,8 @@ class Reaction(_message.Message):
     """entries with a greater one; 0 => from the earliest kept"""
     engine: _builtins.str
     """who matches: "server" (also if empty) or "spark" """
+    pool: _builtins.str
+    """where the runs of an agent reaction go; empty => the default pool"""
     def __init__(
         self,
         *,
@@ -1409,10 +1412,11 @@ class Reaction(_message.Message):
         bootstrap_from_head: _builtins.bool = ...,
         from_global_seq: _builtins.int | None = ...,
         engine: _builtins.str = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_debounce_ms", b"_debounce_ms", "_dlq_after_n", b"_dlq_after_n", "_from_global_seq", b"_from_global_seq", "_max_concurrency", b"_max_concurrency", "_num_shards", b"_num_shards", "_rate_limit_per_s", b"_rate_limit_per_s", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_max", b"_retry_max", "debounce_ms", b"debounce_ms", "dlq_after_n", b"dlq_after_n", "from_global_seq", b"from_global_seq", "max_concurrency", b"max_concurrency", "num_shards", b"num_shards", "rate_limit_per_s", b"rate_limit_per_s", "retry_backoff_ms", b"retry_backoff_ms", "retry_max", b"retry_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_debounce_ms", b"_debounce_ms", "_dlq_after_n", b"_dlq_after_n", "_from_global_seq", b"_from_global_seq", "_max_concurrency", b"_max_concurrency", "_num_shards", b"_num_shards", "_rate_limit_per_s", b"_rate_limit_per_s", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_max", b"_retry_max", "agent_app", b"agent_app", "bootstrap_from_head", b"bootstrap_from_head", "created_at_ms", b"created_at_ms", "debounce_ms", b"debounce_ms", "deleted", b"deleted", "dlq_after_n", b"dlq_after_n", "engine", b"engine", "from_global_seq", b"from_global_seq", "handler_kind", b"handler_kind", "max_concurrency", b"max_concurrency", "name", b"name", "num_shards", b"num_shards", "predicate_cel", b"predicate_cel", "publish_target", b"publish_target", "rate_limit_per_s", b"rate_limit_per_s", "reaction_id", b"reaction_id", "retry_backoff_ms", b"retry_backoff_ms", "retry_max", b"retry_max", "subject_pattern", b"subject_pattern"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_debounce_ms", b"_debounce_ms", "_dlq_after_n", b"_dlq_after_n", "_from_global_seq", b"_from_global_seq", "_max_concurrency", b"_max_concurrency", "_num_shards", b"_num_shards", "_rate_limit_per_s", b"_rate_limit_per_s", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_max", b"_retry_max", "agent_app", b"agent_app", "bootstrap_from_head", b"bootstrap_from_head", "created_at_ms", b"created_at_ms", "debounce_ms", b"debounce_ms", "deleted", b"deleted", "dlq_after_n", b"dlq_after_n", "engine", b"engine", "from_global_seq", b"from_global_seq", "handler_kind", b"handler_kind", "max_concurrency", b"max_concurrency", "name", b"name", "num_shards", b"num_shards", "pool", b"pool", "predicate_cel", b"predicate_cel", "publish_target", b"publish_target", "rate_limit_per_s", b"rate_limit_per_s", "reaction_id", b"reaction_id", "retry_backoff_ms", b"retry_backoff_ms", "retry_max", b"retry_max", "subject_pattern", b"subject_pattern"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__debounce_ms: _TypeAlias = _typing.Literal["debounce_ms"]  # noqa: Y015
     _WhichOneofArgType__debounce_ms: _TypeAlias = _typing.Literal["_debounce_ms", b"_debounce_ms"]  # noqa: Y015
