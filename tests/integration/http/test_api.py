@@ -100,6 +100,27 @@ async def test_only_json_from_here(sqlite_url: str, serving: Serving) -> None:
         assert not [name for name in preflight.headers if name.startswith("access-control")]
 
 
+async def test_a_body_of_which_nothing_is_needed_may_be_left_out(
+    sqlite_url: str, serving: Serving
+) -> None:
+    async with door(serving, sqlite_url) as client:
+        unknown = await client.post("/api/events/drain")
+        assert (unknown.status_code, unknown.json()["error"]["reason"]) == (404, "NOT_FOUND")
+        new = {"event_type_glob": "a.*", "workflow_type": "app"}
+        await client.put("/api/event-subscriptions/s", json=new)
+        assert (await client.post("/api/events/drain")).json()["processed"] == 0
+        typed = await client.post("/api/events/drain", headers={"content-type": "application/json"})
+        assert typed.status_code == 200
+        for path in ("drainers/x/resume", "runs/x/resume", "runs/x/cancel"):
+            assert (await client.post(f"/api/{path}")).status_code == 404
+        foreign = {"origin": "https://evil.example"}
+        for headers in (foreign, foreign | {"content-type": "text/plain"}):
+            refused = await client.post("/api/events/drain", headers=headers)
+            assert refused.status_code == 415
+        assert (await client.post("/api/events/drain", content=b"{}")).status_code == 415
+        assert (await client.post("/api/drainers/x/skip")).status_code == 415
+
+
 async def test_a_host_is_free_where_there_are_tokens(sqlite_url: str, serving: Serving) -> None:
     async with door(serving, sqlite_url, tokens=TOKENS) as client:
         headers = {"host": "tape.example", "authorization": "Bearer reader-token"}

@@ -2,7 +2,8 @@
 
 The role is checked before anything of the body is read. A body is JSON and says so: a page of
 another site can make a browser post a form or plain text to a loopback server, but not JSON. It is
-read up to the limit and no further.
+read up to the limit and no further. Where nothing in the body is needed it may be left out, by
+whoever is no page: a browser names the `Origin` of every POST.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -85,13 +86,15 @@ class _GuardedRoute(APIRoute):
         name = (self.openapi_extra or {}).get(ROLE)
         needed = Role[name.upper()] if name else None
         takes_body = not _WITH_BODY.isdisjoint(self.methods or ())
+        needs_body = self.body_field is None or self.body_field.field_info.is_required()
 
         async def guarded(request: Request) -> Response:
             door: Door = request.app.state.door
             if needed is not None:
                 door.tokens.check(request.headers.get("authorization", ""), needed)
             if takes_body:
-                _check_content_type(request.headers.get("content-type", ""))
+                if needs_body or not _is_bare(request):
+                    _check_content_type(request.headers.get("content-type", ""))
                 body = await _read(request, door.limits.request_bytes)
                 request = _JsonRequest(request.scope, request.receive, body)
             return await handle(request)
@@ -112,6 +115,13 @@ class _JsonRequest(Request):
 
     async def json(self) -> Any:
         return self._document
+
+
+def _is_bare(request: Request) -> bool:
+    """Whether it comes without a body, and not from a page."""
+    unwanted = ("content-type", "origin", "transfer-encoding")
+    has_none = request.headers.get("content-length", "0") == "0"
+    return has_none and not any(name in request.headers for name in unwanted)
 
 
 def _check_content_type(content_type: str) -> None:

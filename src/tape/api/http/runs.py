@@ -72,6 +72,9 @@ class ResumeBody(Body):
     """Nothing is needed."""
 
 
+NO_REASON, NOTHING = CancelBody(), ResumeBody()
+
+
 class SignalBody(Body):
     gate_name: Annotated[str, Field(min_length=1, examples=["approval"])]
     resolution: Annotated[Any, Field(examples=[{"approved": True}])] = None
@@ -108,7 +111,7 @@ async def get_run(door: TheDoor, run_id: PathText) -> RunReply:
 
 
 @routes.add("POST", "/api/runs/{run_id}/cancel", role=Role.WRITE, reply=RunReply, refusals=(404,))
-async def cancel_run(door: TheDoor, run_id: PathText, body: CancelBody) -> RunReply:
+async def cancel_run(door: TheDoor, run_id: PathText, body: CancelBody = NO_REASON) -> RunReply:
     """Ask for the end of a run; what it has done is compensated first."""
     check_name(run_id, door.limits, field="run_id")
     run: Run = await door.operations.runs.change_run(run_id, CancelRun(body.reason))
@@ -130,7 +133,7 @@ async def send_signal(door: TheDoor, run_id: PathText, body: SignalBody) -> Sign
 
 
 @routes.add("POST", "/api/runs/{run_id}/resume", role=Role.WRITE, reply=RunReply, refusals=(404,))
-async def resume_run(door: TheDoor, run_id: PathText, _body: ResumeBody) -> RunReply:
+async def resume_run(door: TheDoor, run_id: PathText, _body: ResumeBody = NOTHING) -> RunReply:
     """Put a run that is stuck or waits back for a worker."""
     check_name(run_id, door.limits, field="run_id")
     return run_reply(await door.operations.runs.resume_run(run_id))
