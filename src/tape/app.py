@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -197,7 +198,13 @@ async def _refresh_drainers(operations: Operations) -> None:
     for state in states:
         drainer_id = state.drainer.drainer_id
         metrics.DRAINER_LAG.labels(drainer_id).set(state.lag)
-        metrics.DRAINER_HALTED.labels(drainer_id).set(bool(state.drainer.halted_on_event_id))
+        drainer, now_ms = state.drainer, time.time() * 1000
+        is_halted, is_waiting = drainer.halted_on_event_id, drainer.waiting_on_run_id
+        halted_ms = max(0.0, now_ms - drainer.halted_at_ms) if is_halted else 0.0
+        waiting_ms = max(0.0, now_ms - drainer.waiting_since_ms) if is_waiting else 0.0
+        metrics.DRAINER_HALTED.labels(drainer_id).set(bool(is_halted))
+        metrics.DRAINER_HALTED_SECONDS.labels(drainer_id).set(halted_ms / 1000)
+        metrics.DRAINER_WAITING_SECONDS.labels(drainer_id).set(waiting_ms / 1000)
 
 
 async def _refresh_outbox(operations: Operations) -> None:

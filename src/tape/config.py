@@ -176,12 +176,14 @@ class ConsumerSettings:
 @dataclass(frozen=True, slots=True)
 class DrainerSettings:
     """`lease_s` is how long a drainer that is not heard of keeps others out; `retry_s` is when a
-    server tries a halted one again by itself; `await_s` is how long one pass waits for a run.
+    server tries a halted one again by itself, twice as late each time up to `retry_most_s`;
+    `await_s` is how long one pass waits for a run.
     """
 
     lease_s: float = 30.0
     page: int = 100
     retry_s: float = 30.0
+    retry_most_s: float = 600.0
     await_s: float = 30.0
 
 

@@ -1,6 +1,7 @@
 """`tape drain`: one drainer, now: what there is, or what comes as well."""
 
 import asyncio
+import time
 
 import click
 
@@ -10,6 +11,7 @@ from tape.cli.output import print_json, say
 from tape.cli.records import report_record
 from tape.cli.target import Target, connect, target_options
 from tape.client import AsyncTapeClient
+from tape.config import DrainerSettings
 from tape.model.drainer import DrainReport
 from tape.model.event_subscription import DEFAULT_DRAINER
 
@@ -66,7 +68,7 @@ async def _stopped(
 ) -> bool:
     """Wait for something to do; whether it was told to end instead."""
     if report.halted_on_event_id:
-        waiting = asyncio.create_task(asyncio.sleep(target.settings.drainers.retry_s))
+        waiting = asyncio.create_task(_retry(report, target.settings.drainers))
     elif report.skipped_due_to_lock:
         waiting = asyncio.create_task(asyncio.sleep(LOCKED_S))
     elif report.waiting_on_run_id:
@@ -81,6 +83,12 @@ async def _stopped(
             task.cancel()
         await asyncio.gather(waiting, stopping, return_exceptions=True)
     return stop.is_set()
+
+
+async def _retry(report: DrainReport, settings: DrainerSettings) -> None:
+    """As a server does; its clock may be another."""
+    left_s = report.next_try_at_ms / 1000 - time.time()
+    await asyncio.sleep(min(max(left_s, 0.0), max(settings.retry_s, settings.retry_most_s)))
 
 
 async def _event_after(client: AsyncTapeClient, global_seq: int) -> None:

@@ -33,7 +33,8 @@ def drainers() -> None:
 def list_drainers(target: Target, as_json: bool) -> None:
     """List drainers with how they are doing.
 
-    LAG is how many entries the journal is ahead, HALTED for how long; below is where and why.
+    LAG is how many entries the journal is ahead, HALTED for how long; below is where and why, and
+    which run a drainer waits for.
     """
 
     async def read() -> list[DrainerState]:
@@ -49,9 +50,9 @@ def list_drainers(target: Target, as_json: bool) -> None:
         columns = "DRAINER", "SUBSCRIPTIONS", "LAG", "PASSED", "DISPATCHED", "FAILED", "SKIPPED"
         halted = ["red" if state.drainer.halted_on_event_id else "" for state in states]
         print_table((*columns, "HALTED"), map(_row, states), styles=halted)
-        for drainer in (state.drainer for state in states if state.drainer.halted_on_event_id):
-            where = f"{drainer.drainer_id} is halted at {drainer.halted_on_event_id}"
-            say(f"{where}: {abridged(drainer.last_error, ERROR_WIDTH)}")
+        for state in states:
+            if words := held_up_words(state):
+                say(words)
 
 
 @drainers.command()
@@ -65,7 +66,10 @@ def list_drainers(target: Target, as_json: bool) -> None:
 def skip(
     target: Target, *, drainer: str, event_id: str, reason: str, by: str, as_json: bool
 ) -> None:
-    """Move DRAINER past EVENT_ID, which it must be halted on, without dispatching it."""
+    """Move DRAINER past EVENT_ID, which it is halted on or whose run it waits for.
+
+    The run stays as it is: cancel it if it must not happen later.
+    """
 
     async def ask(client: AsyncTapeClient) -> DrainerState:
         return await client.skip_event(drainer, event_id, reason=reason, by=by or user_name())
@@ -199,6 +203,22 @@ def _recipe(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise click.UsageError(f"--input {text!r} is not NAME=RECIPE")
     return name, recipe
+
+
+def held_up_words(state: DrainerState) -> str:
+    """Why a drainer does not go on; empty if nothing holds it up."""
+    drainer, now_ms = state.drainer, time.time_ns() // 1_000_000
+    if drainer.halted_on_event_id:
+        failed = f"failed {state.failed_attempts} time{'s' * (state.failed_attempts != 1)}"
+        again = f"tried again in {span(max(0, drainer.next_try_at_ms - now_ms))}"
+        where = f"{drainer.drainer_id} is halted at {drainer.halted_on_event_id}, {failed}, {again}"
+        return f"{where}: {abridged(drainer.last_error, ERROR_WIDTH)}"
+    if drainer.waiting_on_run_id:
+        since = span(max(0, now_ms - drainer.waiting_since_ms))
+        run = f"run {drainer.waiting_on_run_id} of app {state.waiting_on_app}"
+        where = f"in pool {state.waiting_on_pool}, event {drainer.waiting_on_event_id}"
+        return f"{drainer.drainer_id} has waited {since} for {run} {where}"
+    return ""
 
 
 def _row(state: DrainerState) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def drainer_record(state: DrainerState) -> dict[str, Any]:
     progress = state._asdict()
     record: dict[str, Any] = progress.pop("drainer")._asdict()
     record["attempts"] = raw_json(record.pop("attempts_json"))
-    return record | progress
+    return record | progress | {"failed_attempts": state.failed_attempts}
 
 
 def report_record(report: DrainReport) -> dict[str, Any]:

@@ -17,6 +17,7 @@ Every turn looks at the lease. Whoever has lost it finds out before it has begun
 import asyncio
 import logging
 import os
+import random
 from collections import deque
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from tape.journal.follow import WINDOW
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.ledger.rules import Rule, Rules, roomier
-from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
+from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed, Pauses, WaitsFor
 from tape.model.drainer import (
     AcquireDrainer,
     Attempts,
@@ -51,6 +52,8 @@ TOGETHER_BYTES = 1024 * 1024
 TRIGGERED_SHOWN = 100
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.05
 """Between two looks at a run: on a busy journal most wake-ups are for others."""
+QUICK_S = 0.2
+"""A pass that has waited so long for a run looks at each wake-up whether it still has the lease."""
 ENDED_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK})
 
 
@@ -125,7 +128,8 @@ class _Pass:
         self._triggered: deque[Triggered] = deque(maxlen=TRIGGERED_SHOWN)
         self._passed = Passed(grant.drainer.last_global_seq, grant.drainer.last_event_id)
         self._runs: list[NewRun] = []
-        self._of_runs: list[Triggered] = []
+        self._of_events: list[Triggered] = []
+        """The runs of events that were passed since that was last noted."""
         self._bytes = 0
         self._is_held = True
         self._renewed_at = asyncio.get_running_loop().time()
@@ -178,21 +182,24 @@ class _Pass:
         return self._drain.settings.lease_s / 3 - since
 
     async def _take(self, event: Entry) -> None:
-        dispatched = 0
+        triggered: list[Triggered] = []
         for rule in self._rules.of_type(event.event_type):
             run = self._prepared(rule, event)
             if run is None:
                 continue
-            dispatched += 1
-            await self._add(run, rule, event)
+            run_id, subscription_id = run.name.run_id, rule.subscription.subscription_id
+            triggered.append(Triggered(event.event_id, event.global_seq, subscription_id, run_id))
+            await self._add(run)
             if rule.subscription.awaits_end:
-                await self._await_end((await self._flush())[-1].run, rule, event)
+                begun = await self._flush(waits_for=WaitsFor(run_id, event))
+                await self._await_end(begun[-1].run, rule, event)
+        self._of_events += triggered
         passed = self._passed
         self._passed = Passed(
             event.global_seq,
             event.event_id,
             passed.processed + 1,
-            passed.dispatched + dispatched,
+            passed.dispatched + len(triggered),
         )
 
     def _prepared(self, rule: Rule, event: Entry) -> NewRun | None:
@@ -206,17 +213,15 @@ class _Pass:
         except TapeError as error:
             raise Failed(Failure(event, subscription_id, "", str(error))) from error
 
-    async def _add(self, run: NewRun, rule: Rule, event: Entry) -> None:
+    async def _add(self, run: NewRun) -> None:
         if len(self._runs) >= TOGETHER or self._bytes > TOGETHER_BYTES:
             await self._flush()
         self._runs.append(run)
         self._bytes += len(run.input_json)
-        subscription_id = rule.subscription.subscription_id
-        self._of_runs.append(
-            Triggered(event.event_id, event.global_seq, subscription_id, run.name.run_id)
-        )
 
-    async def _flush(self, *, letting_go: bool = False) -> list[Begun]:
+    async def _flush(
+        self, *, letting_go: bool = False, waits_for: WaitsFor | None = None
+    ) -> list[Begun]:
         """Begin what was prepared and note how far the pass has come, in one turn."""
         runs, passed = self._runs, self._passed
         ids = self._drain.ids.take(len(runs) + 1)
@@ -227,17 +232,19 @@ class _Pass:
             ids=ids,
             limits=self._drain.input_limits,
             letting_go=letting_go,
+            waits_for=waits_for,
         )
         begun = await self._drain.writer.submit(move)
         self._is_held = not letting_go
         self._renewed_at = asyncio.get_running_loop().time()
-        self._triggered.extend(self._of_runs)
-        self._runs, self._of_runs, self._bytes = [], [], 0
+        self._runs, self._bytes = [], 0
         self._note(passed)
         return begun
 
     def _note(self, passed: Passed) -> None:
         """So far it is durable."""
+        self._triggered.extend(self._of_events)
+        self._of_events = []
         self._report = self._report._replace(
             processed=self._report.processed + passed.processed,
             dispatched=self._report.dispatched + passed.dispatched,
@@ -249,7 +256,8 @@ class _Pass:
     async def _await_end(self, run: Run, rule: Rule, event: Entry) -> None:
         """Until the run has ended well. The lease is kept alive meanwhile."""
         store, clock = self._drain.store, asyncio.get_running_loop().time
-        deadline = clock() + self._errand.await_s
+        since = clock()
+        deadline = since + self._errand.await_s
         pause_s = 0.0
         while run.status != RunStatus.TERMINAL:
             if run.status in ENDED_BADLY:
@@ -264,9 +272,17 @@ class _Pass:
                 await asyncio.sleep(min(pause_s, deadline - clock()))
                 pause_s = min(2 * pause_s + FIRST_PAUSE_S, MOST_PAUSE_S)
                 await beyond(store, head, min(deadline - clock(), self._renewal_in_s))
-                if self._renewal_in_s <= 0:
-                    await self._drain.writer.submit(RenewDrainer(self._hold))
-                    self._renewed_at = clock()
+                await self._keep_hold(is_slow=clock() - since >= QUICK_S)
+
+    async def _keep_hold(self, *, is_slow: bool) -> None:
+        """Renew the lease when it is time; notice soon when a skip has ended it."""
+        if self._renewal_in_s <= 0:
+            await self._drain.writer.submit(RenewDrainer(self._hold))
+            self._renewed_at = asyncio.get_running_loop().time()
+        elif is_slow:
+            drainer = await self._drain.store.get_drainer(self._hold.drainer_id)
+            if drainer is None or not drainer.lease_owner:
+                raise StaleLease(f"drainer {self._hold.drainer_id!r} was moved on by an operator")
 
     async def _found(self, run_id: str) -> Run:
         run = await self._drain.store.get_run(run_id)
@@ -277,14 +293,27 @@ class _Pass:
     async def _halt(self, failure: Failure) -> None:
         if self._runs:  # of what comes before the failure
             await self._flush()
+        settings = self._drain.settings
+        pauses = Pauses(
+            int(settings.retry_s * 1000),
+            int(max(settings.retry_s, settings.retry_most_s) * 1000),
+            random.random(),  # noqa: S311 - nothing secret: drainers are not to try all at once
+        )
         move = HaltDrainer(
-            self._hold, self._passed, failure, self._drain.ids.take(3), self._drain.limits
+            self._hold,
+            self._passed,
+            failure,
+            self._drain.ids.take(3),
+            self._drain.limits,
+            pauses=pauses,
         )
         drainer = await self._drain.writer.submit(move)
         self._is_held = False
         self._note(self._passed)
         self._report = self._report._replace(
-            halted_on_event_id=drainer.halted_on_event_id, error=drainer.last_error
+            halted_on_event_id=drainer.halted_on_event_id,
+            error=drainer.last_error,
+            next_try_at_ms=drainer.next_try_at_ms,
         )
 
     async def let_go(self) -> None:

@@ -4,7 +4,8 @@ One task looks at the subscriptions and keeps another for each drainer, so that 
 for holds up nobody else. Wake-ups are hints: what is there to do is read from the store, so any
 number of servers may do this on one journal, and whoever gets the lease does the work. Entries that
 match nothing are noted as passed a little later, many at a time. A halted drainer is tried again
-after `retry_s`, or when an operator has resumed it, which is an entry and so a wake-up.
+when its pause has passed (`model.drain.Pauses`), or when an operator has resumed it, which is an
+entry and so a wake-up.
 """
 
 import asyncio
@@ -129,8 +130,7 @@ class _Keeper:
         head = self._store.head
         drainer = await self._store.get_drainer(self._drainer_id) or Drainer(self._drainer_id)
         if drainer.halted_on_event_id:
-            since_ms = await self._store.read_clock() - drainer.halted_at_ms
-            left_s = self._settings.retry_s - since_ms / 1000
+            left_s = (drainer.next_try_at_ms - await self._store.read_clock()) / 1000
             if left_s > 0:
                 await beyond(self._store, head, left_s)
                 await asyncio.sleep(min(LOOK_S, left_s))

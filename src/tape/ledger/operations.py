@@ -54,8 +54,8 @@ class LedgerOperations(Protocol):
         """By id; those with a subscription, and those that have ever drained."""
 
     async def skip(self, drainer_id: str, event_id: str, *, reason: str, by: str) -> DrainerState:
-        """Move past the event a drainer is halted on, without dispatching it; NotHalted if it is
-        not halted on that one."""
+        """Move past the event a drainer is halted on, or with whose run it waits; NotHalted if that
+        is not the one. The run stays as it is."""
 
     async def resume(self, drainer_id: str, *, by: str) -> DrainerState:
         """Try a halted drainer's event again now; NotHalted if it is not halted."""
@@ -116,9 +116,8 @@ class Ledger:
             enabled[row.drainer_id] = enabled.get(row.drainer_id, 0) + row.enabled
         known = {row.drainer_id: row for row in await self._store.list_drainers()}
         head = (await self._store.info()).head_global_seq
-        now_ms = await self._store.read_clock()
         return [
-            _state(known.get(name) or Drainer(name), enabled.get(name, 0), head, now_ms)
+            await self._state(known.get(name) or Drainer(name), enabled.get(name, 0), head)
             for name in sorted(known.keys() | enabled.keys())
         ]
 
@@ -133,8 +132,21 @@ class Ledger:
     async def _seen(self, drainer: Drainer) -> DrainerState:
         rows = await self._store.list_event_subscriptions(drainer.drainer_id)
         head = (await self._store.info()).head_global_seq
-        enabled = sum(row.enabled for row in rows)
-        return _state(drainer, enabled, head, await self._store.read_clock())
+        return await self._state(drainer, sum(row.enabled for row in rows), head)
+
+    async def _state(self, drainer: Drainer, enabled: int, head: int) -> DrainerState:
+        """Told without what does not count any more."""
+        app = pool = ""
+        if not drainer.halted_on_event_id:
+            drainer = drainer._replace(halted_at_ms=0, next_try_at_ms=0)
+        if drainer.is_waiting:
+            run = await self._store.get_run(drainer.waiting_on_run_id)
+            app, pool = (run.app_name, run.pool) if run else ("", "")
+        else:
+            drainer = drainer.not_waiting()
+        lag = max(0, head - drainer.last_global_seq)
+        is_held = drainer.is_leased(await self._store.read_clock())
+        return DrainerState(drainer, enabled, lag, is_held, app, pool)
 
     async def recent(self, query: RecentQuery) -> RecentEntries:
         if not 0 <= query.before < 2**63:
@@ -156,8 +168,3 @@ class Ledger:
             raise InvalidArgument(f"{query.limit} is not in 1..{most}", field="limit")
         bounded = query._replace(max_bytes=min(query.max_bytes, self._limits.page_bytes))
         return await self._store.read_recent(bounded)
-
-
-def _state(drainer: Drainer, enabled: int, head: int, now_ms: int) -> DrainerState:
-    lag = max(0, head - drainer.last_global_seq)
-    return DrainerState(drainer, enabled, lag, drainer.is_leased(now_ms))

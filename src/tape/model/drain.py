@@ -5,6 +5,7 @@ come. So whoever has lost the lease begins nothing, and a cursor that has passed
 that its runs are there.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from tape.model.move import Decision, Need, Place, State, save
 from tape.model.subjects import drainer_halted, drainer_resumed
 
 ERROR_CHARACTERS = 2_000
+MOST_DOUBLINGS = 30
+_RUN = re.compile("^run '[^']*'")
 _NOWHERE = Place(0, 0)
 
 
@@ -30,6 +33,29 @@ class Passed(NamedTuple):
     event_id: str
     processed: int = 0
     dispatched: int = 0
+
+
+class WaitsFor(NamedTuple):
+    """The run that a pass waits for, and the event that made it."""
+
+    run_id: str
+    event: Entry
+
+
+class Pauses(NamedTuple):
+    """How long until a halted drainer is tried again: doubling, and up to a fifth shorter, so that
+    drainers that halted together do not all try together. `jitter` is drawn from 0 to 1."""
+
+    first_ms: int
+    most_ms: int
+    jitter: float
+
+    def after(self, failures: int) -> int:
+        doubled = min(self.first_ms << min(failures - 1, MOST_DOUBLINGS), self.most_ms)
+        return round(doubled * (1 - self.jitter / 5))
+
+
+AT_ONCE = Pauses(0, 0, 0.0)
 
 
 class Failure(NamedTuple):
@@ -44,7 +70,7 @@ class Failure(NamedTuple):
 class DispatchEvents:
     """Begin runs and note the cursor, both or neither; the runs, in order."""
 
-    __slots__ = ("_begin", "_event_id", "_hold", "_letting_go", "_passed", "weight")
+    __slots__ = ("_begin", "_event_id", "_hold", "_letting_go", "_passed", "_waits_for", "weight")
 
     def __init__(
         self,
@@ -55,8 +81,10 @@ class DispatchEvents:
         ids: Sequence[str],
         limits: Limits,
         letting_go: bool = False,
+        waits_for: WaitsFor | None = None,
     ) -> None:
         """`ids` has one more than there are runs."""
+        self._waits_for = waits_for
         self._event_id, *rest = ids
         self._hold = hold
         self._passed = passed
@@ -77,6 +105,8 @@ class DispatchEvents:
         drainer, entries = _advanced(drainer, self._passed, self._event_id, state.now_ms)
         if self._letting_go:
             drainer = drainer.unleased()
+        if self._waits_for is not None:
+            drainer = _waiting(drainer, self._waits_for, state.now_ms)
         decisions = [move.decide(state) for move in self._begin]
         begun = [decision.reply(_NOWHERE) for decision in decisions]
         return Decision(
@@ -90,15 +120,27 @@ class DispatchEvents:
 
 
 class HaltDrainer:
-    """Note a failure and how far the pass has come before it, and let go of the lease."""
+    """Note a failure and how far the pass has come before it, and let go of the lease.
 
-    __slots__ = ("_failure", "_hold", "_ids", "_limits", "_passed", "weight")
+    The journal is told when the drainer halts there, and when it does so for another reason. What
+    is tried again and again would fill it otherwise.
+    """
+
+    __slots__ = ("_failure", "_hold", "_ids", "_limits", "_passed", "_pauses", "weight")
 
     def __init__(
-        self, hold: Hold, passed: Passed, failure: Failure, ids: Sequence[str], limits: Limits
+        self,
+        hold: Hold,
+        passed: Passed,
+        failure: Failure,
+        ids: Sequence[str],
+        limits: Limits,
+        *,
+        pauses: Pauses = AT_ONCE,
     ) -> None:
         """`ids` are three."""
         self._hold = hold
+        self._pauses = pauses
         self._passed = passed
         self._failure = failure._replace(error=readable(failure.error))
         self._ids = ids
@@ -112,16 +154,20 @@ class HaltDrainer:
         event, subscription_id, _run_id, error = self._failure
         drainer = held_drainer(state, self._hold)
         drainer, entries = _advanced(drainer, self._passed, self._ids[0], state.now_ms)
-        attempts = drainer.attempts.counted(event.event_id, event.global_seq, subscription_id)
-        drainer = drainer.unleased()._replace(
+        before = drainer
+        attempts = before.attempts.counted(event.event_id, event.global_seq, subscription_id)
+        is_known = before.attempts.event_id == event.event_id and before.halted_at_ms
+        drainer = drainer.unleased().not_waiting()._replace(
             failed_total=drainer.failed_total + 1,
             halted_on_event_id=event.event_id,
             halted_on_global_seq=event.global_seq,
-            halted_at_ms=state.now_ms,
+            halted_at_ms=before.halted_at_ms if is_known else state.now_ms,
+            next_try_at_ms=state.now_ms + self._pauses.after(attempts.total),
             last_error=error,
             attempts_json=attempts.to_json(),
-        )
-        entries += self._told(drainer, attempts.failed[subscription_id])
+        )  # fmt: skip
+        if before.halted_on_event_id != event.event_id or _differs(before.last_error, error):
+            entries += self._told(drainer, attempts.failed[subscription_id])
         return Decision(lambda _place: drainer, entries, [save(DRAINERS, drainer)])
 
     def _told(self, drainer: Drainer, attempt: int) -> list[Draft]:
@@ -171,15 +217,30 @@ def _advanced(
     if drainer.halted_on_event_id and passed.global_seq >= drainer.halted_on_global_seq:
         entries.append(resumed_entry(drainer, event_id, by="", how="dispatched"))
         drainer = drainer.unhalted()
-    if drainer.attempts_json and passed.global_seq >= drainer.attempts.global_seq:
-        drainer = drainer._replace(attempts_json="")
-    return drainer._replace(
+    return drainer.past(passed.global_seq)._replace(
         last_global_seq=passed.global_seq,
         last_event_id=passed.event_id,
         last_drained_at_ms=now_ms,
         events_processed_total=drainer.events_processed_total + passed.processed,
         dispatched_total=drainer.dispatched_total + passed.dispatched,
     ), entries
+
+
+def _waiting(drainer: Drainer, waits_for: WaitsFor, now_ms: int) -> Drainer:
+    run_id, event = waits_for
+    if drainer.waiting_on_run_id == run_id:
+        return drainer
+    return drainer._replace(
+        waiting_on_run_id=run_id,
+        waiting_on_event_id=event.event_id,
+        waiting_on_global_seq=event.global_seq,
+        waiting_since_ms=now_ms,
+    )
+
+
+def _differs(before: str, now: str) -> bool:
+    """Each attempt is a run of its own, whose id makes no other reason."""
+    return _RUN.sub("", before) != _RUN.sub("", now)
 
 
 def resumed_entry(drainer: Drainer, event_id: str, *, by: str, how: str) -> Draft:

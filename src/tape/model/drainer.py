@@ -25,7 +25,8 @@ DISPATCH_FAILED = "workflow.dispatch_failed"
 
 
 class Drainer(NamedTuple):
-    """How far it has come. Halted while `halted_on_event_id` is set."""
+    """How far it has come. While `halted_on_event_id` is set it is halted: since `halted_at_ms`,
+    when that event failed first, and until it is tried again at `next_try_at_ms`."""
 
     drainer_id: str
     last_global_seq: int = 0
@@ -43,6 +44,21 @@ class Drainer(NamedTuple):
     lease_owner: str = ""
     lease_expires_at_ms: int = 0
     fencing_token: int = 0
+    next_try_at_ms: int = 0
+    waiting_on_run_id: str = ""
+    waiting_on_event_id: str = ""
+    waiting_on_global_seq: int = 0
+    waiting_since_ms: int = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for the end of a run. A version that does not know of this may have
+        gone on without clearing it."""
+        return (
+            bool(self.waiting_on_run_id)
+            and not self.halted_on_event_id
+            and self.waiting_on_global_seq > self.last_global_seq
+        )
 
     @property
     def attempts(self) -> "Attempts":
@@ -55,8 +71,24 @@ class Drainer(NamedTuple):
         return self._replace(lease_owner="", lease_expires_at_ms=0)
 
     def unhalted(self) -> "Drainer":
-        """Ready to go on; what was tried for the event that failed stays known until it passes."""
-        return self._replace(halted_on_event_id="", halted_on_global_seq=0, halted_at_ms=0)
+        """Ready to go on; what was tried for the event that failed, and since when, stays known
+        until it passes."""
+        return self._replace(halted_on_event_id="", halted_on_global_seq=0, next_try_at_ms=0)
+
+    def past(self, global_seq: int) -> "Drainer":
+        """Without what is known of events up to there: attempts, and waiting for a run."""
+        drainer = self
+        if drainer.attempts_json and global_seq >= drainer.attempts.global_seq:
+            drainer = drainer._replace(attempts_json="", halted_at_ms=0)
+        if drainer.waiting_on_run_id and global_seq >= drainer.waiting_on_global_seq:
+            drainer = drainer.not_waiting()
+        return drainer
+
+    def not_waiting(self) -> "Drainer":
+        return self._replace(
+            waiting_on_run_id="", waiting_on_event_id="", waiting_on_global_seq=0,
+            waiting_since_ms=0,
+        )  # fmt: skip
 
 
 class Attempts(NamedTuple):
@@ -65,6 +97,10 @@ class Attempts(NamedTuple):
     event_id: str = ""
     global_seq: int = 0
     failed: Mapping[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        return sum(self.failed.values())
 
     def next_for(self, event_id: str, subscription_id: str) -> int:
         """The number of the next attempt. One that did not fail is made again under its number,
@@ -84,7 +120,7 @@ NO_ATTEMPTS = Attempts()
 
 
 class Triggered(NamedTuple):
-    """A run that an event has made, or had made before."""
+    """A run that an event was dispatched to."""
 
     event_id: str
     global_seq: int
@@ -95,10 +131,11 @@ class Triggered(NamedTuple):
 class DrainReport(NamedTuple):
     """What one pass has done.
 
-    `processed` events were passed, `triggered` are the newest of the runs they were dispatched to.
-    `halted_on_event_id` failed with `error`; `waiting_on_run_id` is a run that has not ended within
-    the time given, which is no failure. `skipped_due_to_lock`: another instance is at work, or has
-    taken over. `more` if there is more to drain at once.
+    `processed` events were passed, `triggered` are the newest of the runs they were dispatched to:
+    a run is in the report of one pass, the one that passed its event. `halted_on_event_id` failed
+    with `error`, and is tried again at `next_try_at_ms`; `waiting_on_run_id` is a run that has not
+    ended within the time given, which is no failure. `skipped_due_to_lock`: another instance is at
+    work, or has taken over. `more` if there is more to drain at once.
     """
 
     drainer_id: str
@@ -112,16 +149,25 @@ class DrainReport(NamedTuple):
     waiting_on_run_id: str = ""
     skipped_due_to_lock: bool = False
     more: bool = False
+    next_try_at_ms: int = 0
 
 
 class DrainerState(NamedTuple):
     """A drainer and how it is doing. `subscriptions` are those enabled, `lag` is how many entries
-    the journal is ahead of it, `is_held` while an instance is at work."""
+    the journal is ahead of it, `is_held` while an instance is at work. `waiting_on_app` and
+    `waiting_on_pool` are of the run that it waits for."""
 
     drainer: Drainer
     subscriptions: int
     lag: int
     is_held: bool
+    waiting_on_app: str = ""
+    waiting_on_pool: str = ""
+
+    @property
+    def failed_attempts(self) -> int:
+        """How often the event that it is halted at has failed."""
+        return self.drainer.attempts.total if self.drainer.halted_on_event_id else 0
 
 
 DRAINERS = Table("event_drain_state", Drainer, lambda row: row.drainer_id)

@@ -1,4 +1,4 @@
-"""What an operator does about a halted drainer: skip the event, or try it again now."""
+"""What an operator does about a drainer that does not go on: skip the event, or try it now."""
 
 from collections.abc import Iterable
 
@@ -15,9 +15,10 @@ from tape.model.subjects import drainer_skipped
 
 
 class SkipEvent:
-    """Move past the event a drainer is halted on, and no other, without dispatching it.
+    """Move past the event that a drainer is halted on or waits with, and no other.
 
-    A pass that is trying it just now loses its lease, so that it cannot count the event again.
+    A pass that is trying it just now loses its lease, so that it cannot count the event again. The
+    run that a drainer has waited for stays as it is.
     """
 
     __slots__ = ("_by", "_drainer_id", "_entry_id", "_event_id", "_reason", "weight")
@@ -36,27 +37,25 @@ class SkipEvent:
         yield Need(DRAINERS, self._drainer_id)
 
     def decide(self, state: State) -> Decision[Drainer]:
-        drainer = _halted(state, self._drainer_id)
-        if drainer.halted_on_event_id != self._event_id:
-            raise NotHalted(
-                f"drainer {self._drainer_id!r} is halted on event {drainer.halted_on_event_id!r}, "
-                f"not on {self._event_id!r}"
-            )
+        drainer = _found(state, self._drainer_id)
+        global_seq = self._place(drainer)
         payload = {
             "drainer": self._drainer_id,
             "event_id": self._event_id,
-            "global_seq": drainer.halted_on_global_seq,
+            "global_seq": global_seq,
             "reason": self._reason,
             "by": self._by,
         }
+        if drainer.is_waiting:
+            payload["run_id"] = drainer.waiting_on_run_id
         skipped = (
             drainer.unhalted()
             .unleased()
+            .past(global_seq)
             ._replace(
-                last_global_seq=drainer.halted_on_global_seq,
+                last_global_seq=global_seq,
                 last_event_id=self._event_id,
                 skipped_total=drainer.skipped_total + 1,
-                attempts_json="",
             )
         )
         draft = Draft(
@@ -67,6 +66,24 @@ class SkipEvent:
             caused_by=self._event_id,
         )
         return Decision(lambda _place: skipped, [draft], [save(DRAINERS, skipped)])
+
+    def _place(self, drainer: Drainer) -> int:
+        """Where the event is, if it is the one that holds the drainer up."""
+        if drainer.is_waiting:
+            does, event_id = "waits with", drainer.waiting_on_event_id
+            global_seq = drainer.waiting_on_global_seq
+        else:
+            does, event_id = "is halted on", drainer.halted_on_event_id
+            global_seq = drainer.halted_on_global_seq
+        if not event_id:
+            raise NotHalted(
+                f"drainer {self._drainer_id!r} is not halted and does not wait for a run"
+            )
+        if event_id != self._event_id:
+            raise NotHalted(
+                f"drainer {self._drainer_id!r} {does} event {event_id!r}, not {self._event_id!r}"
+            )
+        return global_seq
 
 
 class ResumeDrainer:
@@ -91,9 +108,14 @@ class ResumeDrainer:
 
 
 def _halted(state: State, drainer_id: str) -> Drainer:
+    drainer = _found(state, drainer_id)
+    if not drainer.halted_on_event_id:
+        raise NotHalted(f"drainer {drainer_id!r} is not halted")
+    return drainer
+
+
+def _found(state: State, drainer_id: str) -> Drainer:
     drainer = state.get(DRAINERS, drainer_id)
     if drainer is None:
         raise NotFound(f"no drainer {drainer_id!r} has drained anything yet")
-    if not drainer.halted_on_event_id:
-        raise NotHalted(f"drainer {drainer_id!r} is not halted")
     return drainer

@@ -106,6 +106,15 @@ DRAINER_LAG = _family(
 DRAINER_HALTED = _family(
     Gauge, "tape_drainer_halted", "1 while the drainer is halted at an event that failed.", DRAINER
 )
+DRAINER_HALTED_SECONDS = _family(
+    Gauge, "tape_drainer_halted_seconds", "How long the drainer has been halted.", DRAINER
+)
+DRAINER_WAITING_SECONDS = _family(
+    Gauge,
+    "tape_drainer_waiting_seconds",
+    "How long the drainer has waited for the end of a run.",
+    DRAINER,
+)
 DRAINED = _family(Counter, "tape_drainer_events", "Events that this process has drained.", DRAINER)
 
 RUNS_ENDED = _family(

@@ -9,6 +9,7 @@ from tape.wire.v1 import tape_pb2 as pb
 
 _subscription_fields = attrgetter(*EventSubscription._fields)
 _drainer_fields = attrgetter(*Drainer._fields)
+_state_fields = attrgetter(*DrainerState._fields[1:])
 _triggered_fields = attrgetter(*Triggered._fields)
 _FILTERS = (
     "prefix", "event_type", "entity_type", "entity_id", "run_id", "trace_id", "event_id",
@@ -59,12 +60,14 @@ def state_to_wire(state: DrainerState) -> pb.DrainerRecord:
         subscriptions=state.subscriptions,
         lag=state.lag,
         is_held=state.is_held,
+        waiting_on_app=state.waiting_on_app,
+        waiting_on_pool=state.waiting_on_pool,
     )
 
 
 def state_from_wire(message: pb.DrainerRecord) -> DrainerState:
     drainer = Drainer._make(_drainer_fields(message))
-    return DrainerState(drainer, message.subscriptions, message.lag, message.is_held)
+    return DrainerState(drainer, *_state_fields(message))
 
 
 def recent_to_wire(query: RecentQuery) -> pb.ReadRecentRequest:

@@ -16,6 +16,7 @@ from tape.model.move import Place, save
 from tape.model.run import RunName, RunStatus
 from tape.ports.ledger import RecentQuery
 from tape.testing.conformance.playing import SaveRows, play
+from tape.testing.conformance.reacting import until
 from tests.unit.ledger.draining import QUICK, SPAN_ID, TRACE_ID, Desk, a_desk
 
 EVENTS = 50
@@ -73,8 +74,8 @@ async def test_who_succeeded_is_not_asked_again_when_another_fails(desk: Desk) -
         assert (await desk.drainer(DEFAULT_DRAINER)).attempts.failed == {"b": attempt}
     desk.broken.clear()
     report = await desk.bus.ledger.drain()
-    # With the two events there were three that told of failures, and matched nothing.
-    assert (report.processed, report.dispatched) == (5, 6)
+    # With the two events there was one that told of the failure, and matched nothing.
+    assert (report.processed, report.dispatched) == (3, 6)
     assert desk.acts == [(who, n) for n in (1, 2) for who in ("a", "b", "c")]
     assert (await desk.drainer(DEFAULT_DRAINER)).attempts_json == ""
 
@@ -141,7 +142,7 @@ async def test_a_catch_all_is_not_fed_its_own_failures(desk: Desk) -> None:
     assert (await desk.drain_all("all")).halted_on_event_id == ""
     assert desk.done_by("all") == [1, 2]
     report = await desk.bus.ledger.drain("told", await_s=0)
-    assert report.waiting_on_run_id  # it was given the first of the three
+    assert report.waiting_on_run_id  # it was given the one that tells of the halt
 
 
 async def test_a_run_that_takes_long_is_waited_for_by_the_next_pass(desk: Desk) -> None:
@@ -156,6 +157,90 @@ async def test_a_run_that_takes_long_is_waited_for_by_the_next_pass(desk: Desk) 
     report = await desk.bus.ledger.drain()
     assert (report.processed, report.waiting_on_run_id, report.more) == (2, "", False)
     assert desk.acts == [("a", 1), ("a", 2)]
+
+
+async def test_a_run_is_triggered_by_the_one_pass_that_passes_its_event(desk: Desk) -> None:
+    desk.gate.clear()
+    await desk.subscribe("a")
+    await desk.subscribe("b")
+    events = await desk.record(1, 2)
+    desk.broken = {("b", 1)}
+    reports = [await desk.bus.ledger.drain(await_s=0.01) for _ in range(2)]
+    desk.gate.set()
+    reports += [await desk.bus.ledger.drain() for _ in range(2)]  # both halt at the second of them
+    assert [report.triggered for report in reports] == [()] * 4
+    desk.broken.clear()
+    while True:
+        reports.append(await desk.bus.ledger.drain(limit=1))
+        if not reports[-1].more:
+            break
+    told = [triggered for report in reports for triggered in report.triggered]
+    assert [(run.global_seq, run.subscription_id) for run in told] == [
+        (event.global_seq, who) for event in events for who in ("a", "b")
+    ]
+    assert all(len(report.triggered) == report.dispatched for report in reports)
+
+
+async def test_a_drainer_that_waits_says_for_whom_and_can_be_moved_on(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tape.ledger.drain.QUICK_S", 0.0)
+    await desk.subscribe("a", workflow_type="nobody")
+    await desk.subscribe("b", event_type_glob="order.later")
+    (event,) = await desk.record(1)
+    await desk.record(2, event_type="order.later")
+    waiting = asyncio.create_task(desk.bus.ledger.drain(await_s=60))
+
+    async def waits() -> bool:
+        (state,) = await desk.bus.ledger.list_drainers()
+        return state.drainer.is_waiting
+
+    await until(waits)
+    (state,) = await desk.bus.ledger.list_drainers()
+    assert (state.waiting_on_app, state.waiting_on_pool) == ("nobody", "shared")
+    assert state.drainer.waiting_on_event_id == event.event_id
+    run_id, since = state.drainer.waiting_on_run_id, state.drainer.waiting_since_ms
+    skipped = await desk.bus.ledger.skip(
+        DEFAULT_DRAINER, event.event_id, reason="nobody serves it", by="me"
+    )
+    assert (skipped.drainer.waiting_on_run_id, skipped.waiting_on_app) == ("", "")
+    async with asyncio.timeout(QUICK.drainers.lease_s / 3):
+        assert (await waiting).skipped_due_to_lock
+    (told,) = (await desk.bus.ledger.recent(RecentQuery(prefix="/tape/drainer/skipped"))).entries
+    assert (told.payload["by"], told.payload["run_id"]) == ("me", run_id)
+    run = await desk.bus.runs.get_run(run_id)
+    assert run is not None
+    assert run.status == RunStatus.RUNNABLE
+    assert since <= run.started_at_ms
+    report = await desk.bus.ledger.drain(await_s=0)
+    assert report.waiting_on_run_id not in ("", run_id)  # of the next event
+
+
+async def test_since_when_it_waits_is_not_moved_by_later_passes(desk: Desk) -> None:
+    await desk.subscribe("a", workflow_type="nobody")
+    await desk.record(1)
+    seen = set()
+    for _ in range(3):
+        await desk.bus.ledger.drain(await_s=0.01)
+        (state,) = await desk.bus.ledger.list_drainers()
+        seen.add((state.drainer.waiting_on_run_id, state.drainer.waiting_since_ms))
+    assert len(seen) == 1
+
+
+async def test_a_retry_writes_no_more_than_the_run_it_made(desk: Desk) -> None:
+    await desk.subscribe("a")
+    await desk.record(1)
+    desk.broken = {("a", 1)}
+    first = await desk.bus.ledger.drain()
+    (halted,) = await desk.bus.ledger.list_drainers()
+    for _ in range(4):
+        await desk.bus.ledger.drain()
+    (state,) = await desk.bus.ledger.list_drainers()
+    assert state.failed_attempts == 5
+    assert state.drainer.halted_at_ms == halted.drainer.halted_at_ms > 0
+    assert state.drainer.next_try_at_ms > first.next_try_at_ms > halted.drainer.halted_at_ms
+    for prefix in ("/tape/drainer/halted", f"/tape/event/recorded/{DISPATCH_FAILED}"):
+        assert len((await desk.bus.ledger.recent(RecentQuery(prefix=prefix))).entries) == 1
 
 
 async def test_of_two_passes_at_once_one_is_locked_out(desk: Desk) -> None:

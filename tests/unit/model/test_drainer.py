@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tape.config import Limits
+from tape.config import DrainerSettings, Limits
 from tape.errors import InvalidArgument, NotFound, NotHalted, StaleLease, TapeError, TooLarge
-from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
+from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed, Pauses, WaitsFor
 from tape.model.drainer import (
     DRAINERS,
     AcquireDrainer,
@@ -29,6 +29,7 @@ from tape.model.move import Place, State
 from tape.model.run import RUNS, RunName
 
 LIMITS = Limits()
+PAUSES = Pauses(30, 600, 0.0)
 NOW, HEAD, TTL = 1_000, 9, 100
 NEW = NewSubscription("s", "order.*", "desk")
 RUN = NewRun(RunName("desk", "event", "s", "event:order.placed:E3"), '{"n":3}')
@@ -77,7 +78,7 @@ def dispatching(hold: Hold, passed: Passed, *runs: NewRun, **options: Any) -> Di
 
 def halting(hold: Hold, passed: Passed, error: str = "no", subscription: str = "s") -> HaltDrainer:
     failure = Failure(EVENT, subscription, "r", error)
-    return HaltDrainer(hold, passed, failure, ["A", "B", "C"], LIMITS)
+    return HaltDrainer(hold, passed, failure, ["A", "B", "C"], LIMITS, pauses=PAUSES)
 
 
 def test_a_lease_is_granted_once_until_it_runs_out() -> None:
@@ -176,6 +177,102 @@ def test_attempts_are_counted_for_each_subscription_and_event() -> None:
     assert [attempts.next_for("E3", who) for who in ("s", "t", "u")] == [3, 2, 1]
     assert attempts.next_for("E4", "s") == 1
     assert attempts.counted("E4", 4, "t") == Attempts("E4", 4, {"t": 1})
+
+
+def halt_again(state: State, error: str = "no") -> Drainer:
+    state.now_ms += 1_000
+    hold = Hold("d", acquire(state).drainer.fencing_token, TTL)
+    drainer = play(state, halting(hold, Passed(2, "E2"), error))
+    assert isinstance(drainer, Drainer)
+    return drainer
+
+
+def test_a_retry_keeps_since_when_it_is_halted_and_pauses_twice_as_long() -> None:
+    state, hold = held()
+    pauses = [play(state, halting(hold, Passed(2, "E2"))).next_try_at_ms - NOW]
+    for attempt in range(2, 9):
+        drainer = halt_again(state)
+        assert (drainer.halted_at_ms, drainer.attempts.total) == (NOW, attempt)
+        pauses.append(drainer.next_try_at_ms - state.now_ms)
+    assert pauses == [30, 60, 120, 240, 480, 600, 600, 600]
+    assert [Pauses(1_000, 9_000, jitter).after(2) for jitter in (0.0, 0.5, 1.0)] == [
+        2_000, 1_800, 1_600,
+    ]  # fmt: skip
+    assert Pauses(1_000, 9_000, 0.0).after(10**6) == 9_000
+
+
+def test_an_event_that_fails_for_long_is_not_tried_often() -> None:
+    """With the settings as they are, in 17 minutes and in a day."""
+    settings = DrainerSettings()
+    pauses = Pauses(int(settings.retry_s * 1000), int(settings.retry_most_s * 1000), jitter=1.0)
+    tries, now_ms, counted = 0, 0, []
+    for end_ms in (17 * 60_000, 24 * 3_600_000):
+        while now_ms < end_ms:
+            tries += 1
+            now_ms += pauses.after(tries)
+        counted.append(tries)
+    assert counted == [6, 184]
+
+
+def test_a_retry_is_told_only_with_another_reason() -> None:
+    state, hold = held()
+    play(state, halting(hold, Passed(2, "E2"), "run 'a' is failed: no"))
+    assert len(state.entries) == 2
+    for run in ("b", "c"):
+        assert halt_again(state, f"run '{run}' is failed: no").last_error.startswith(f"run '{run}'")
+    assert len(state.entries) == 2
+    halt_again(state, "run 'd' is failed: never")
+    assert len(state.entries) == 4
+    assert row(state).failed_total == 4
+
+
+def test_what_fails_after_a_resume_is_told_and_since_when_it_failed_first() -> None:
+    state, hold = held()
+    play(state, halting(hold, Passed(2, "E2")))
+    resumed = play(state, ResumeDrainer("d", "me", "S", LIMITS))
+    assert (resumed.next_try_at_ms, resumed.attempts.total) == (0, 1)
+    drainer = halt_again(state)
+    assert (drainer.halted_at_ms, drainer.attempts.total) == (NOW, 2)
+    assert [entry.subject.split("/")[3] for entry in state.entries] == [
+        "recorded", "halted", "resumed", "recorded", "halted",
+    ]  # fmt: skip
+
+
+def waiting(state: State, hold: Hold, run_id: str) -> Drainer:
+    play(state, dispatching(hold, Passed(2, "E2"), RUN, waits_for=WaitsFor(run_id, EVENT)))
+    return row(state)
+
+
+def test_a_drainer_that_waits_says_for_which_run_since_when() -> None:
+    state, hold = held()
+    drainer = waiting(state, hold, "r")
+    assert drainer.is_waiting
+    assert (drainer.waiting_on_run_id, drainer.waiting_on_event_id) == ("r", "E3")
+    assert (drainer.waiting_on_global_seq, drainer.waiting_since_ms) == (3, NOW)
+    state.now_ms += 50
+    assert waiting(state, hold, "r").waiting_since_ms == NOW
+    assert waiting(state, hold, "other").waiting_since_ms == NOW + 50
+    play(state, dispatching(hold, Passed(3, "E3", 1, 1)))
+    assert row(state) == row(state).not_waiting()
+
+
+def test_what_an_older_version_has_passed_is_not_waited_for() -> None:
+    state, hold = held()
+    drainer = waiting(state, hold, "r")
+    assert not drainer._replace(last_global_seq=3).is_waiting
+    assert not play(state, halting(hold, Passed(2, "E2"))).is_waiting
+
+
+def test_a_skip_moves_past_the_event_whose_run_is_waited_for() -> None:
+    state, hold = held()
+    waiting(state, hold, "r")
+    with pytest.raises(NotHalted, match="waits with event 'E3', not 'E4'"):
+        play(state, skipping("E4"))
+    drainer = play(state, skipping())
+    assert (drainer.last_global_seq, drainer.skipped_total, drainer.is_waiting) == (3, 1, False)
+    assert '"run_id":"r"' in state.entries[-1].payload_json
+    with pytest.raises(StaleLease):
+        play(state, dispatching(hold, Passed(3, "E3", 1, 1)))
 
 
 def test_past_the_event_that_failed_the_drainer_goes_on() -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tape.config import Limits
 from tape.errors import NotHalted, StaleLease
-from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
+from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed, Pauses
 from tape.model.drainer import DRAINERS, AcquireDrainer, Drainer, Hold, RenewDrainer
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.entry import Entry
@@ -18,6 +18,7 @@ from tape.model.move import Place, State
 from tape.model.run import RUNS, RunName
 
 LIMITS = Limits()
+PAUSES = Pauses(30, 600, 0.0)
 TTL = 100
 WHO = st.sampled_from(["a", "b", "c"])
 
@@ -101,7 +102,8 @@ class Draining(RuleBasedStateMachine):
         hold, at = self.holds[who]
         failure = Failure(event(at + 1), "s", "", "no")
         before = self.row.attempts.next_for(f"E{at + 1}", "s")
-        if self.as_holder(who, HaltDrainer(hold, Passed(at, ""), failure, ["A", "B", "C"], LIMITS)):
+        halting = HaltDrainer(hold, Passed(at, ""), failure, ["A", "B", "C"], LIMITS, pauses=PAUSES)
+        if self.as_holder(who, halting):
             self.owner = ""
             assert self.row.halted_on_global_seq == at + 1
             assert self.row.attempts.failed == {"s": before}

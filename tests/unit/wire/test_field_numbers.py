@@ -192,14 +192,16 @@ OURS = {
     "DrainEventsRequest": "drainer_id#1 limit#2 await_s#3",
     "DrainEventsResponse": "drainer_id#1 processed#2 dispatched#3 triggered#4 last_global_seq#5 "
     "last_event_id#6 halted_on_event_id#7 error#8 waiting_on_run_id#9 skipped_due_to_lock#10 "
-    "more#11",
+    "more#11 next_try_at_ms#12",
     "TriggeredRun": "event_id#1 global_seq#2 subscription_id#3 run_id#4",
     "ListDrainersRequest": "after_drainer_id#1",
     "ListDrainersResponse": "drainers#1 more#2",
     "DrainerRecord": "drainer_id#1 last_global_seq#2 last_event_id#3 last_drained_at_ms#4 "
     "events_processed_total#5 dispatched_total#6 failed_total#7 skipped_total#8 "
     "halted_on_event_id#9 halted_on_global_seq#10 halted_at_ms#11 last_error#12 attempts_json#13 "
-    "lease_owner#14 lease_expires_at_ms#15 fencing_token#16 subscriptions#17 lag#18 is_held#19",
+    "lease_owner#14 lease_expires_at_ms#15 fencing_token#16 subscriptions#17 lag#18 is_held#19 "
+    "next_try_at_ms#20 waiting_on_run_id#21 waiting_on_event_id#22 waiting_on_global_seq#23 "
+    "waiting_since_ms#24 waiting_on_app#25 waiting_on_pool#26",
     "SkipDrainerEventRequest": "drainer_id#1 event_id#2 reason#3 by#4",
     "ResumeDrainerRequest": "drainer_id#1 by#2",
     "GetOutboxStatusRequest": "",

@@ -23,6 +23,9 @@ class DrainBody(Body):
     await_s: Annotated[float, Field(ge=0, le=MOST_AWAIT_S)] | None = None
 
 
+ONE_PASS = DrainBody()
+
+
 class TriggeredReply(Reply):
     event_id: str
     global_seq: int
@@ -31,8 +34,10 @@ class TriggeredReply(Reply):
 
 
 class DrainReply(Reply):
-    """What one pass has done. `halted_on_event_id` failed with `error`; `waiting_on_run_id` has not
-    ended within the time given, which is no failure; `more` if there is more to drain at once.
+    """What one pass has done. `triggered` are the runs that it dispatched events to, each in the
+    answer of one pass. `halted_on_event_id` failed with `error`, and is tried again at
+    `next_try_at_ms`; `waiting_on_run_id` has not ended within the time given, which is no failure;
+    `more` if there is more to drain at once.
     """
 
     drainer_id: str
@@ -46,11 +51,13 @@ class DrainReply(Reply):
     waiting_on_run_id: str
     skipped_due_to_lock: bool
     more: bool
+    next_try_at_ms: int
 
 
 class DrainerReply(Reply):
-    """Halted while `halted_on_event_id` is not empty. `lag` is how many entries the journal is
-    ahead of it.
+    """Halted while `halted_on_event_id` is not empty, since `halted_at_ms`; it has failed
+    `failed_attempts` times, and is tried again at `next_try_at_ms`. It waits for the end of a run
+    while `waiting_on_run_id` is not empty. `lag` is how many entries the journal is ahead of it.
     """
 
     drainer_id: str
@@ -65,6 +72,14 @@ class DrainerReply(Reply):
     halted_on_global_seq: int
     halted_at_ms: int
     last_error: str
+    failed_attempts: int
+    next_try_at_ms: int
+    waiting_on_run_id: str
+    waiting_on_app: str
+    waiting_on_pool: str
+    waiting_on_event_id: str
+    waiting_on_global_seq: int
+    waiting_since_ms: int
     subscriptions: int
     lag: int
     is_held: bool
@@ -75,7 +90,7 @@ class DrainersReply(Reply):
 
 
 class SkipBody(Body):
-    """The event it is halted on, and why it is to be left out."""
+    """The event it is halted on or waits with, and why it is to be left out."""
 
     event_id: Annotated[str, Field(min_length=1)]
     reason: Annotated[str, Field(min_length=1, examples=["the order was cancelled by hand"])]
@@ -85,8 +100,11 @@ class ResumeBody(Body):
     """Nothing is needed."""
 
 
+NOTHING = ResumeBody()
+
+
 @routes.add("POST", "/api/events/drain", role=Role.WRITE, reply=DrainReply, refusals=(404,))
-async def drain_events(door: TheDoor, body: DrainBody) -> DrainReply:
+async def drain_events(door: TheDoor, body: DrainBody = ONE_PASS) -> DrainReply:
     """One pass of a drainer; `skipped_due_to_lock` if another is at it."""
     report = await door.operations.ledger.drain(
         body.drainer_id, limit=body.limit, await_s=body.await_s
@@ -106,7 +124,7 @@ async def list_drainers(door: TheDoor) -> DrainersReply:
     "POST", "/api/drainers/{drainer_id}/skip", role=Role.ADMIN, reply=DrainerReply, refusals=(404,)
 )
 async def skip_event(door: TheDoor, drainer_id: PathText, body: SkipBody) -> DrainerReply:
-    """Move a halted drainer past the event it is halted on, without dispatching it."""
+    """Move a drainer past the event it is halted on, or with whose run it waits."""
     state = await door.operations.ledger.skip(
         drainer_id, body.event_id, reason=body.reason, by=OPERATOR
     )
@@ -117,11 +135,14 @@ async def skip_event(door: TheDoor, drainer_id: PathText, body: SkipBody) -> Dra
     "POST", "/api/drainers/{drainer_id}/resume", role=Role.WRITE, reply=DrainerReply,
     refusals=(404,),
 )  # fmt: skip
-async def resume_drainer(door: TheDoor, drainer_id: PathText, _body: ResumeBody) -> DrainerReply:
+async def resume_drainer(
+    door: TheDoor, drainer_id: PathText, _body: ResumeBody = NOTHING
+) -> DrainerReply:
     """Have a halted drainer try its event again now."""
     return _reply(await door.operations.ledger.resume(drainer_id, by=OPERATOR))
 
 
 def _reply(state: DrainerState) -> DrainerReply:
-    fields = state.drainer._asdict() | state._asdict()
+    counts = {"failed_attempts": state.failed_attempts}
+    fields = state.drainer._asdict() | state._asdict() | counts
     return DrainerReply(**{name: fields[name] for name in DrainerReply.model_fields})

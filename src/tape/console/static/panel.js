@@ -10,6 +10,7 @@ const EVERY_MS = 2000;
 const SOON_MS = 200;
 const LETTERS = 50;
 const CARDS = 50;
+const LONG_MS = 5000; // a drainer waits for every run; for longer than this it is worth a look
 
 export class Panel {
   constructor({ onFault }) {
@@ -67,17 +68,28 @@ export class Panel {
       const at = element("a", { href: toHash({ event: state.halted_on_global_seq }), "data-open": state.halted_on_global_seq }, `no. ${state.halted_on_global_seq}`);
       card.append(
         element("p", {}, "at ", at, ` since ${moment(state.halted_at_ms)}, ${lag(state.lag)}`),
+        quiet(`failed ${count(state.failed_attempts, "time")}, next try ${moment(state.next_try_at_ms)}`),
         element("p", { class: "error" }, state.last_error),
         this.actions(
           this.button(`resume ${state.drainer_id}`, "Resume", () => post(`${path}/resume`, {})),
-          this.button(`skip ${state.drainer_id}`, "Skip…", async () => {
-            const reason = await confirm(`Skip the event that halts ${state.drainer_id}?`, `No. ${state.halted_on_global_seq} is never dispatched. This cannot be taken back.`, "Skip it", { asksReason: true });
-            if (reason !== null) await post(`${path}/skip`, { event_id: state.halted_on_event_id, reason });
-          }, true),
+          this.skip(state, state.halted_on_event_id, `No. ${state.halted_on_global_seq} is never dispatched.`),
         ),
+      );
+    } else if (state.waiting_on_run_id && Date.now() - state.waiting_since_ms > LONG_MS) {
+      const run = element("a", { href: toHash({ run: state.waiting_on_run_id }) }, `run ${state.waiting_on_run_id}`);
+      card.append(
+        element("p", {}, "waits for ", run, ` of ${state.waiting_on_app} in pool ${state.waiting_on_pool} since ${moment(state.waiting_since_ms)}`),
+        this.actions(this.skip(state, state.waiting_on_event_id, "The drainer goes on without waiting; the run stays as it is.")),
       );
     }
     return card;
+  }
+
+  skip(state, event_id, what) {
+    return this.button(`skip ${state.drainer_id}`, "Skip…", async () => {
+      const reason = await confirm(`Skip the event that holds up ${state.drainer_id}?`, `${what} This cannot be taken back.`, "Skip it", { asksReason: true });
+      if (reason !== null) await post(`/api/drainers/${encodeURIComponent(state.drainer_id)}/skip`, { event_id, reason });
+    }, true);
   }
 
   reaction(state, letters) {

@@ -31,7 +31,8 @@ ON CONFLICT (subscription_id) DO UPDATE SET
 SELECT
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms
 FROM tape_event_drain_state
 WHERE drainer_id = ANY ($1);
 
@@ -40,11 +41,13 @@ WHERE drainer_id = ANY ($1);
 INSERT INTO tape_event_drain_state (
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token)
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms)
 SELECT * FROM unnest(
   $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
   $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[],
-  $15::bigint[], $16::bigint[])
+  $15::bigint[], $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::bigint[],
+  $21::bigint[])
 ON CONFLICT (drainer_id) DO UPDATE SET
   last_global_seq = excluded.last_global_seq,
   last_event_id = excluded.last_event_id,
@@ -60,7 +63,12 @@ ON CONFLICT (drainer_id) DO UPDATE SET
   attempts_json = excluded.attempts_json,
   lease_owner = excluded.lease_owner,
   lease_expires_at_ms = excluded.lease_expires_at_ms,
-  fencing_token = excluded.fencing_token;
+  fencing_token = excluded.fencing_token,
+  next_try_at_ms = excluded.next_try_at_ms,
+  waiting_on_run_id = excluded.waiting_on_run_id,
+  waiting_on_event_id = excluded.waiting_on_event_id,
+  waiting_on_global_seq = excluded.waiting_on_global_seq,
+  waiting_since_ms = excluded.waiting_since_ms;
 
 -- name: delete_event_subscriptions
 -- Remove rows by key.
@@ -88,7 +96,8 @@ ORDER BY subscription_id;
 SELECT
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms
 FROM tape_event_drain_state
 WHERE drainer_id = $1;
 
@@ -97,7 +106,8 @@ WHERE drainer_id = $1;
 SELECT
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms
 FROM tape_event_drain_state
 ORDER BY drainer_id;
 

@@ -29,7 +29,8 @@ ON CONFLICT (subscription_id) DO UPDATE SET
 SELECT
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms
 FROM tape_event_drain_state
 WHERE drainer_id IN (SELECT value ->> 0 FROM json_each(?));
 
@@ -38,8 +39,9 @@ WHERE drainer_id IN (SELECT value ->> 0 FROM json_each(?));
 INSERT INTO tape_event_drain_state (
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (drainer_id) DO UPDATE SET
   last_global_seq = excluded.last_global_seq,
   last_event_id = excluded.last_event_id,
@@ -55,7 +57,12 @@ ON CONFLICT (drainer_id) DO UPDATE SET
   attempts_json = excluded.attempts_json,
   lease_owner = excluded.lease_owner,
   lease_expires_at_ms = excluded.lease_expires_at_ms,
-  fencing_token = excluded.fencing_token;
+  fencing_token = excluded.fencing_token,
+  next_try_at_ms = excluded.next_try_at_ms,
+  waiting_on_run_id = excluded.waiting_on_run_id,
+  waiting_on_event_id = excluded.waiting_on_event_id,
+  waiting_on_global_seq = excluded.waiting_on_global_seq,
+  waiting_since_ms = excluded.waiting_since_ms;
 
 -- name: delete_event_subscriptions
 -- Remove rows by key.
@@ -84,7 +91,8 @@ ORDER BY subscription_id;
 SELECT
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms
 FROM tape_event_drain_state
 WHERE drainer_id = ?;
 
@@ -93,7 +101,8 @@ WHERE drainer_id = ?;
 SELECT
   drainer_id, last_global_seq, last_event_id, last_drained_at_ms, events_processed_total,
   dispatched_total, failed_total, skipped_total, halted_on_event_id, halted_on_global_seq,
-  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token
+  halted_at_ms, last_error, attempts_json, lease_owner, lease_expires_at_ms, fencing_token,
+  next_try_at_ms, waiting_on_run_id, waiting_on_event_id, waiting_on_global_seq, waiting_since_ms
 FROM tape_event_drain_state
 ORDER BY drainer_id;
 

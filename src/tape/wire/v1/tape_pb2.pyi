@@ -4986,6 +4986,7 @@ class DrainEventsResponse(_message.Message):
     WAITING_ON_RUN_ID_FIELD_NUMBER: _builtins.int
     SKIPPED_DUE_TO_LOCK_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    NEXT_TRY_AT_MS_FIELD_NUMBER: _builtins.int
     drainer_id: _builtins.str
     processed: _builtins.int
     """events that were passed"""
@@ -4999,6 +5000,8 @@ class DrainEventsResponse(_message.Message):
     skipped_due_to_lock: _builtins.bool
     """another instance is at work, or has taken over"""
     more: _builtins.bool
+    next_try_at_ms: _builtins.int
+    """of what it is halted on"""
     @_builtins.property
     def triggered(self) -> _containers.RepeatedCompositeFieldContainer[Global___TriggeredRun]:
         """the newest of them"""
@@ -5017,10 +5020,11 @@ class DrainEventsResponse(_message.Message):
         waiting_on_run_id: _builtins.str = ...,
         skipped_due_to_lock: _builtins.bool = ...,
         more: _builtins.bool = ...,
+        next_try_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatched", b"dispatched", "drainer_id", b"drainer_id", "error", b"error", "halted_on_event_id", b"halted_on_event_id", "last_event_id", b"last_event_id", "last_global_seq", b"last_global_seq", "more", b"more", "processed", b"processed", "skipped_due_to_lock", b"skipped_due_to_lock", "triggered", b"triggered", "waiting_on_run_id", b"waiting_on_run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatched", b"dispatched", "drainer_id", b"drainer_id", "error", b"error", "halted_on_event_id", b"halted_on_event_id", "last_event_id", b"last_event_id", "last_global_seq", b"last_global_seq", "more", b"more", "next_try_at_ms", b"next_try_at_ms", "processed", b"processed", "skipped_due_to_lock", b"skipped_due_to_lock", "triggered", b"triggered", "waiting_on_run_id", b"waiting_on_run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5122,6 +5126,13 @@ class DrainerRecord(_message.Message):
     SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
     IS_HELD_FIELD_NUMBER: _builtins.int
+    NEXT_TRY_AT_MS_FIELD_NUMBER: _builtins.int
+    WAITING_ON_RUN_ID_FIELD_NUMBER: _builtins.int
+    WAITING_ON_EVENT_ID_FIELD_NUMBER: _builtins.int
+    WAITING_ON_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_MS_FIELD_NUMBER: _builtins.int
+    WAITING_ON_APP_FIELD_NUMBER: _builtins.int
+    WAITING_ON_POOL_FIELD_NUMBER: _builtins.int
     drainer_id: _builtins.str
     last_global_seq: _builtins.int
     last_event_id: _builtins.str
@@ -5143,6 +5154,15 @@ class DrainerRecord(_message.Message):
     lag: _builtins.int
     """entries between its cursor and the head"""
     is_held: _builtins.bool
+    next_try_at_ms: _builtins.int
+    """0 => it is not halted"""
+    waiting_on_run_id: _builtins.str
+    """empty => it waits for no run"""
+    waiting_on_event_id: _builtins.str
+    waiting_on_global_seq: _builtins.int
+    waiting_since_ms: _builtins.int
+    waiting_on_app: _builtins.str
+    waiting_on_pool: _builtins.str
     def __init__(
         self,
         *,
@@ -5165,10 +5185,17 @@ class DrainerRecord(_message.Message):
         subscriptions: _builtins.int = ...,
         lag: _builtins.int = ...,
         is_held: _builtins.bool = ...,
+        next_try_at_ms: _builtins.int = ...,
+        waiting_on_run_id: _builtins.str = ...,
+        waiting_on_event_id: _builtins.str = ...,
+        waiting_on_global_seq: _builtins.int = ...,
+        waiting_since_ms: _builtins.int = ...,
+        waiting_on_app: _builtins.str = ...,
+        waiting_on_pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_json", b"attempts_json", "dispatched_total", b"dispatched_total", "drainer_id", b"drainer_id", "events_processed_total", b"events_processed_total", "failed_total", b"failed_total", "fencing_token", b"fencing_token", "halted_at_ms", b"halted_at_ms", "halted_on_event_id", b"halted_on_event_id", "halted_on_global_seq", b"halted_on_global_seq", "is_held", b"is_held", "lag", b"lag", "last_drained_at_ms", b"last_drained_at_ms", "last_error", b"last_error", "last_event_id", b"last_event_id", "last_global_seq", b"last_global_seq", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "skipped_total", b"skipped_total", "subscriptions", b"subscriptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_json", b"attempts_json", "dispatched_total", b"dispatched_total", "drainer_id", b"drainer_id", "events_processed_total", b"events_processed_total", "failed_total", b"failed_total", "fencing_token", b"fencing_token", "halted_at_ms", b"halted_at_ms", "halted_on_event_id", b"halted_on_event_id", "halted_on_global_seq", b"halted_on_global_seq", "is_held", b"is_held", "lag", b"lag", "last_drained_at_ms", b"last_drained_at_ms", "last_error", b"last_error", "last_event_id", b"last_event_id", "last_global_seq", b"last_global_seq", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "next_try_at_ms", b"next_try_at_ms", "skipped_total", b"skipped_total", "subscriptions", b"subscriptions", "waiting_on_app", b"waiting_on_app", "waiting_on_event_id", b"waiting_on_event_id", "waiting_on_global_seq", b"waiting_on_global_seq", "waiting_on_pool", b"waiting_on_pool", "waiting_on_run_id", b"waiting_on_run_id", "waiting_since_ms", b"waiting_since_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
