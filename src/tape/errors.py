@@ -41,6 +41,12 @@ class PredicateError(TapeError):
     reason = "PREDICATE_FAILED"
 
 
+class PredicateTooCostly(PredicateError):
+    """The predicate does more work for this entry than one evaluation may."""
+
+    reason = "PREDICATE_TOO_COSTLY"
+
+
 class NotFound(TapeError):
     """Nothing has that id."""
 

@@ -6,8 +6,8 @@ from typing import Final
 from cel_expr_python import cel  # type: ignore[import-untyped]  # no py.typed in the wheel
 
 from tape.errors import InvalidArgument, TooLarge
+from tape.predicates import regex
 from tape.predicates.ast import TRUE, Call, Constant, Node, UnsupportedError, read, walk
-from tape.predicates.functions import regex
 from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateLimits
 from tape.predicates.values import EvaluationError, Type
 from tape.predicates.wire import Message
@@ -122,6 +122,6 @@ def _refuse_bad_regex(tree: Node) -> None:
         match node:
             case Call("matches", (_, Constant(value=str() as pattern))):
                 try:
-                    regex(pattern)
+                    regex.bounded(regex.compiled(pattern))
                 except EvaluationError as error:
                     raise UnsupportedError(str(error), node.position) from error

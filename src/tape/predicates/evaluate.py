@@ -1,7 +1,8 @@
 """The plain evaluation of an expression, error values and all.
 
 `&&`, `||`, `all` and `exists` absorb an error when another operand decides the result, in either
-order. This walks the tree and is slow; it is asked only when the generated code has raised.
+order. This walks the tree and is slow; it is asked only when the generated code has raised, and has
+what that left of the budget.
 """
 
 from collections.abc import Mapping
@@ -25,23 +26,28 @@ from tape.predicates.functions import FUNCTIONS, METERED, boolean, has_field, se
 from tape.predicates.values import (
     BoolKey,
     EvaluationError,
-    Meter,
     UInt,
+    items,
     settled,
     stored_key,
     type_name,
 )
+from tape.predicates.work import CALL, WALKED, LimitError, Work
 
 
 class Evaluation:
     """One evaluation: the envelope, the loop variables in force and the work done so far."""
 
-    def __init__(self, envelope: Mapping[str, object], meter: Meter) -> None:
+    def __init__(self, envelope: Mapping[str, object], work: Work) -> None:
         self._envelope = envelope
-        self._meter = meter
+        self._work = work
         self._locals: dict[int, object] = {}
 
     def value(self, node: Node) -> object:  # noqa: C901, PLR0911, PLR0912  # one case per kind
+        work = self._work
+        work[0] -= WALKED
+        if work[0] < 0:
+            raise LimitError
         match node:
             case Constant():
                 return node.value
@@ -75,9 +81,10 @@ class Evaluation:
     def _call(self, node: Call) -> object:
         function = FUNCTIONS[node.function]
         arguments = [self.value(argument) for argument in node.arguments]
+        self._work[0] -= CALL
         if node.function in METERED:
-            return function(*arguments, self._meter)
-        return function(*map(self._meter.touch, arguments))
+            return function(*arguments, self._work)
+        return function(*arguments)
 
     def _absorbing(self, decided: bool, operands: tuple[Node, ...]) -> bool:
         failure: EvaluationError | None = None
@@ -98,7 +105,7 @@ class Evaluation:
         return built
 
     def _loop(self, node: Loop) -> object:
-        elements = self._meter.items(self.value(node.over))
+        elements = items(self.value(node.over), 0, self._work)
         match node.macro:
             case "all" | "exists":
                 return self._quantified(node, elements)

@@ -5,27 +5,32 @@ the Python generator writes a few of the commonest cases out in place.
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from functools import partial
 from operator import add, mul, sub
 from typing import Any, Final
 
-import re2  # type: ignore[import-untyped]  # the wheel has no stubs
-
-from tape.predicates import moments
+from tape.predicates import moments, regex
+from tape.predicates.conversions import (
+    int64,
+    to_bool,
+    to_bytes,
+    to_double,
+    to_duration,
+    to_int,
+    to_string,
+    to_timestamp,
+    to_uint,
+    uint64,
+)
 from tape.predicates.values import (
-    INT_MAX,
-    INT_MIN,
-    UINT_MAX,
     CelType,
     Duration,
     EvaluationError,
-    Meter,
     Timestamp,
     Type,
     UInt,
+    charge_compared,
     compared,
     equal,
     no_overload,
@@ -33,29 +38,18 @@ from tape.predicates.values import (
     stored_key,
     type_name,
 )
-
-# Possessive throughout: a payload's text must not cost more than one walk along it.
-_DOUBLE: Final = re.compile(
-    r"[+-]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+|(?i:nan|inf(?:inity)?+))",
-    re.ASCII,
-).fullmatch
-_INT: Final = re.compile(r"([+-]?+)([0-9]++)").fullmatch
-_BOOLS: Final = {
-    **dict.fromkeys(("1", "t", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "false", "FALSE", "False"), False),
-}
-
-
-def int64(value: int) -> int:
-    if not INT_MIN <= value <= INT_MAX:
-        raise EvaluationError("integer overflow")
-    return value
-
-
-def uint64(value: int) -> UInt:
-    if not 0 <= value <= UINT_MAX:
-        raise EvaluationError("unsigned integer overflow")
-    return UInt(value)
+from tape.predicates.work import (
+    CALL,
+    ELEMENT,
+    MOMENT,
+    REGEX,
+    REGEX_COMPILED,
+    SCANNED,
+    SHORT,
+    Work,
+    charge,
+    charge_search,
+)
 
 
 def boolean(value: object) -> bool:
@@ -77,9 +71,12 @@ def _arithmetic(symbol: str, operation: Callable[[Any, Any], Any], left: Any, ri
     raise no_overload(symbol, left, right)
 
 
-def plus(left: Any, right: Any) -> object:
+def plus(left: Any, right: Any, work: Work) -> object:
     kind, other = type(left), type(right)
+    if kind is int and other is int:
+        return int64(left + right)
     if kind is other and kind in (str, bytes, list):
+        charge(work, (10 if kind is list else 2) * (len(left) + len(right)))
         return left + right
     if {kind, other} == {Timestamp, Duration}:
         return moments.timestamp_in_range(left.nanos + right.nanos)
@@ -141,24 +138,24 @@ def invert(value: object) -> bool:
     return not boolean(value)
 
 
-def less(left: object, right: object) -> bool:
-    return compared(left, right, "_<_") == -1
+def less(left: object, right: object, work: Work) -> bool:
+    return compared(left, right, "_<_", work) == -1
 
 
-def less_or_equal(left: object, right: object) -> bool:
-    return compared(left, right, "_<=_") in (-1, 0)
+def less_or_equal(left: object, right: object, work: Work) -> bool:
+    return compared(left, right, "_<=_", work) in (-1, 0)
 
 
-def greater(left: object, right: object) -> bool:
-    return compared(left, right, "_>_") == 1
+def greater(left: object, right: object, work: Work) -> bool:
+    return compared(left, right, "_>_", work) == 1
 
 
-def greater_or_equal(left: object, right: object) -> bool:
-    return compared(left, right, "_>=_") in (0, 1)
+def greater_or_equal(left: object, right: object, work: Work) -> bool:
+    return compared(left, right, "_>=_", work) in (0, 1)
 
 
-def not_equal(left: object, right: object, meter: Meter | None = None) -> bool:
-    return not equal(left, right, meter)
+def not_equal(left: object, right: object, work: Work) -> bool:
+    return not equal(left, right, work)
 
 
 def select(operand: object, field: str) -> object:
@@ -193,11 +190,26 @@ def index(container: object, key: object) -> object:
     raise no_overload("_[_]", container, key)
 
 
-def is_in(value: object, container: object, meter: Meter | None = None) -> bool:
+EXACT: Final = 2**53
+"""Up to here Python's exact comparison of int and float and CEL's rounded one agree."""
+
+
+def is_plain(value: object) -> bool:
+    """Whether Python compares it with anything just as CEL does: no number that a bool equals, or
+    that rounding could make equal to another."""
+    kind = type(value)
+    if kind is int or kind is float:
+        return abs(value) < EXACT and value not in (0, 1)  # type: ignore[arg-type, operator]  # a number
+    return kind is str
+
+
+def is_in(value: object, container: object, work: Work) -> bool:
     if type(container) is list:
-        if meter is not None:
-            meter.visit(container)
-        return any(equal(value, element, meter) for element in container)
+        if is_plain(value) and (type(value) is not str or len(value) <= SHORT):
+            charge(work, SCANNED * len(container))
+            return value in container
+        charge(work, ELEMENT * len(container))
+        return any(equal(value, element, work) for element in container)
     if type(container) is dict and type(value) in (bool, int, UInt, float, str):
         return stored_key(value) in container
     raise no_overload("@in", value, container)
@@ -215,180 +227,52 @@ def _two_strings(function: str, left: object, right: object) -> tuple[str, str]:
     raise no_overload(function, left, right)
 
 
-def contains(text: object, part: object) -> bool:
+def contains(text: object, part: object, work: Work) -> bool:
     whole, found = _two_strings("contains", text, part)
+    charge_search(work, len(whole), len(found))
     return found in whole
 
 
-def starts_with(text: object, part: object) -> bool:
+def starts_with(text: object, part: object, work: Work) -> bool:
     whole, found = _two_strings("startsWith", text, part)
+    charge_compared(whole, found, work)
     return whole.startswith(found)
 
 
-def ends_with(text: object, part: object) -> bool:
+def ends_with(text: object, part: object, work: Work) -> bool:
     whole, found = _two_strings("endsWith", text, part)
+    charge_compared(whole, found, work)
     return whole.endswith(found)
 
 
-_REGEX_OPTIONS: Final = re2.Options()
-_REGEX_OPTIONS.log_errors = False
-
-
-def regex(pattern: str) -> Any:
-    """RE2, because its time is linear in the text: a pattern of Python's `re` can hang a server."""
-    try:
-        return re2.compile(pattern, _REGEX_OPTIONS)
-    except (re2.error, UnicodeError) as error:
-        reason = error.args[0] if error.args else ""
-        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise EvaluationError(f"invalid regular expression: {text}") from error
-
-
-def matches(text: object, pattern: object) -> bool:
+def matches(text: object, pattern: object, work: Work) -> bool:
     whole, expression = _two_strings("matches", text, pattern)
+    # As often as it is asked, and not only at first: what is remembered must not matter.
+    charge(work, CALL * min(len(expression), regex.MOST_CHARACTERS))
+    compiled = regex.compiled(expression)
+    charge(work, REGEX_COMPILED * compiled.size)
+    return searched(regex.bounded(compiled), whole, work)
+
+
+def searched(compiled: regex.Regex, text: object, work: Work) -> bool:
+    if type(text) is not str:
+        raise no_overload("matches", text, "")
     try:
-        return regex(expression).search(whole) is not None
+        encoded = text.encode()
     except UnicodeError as error:
         raise EvaluationError("the text is not valid Unicode") from error
-
-
-def to_int(value: Any) -> int:
-    kind = type(value)
-    if kind is int:
-        return value  # type: ignore[no-any-return]  # an int, by the line above
-    if kind is UInt:
-        return int64(int(value))
-    if kind is float:
-        if not INT_MIN < value < 2.0**63:
-            raise EvaluationError("double out of int64 range")
-        return int(value)
-    if kind is str:
-        return int64(_digits(value, "int"))
-    if kind is Timestamp:
-        return value.nanos // moments.SECOND  # type: ignore[no-any-return]  # nanos is an int
-    raise no_overload("int", value)
-
-
-def _digits(text: str, target: str) -> int:
-    found = _INT(text)
-    digits = found[2].lstrip("0") if found else ""
-    if found is None or len(digits) > 20:
-        raise EvaluationError(f"cannot convert string to {target}")
-    return int(f"{found[1]}0{digits}")
-
-
-def to_uint(value: Any) -> UInt:
-    kind = type(value)
-    if kind is UInt:
-        return value  # type: ignore[no-any-return]  # a UInt, by the line above
-    if kind is int:
-        return uint64(value)
-    if kind is float:
-        if not 0 <= value < 2.0**64:
-            raise EvaluationError("double out of uint64 range")
-        return UInt(value)
-    if kind is str:
-        if value.startswith("-"):
-            raise EvaluationError("cannot convert string to uint")
-        return uint64(_digits(value, "uint"))
-    raise no_overload("uint", value)
-
-
-def to_double(value: Any) -> float:
-    """From text by one fixed grammar: an optional sign, then decimal digits with an optional point
-    and exponent, or `nan`, `inf`, `infinity` in any case. Beyond a double's range is infinity."""
-    kind = type(value)
-    if kind is str:
-        if _DOUBLE(value) is None:
-            raise EvaluationError("cannot convert string to double")
-        return float(value)
-    if kind is float:
-        return value  # type: ignore[no-any-return]  # a float, by the line above
-    if kind is int or kind is UInt:
-        return float(value)
-    raise no_overload("double", value)
-
-
-def _double_text(value: float) -> str:
-    """The shortest digits that read back the same; with an exponent below 1e-4 and from 1e6 up."""
-    if not math.isfinite(value):
-        return str(value)
-    shortest = Decimal(repr(value)).normalize()
-    sign, digits, power = shortest.as_tuple()
-    exponent = len(digits) + int(power) - 1
-    if value == 0 or -4 <= exponent < 6:
-        return f"{shortest:f}"
-    rest = "".join(map(str, digits[1:]))
-    mantissa = f"{'-' if sign else ''}{digits[0]}{'.' if rest else ''}{rest}"
-    return f"{mantissa}e{exponent:+03d}"
-
-
-def to_string(value: Any) -> str:  # noqa: PLR0911  # one return per type
-    kind = type(value)
-    if kind is str:
-        return value  # type: ignore[no-any-return]  # a str, by the line above
-    if kind is bool:
-        return "true" if value else "false"
-    if kind is int or kind is UInt:
-        return str(int(value))
-    if kind is float:
-        return _double_text(value)
-    if kind is bytes:
-        try:
-            return bytes.decode(value)
-        except UnicodeDecodeError as error:
-            raise EvaluationError("malformed UTF-8 bytes") from error
-    if kind is Timestamp:
-        return moments.timestamp_text(value)
-    if kind is Duration:
-        return moments.duration_text(value)
-    raise no_overload("string", value)
-
-
-def to_bytes(value: Any) -> bytes:
-    if type(value) is bytes:
-        return value
-    if type(value) is str:
-        try:
-            return value.encode()
-        except UnicodeEncodeError as error:
-            raise EvaluationError("the text is not valid Unicode") from error
-    raise no_overload("bytes", value)
-
-
-def to_bool(value: Any) -> bool:
-    if type(value) is bool:
-        return value
-    if type(value) is str:
-        if value not in _BOOLS:
-            raise EvaluationError("cannot convert string to bool")
-        return _BOOLS[value]
-    raise no_overload("bool", value)
-
-
-def to_timestamp(value: Any) -> Timestamp:
-    if type(value) is Timestamp:
-        return value
-    if type(value) is int:
-        return moments.timestamp_in_range(value * moments.SECOND)
-    if type(value) is str:
-        return moments.parse_timestamp(value)
-    raise no_overload("timestamp", value)
-
-
-def to_duration(value: Any) -> Duration:
-    if type(value) is Duration:
-        return value
-    if type(value) is str:
-        return moments.parse_duration(value)
-    raise no_overload("duration", value)
+    charge(work, REGEX * compiled.size * len(encoded))
+    return compiled.search(encoded) is not None
 
 
 def type_of(value: object) -> CelType:
     return CelType(type_name(value))
 
 
-def _field(field: str, value: object, zone: object = "UTC") -> int:
+def _field(field: str, value: object, *rest: Any) -> int:
+    """`rest` is a time zone, if one is given, and the work."""
+    zone, work = rest if len(rest) == 2 else ("UTC", *rest)
+    charge(work, MOMENT)
     if type(value) is Timestamp and type(zone) is str:
         return moments.timestamp_field(field, value, zone or "UTC")
     if type(value) is Duration:
@@ -396,6 +280,9 @@ def _field(field: str, value: object, zone: object = "UTC") -> int:
     raise no_overload(field, value)
 
 
+_FIELDS: Final = {
+    name: partial(_field, name) for name in [*moments.TIMESTAMP_FIELDS, "getMilliseconds"]
+}
 FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     "_+_": plus,
     "_-_": minus,
@@ -426,11 +313,17 @@ FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     "timestamp": to_timestamp,
     "duration": to_duration,
     "type": type_of,
-    **{name: partial(_field, name) for name in [*moments.TIMESTAMP_FIELDS, "getMilliseconds"]},
+    **_FIELDS,
 }
 
-METERED: Final = frozenset({"_==_", "_!=_", "@in"})
-"""Functions that may walk deep into their arguments and take the meter along."""
+METERED: Final = frozenset(
+    {
+        "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_+_", "contains", "startsWith",
+        "endsWith", "matches", "int", "uint", "double", "string", "bytes", "timestamp", "duration",
+        *_FIELDS,
+    }
+)  # fmt: skip
+"""Functions whose time depends on their arguments: they take the work as well, and charge it."""
 
 _RESULTS: Final[dict[str, Type]] = {
     **dict.fromkeys(("!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "bool"), "bool"),

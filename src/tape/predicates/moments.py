@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from tape.predicates.values import INT_MAX, INT_MIN, Duration, EvaluationError, Timestamp
 
@@ -15,7 +16,7 @@ _LONGEST_SECONDS: Final = 315_576_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _RFC3339: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]++))?+"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
 _DURATION: Final = re.compile(r"([+-]?)((?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:h|ms|m|s|us|ns))+|0)")
@@ -97,10 +98,17 @@ def duration_text(value: Duration) -> str:
     return f"{'-' if value.nanos < 0 else ''}{seconds}{_fraction(nanos)}s"
 
 
+@lru_cache(1)
+def _zone_names() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
 def _zone(name: str) -> tzinfo:
     fixed = _FIXED_ZONE.fullmatch(name)
     try:
         if fixed is None:
+            if name not in _zone_names():  # looking for a file takes long
+                raise EvaluationError("no such time zone")
             return ZoneInfo(name)
         shift = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
         return timezone(-shift if fixed[1] == "-" else shift)

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tape.errors import PredicateError
+from tape.errors import PredicateError, PredicateTooCostly
 from tape.predicates.ast import TRUE, Logic, Name, Node, walk
 from tape.predicates.evaluate import Evaluation
 from tape.predicates.sql import SqlCondition
 from tape.predicates.to_python import compiled
 from tape.predicates.to_sql import DialectName, exact, prefilter
-from tape.predicates.values import EvaluationError, LimitError, Meter
+from tape.predicates.values import EvaluationError
+from tape.predicates.work import LimitError, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,8 @@ class PredicateLimits:
     nesting: int = 24
     """Brackets within brackets."""
 
-    steps: int = 100_000
-    """Turns of all macros in one evaluation. What a turn compares, copies or searches counts too:
-    see `Meter`."""
+    steps: int = 20_000
+    """The work of one evaluation, in steps of about a microsecond; see `tape.predicates.work`."""
 
 
 DEFAULT_LIMITS: Final = PredicateLimits()
@@ -70,11 +70,13 @@ class Predicate:
 
 
 def _evaluator(tree: Node, steps: int) -> Callable[[Mapping[str, object]], bool]:
-    def slowly(envelope: Mapping[str, object]) -> bool:
+    def slowly(envelope: Mapping[str, object], work: Work) -> bool:
         try:
-            return Evaluation(envelope, Meter(steps)).value(tree) is True
-        except (EvaluationError, LimitError) as error:
+            return Evaluation(envelope, work).value(tree) is True
+        except EvaluationError as error:
             raise PredicateError(str(error)) from None
+        except LimitError as error:
+            raise PredicateTooCostly(str(error)) from None
         except RecursionError:
             raise PredicateError("the payload nests too deeply") from None
 

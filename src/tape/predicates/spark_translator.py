@@ -1,5 +1,6 @@
 """From the tree of an expression to Columns, one rule per kind of node."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_
@@ -8,6 +9,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tape.config import Limits
 from tape.predicates.ast import (
     Call,
     Conditional,
@@ -24,6 +26,7 @@ from tape.predicates.ast import (
     walk,
 )
 from tape.predicates.evaluate import Evaluation
+from tape.predicates.functions import METERED
 from tape.predicates.predicate import DEFAULT_LIMITS
 from tape.predicates.spark_arithmetic import arithmetic, negated
 from tape.predicates.spark_values import (
@@ -43,11 +46,16 @@ from tape.predicates.spark_values import (
     to_double,
     to_int,
 )
-from tape.predicates.values import EvaluationError, LimitError, Meter
+from tape.predicates.to_python import cost
+from tape.predicates.values import EvaluationError
+from tape.predicates.work import ELEMENT, READ, STEP, WALKED, LimitError, new_work
 
 _ORDERINGS: Final[dict[str, Comparison]] = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _INT_COLUMNS: Final = frozenset({"global_seq", "seq", "ts_ms", "schema_version"})
 _FOLD_STEPS: Final = 10_000
+_HALF: Final = DEFAULT_LIMITS.steps * STEP // 2
+_WEIGHTS: Final = {"contains": READ, "double": READ, "int": READ, "_+_": 2}
+"""What a character of a text costs; to compare two texts costs one each."""
 
 
 class Translator:
@@ -241,10 +249,10 @@ class Translator:
 
 
 def most_elements(tree: Node) -> int:
-    """How long a list may be so that no evaluation comes near its limit of work.
+    """How long a list may be so that no evaluation in Python comes near its limit of work.
 
-    Half of the limit is for the steps, at most `cost` for each element; the other half for the text
-    of a payload, which no argument of a call can exceed.
+    Half of the limit is for the elements, each of which may be looked at twice: by the generated
+    code, and by the plain evaluation if that has raised. The other half is for texts.
     """
     loops = [part for part in walk(tree) if isinstance(part, Loop)]
     for loop in loops:
@@ -255,9 +263,31 @@ def most_elements(tree: Node) -> int:
             for part in walk(loop.predicate)
         ):
             raise Untranslatable("a macro that looks outside of its list")
-    texts = [part.value for part in walk(tree) if isinstance(part, Constant)]
-    cost = Meter.STEP + sum(Meter.COMPARISON + len(str(text)) for text in texts)
-    return DEFAULT_LIMITS.steps * Meter.STEP // 2 // cost
+    turns = sum(2 * cost(loop.predicate) + WALKED * _nodes(loop.predicate) for loop in loops)
+    scans = sum(
+        2 * ELEMENT for part in walk(tree) if isinstance(part, Call) and part.function == "@in"
+    )
+    _refuse_long_texts(tree, _HALF if turns or scans else 2 * _HALF)
+    return _HALF // (turns + scans + ELEMENT)
+
+
+def _nodes(node: Node) -> int:
+    return sum(1 for _ in walk(node))
+
+
+def _refuse_long_texts(tree: Node, most: int) -> None:
+    """What is done to one text of a payload, twice at worst, must fit into `most`. All texts of a
+    payload together are no longer than it, and it is no longer than the default limit."""
+    weights: Counter[Node] = Counter()
+    for part in walk(tree):
+        if isinstance(part, Call) and part.function in METERED:
+            texts = [one for one in part.arguments if not isinstance(one, Constant)]
+            weight = _WEIGHTS.get(part.function, len(texts) - 1)
+            for text in texts:
+                joined = sum(isinstance(one, Call) for one in walk(text)) + 1
+                weights[text] += weight * joined
+    if weights and 2 * max(weights.values()) * Limits().payload_bytes > most:
+        raise Untranslatable("a text that is searched or read many times")
 
 
 def is_closed(node: Node) -> bool:
@@ -267,7 +297,7 @@ def is_closed(node: Node) -> bool:
 
 def _evaluated(node: Node) -> object:
     try:
-        return Evaluation({}, Meter(_FOLD_STEPS)).value(node)
+        return Evaluation({}, new_work(_FOLD_STEPS)).value(node)
     except LimitError as error:
         raise Untranslatable("a constant part that takes much work") from error
 

@@ -4,6 +4,10 @@ The generated code is right whenever it returns. It raises, whatever it likes, w
 error: its caller then evaluates the tree plainly. That is sound because CEL has no side effects,
 and it lets `&&` be Python's `and`.
 
+What can take long is left to functions that charge the work `m` for it. Written out in place is
+only what takes no longer than a short text: a constant, or a column other than the payload. The
+exception is the equality of two long texts, which is so quick that the first few are free.
+
 Only `repr()` of constants, numbered variables and the names in `_HELPERS` are ever written into
 source. Where Python would mix up types that CEL keeps apart, and the types are not known before,
 the code asks for the exact type and leaves the uncommon case to a function.
@@ -13,6 +17,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final, TypeVar, assert_never
 
+from tape.predicates import regex
 from tape.predicates.ast import (
     Call,
     Conditional,
@@ -26,17 +31,27 @@ from tape.predicates.ast import (
     Name,
     Node,
     Select,
-    walk,
+    children,
 )
+from tape.predicates.conversions import int64, quick_double
 from tape.predicates.evaluate import add_entry
-from tape.predicates.functions import FUNCTIONS, METERED, boolean, has_field, int64, regex, select
-from tape.predicates.values import CelType, Meter, UInt, settled
+from tape.predicates.functions import (
+    EXACT,
+    FUNCTIONS,
+    METERED,
+    boolean,
+    has_field,
+    searched,
+    select,
+)
+from tape.predicates.values import CelType, Type, UInt, items, settled
+from tape.predicates.work import CALL, NODE, SHORT, Work, new_work
 
 Result = TypeVar("Result")
 
-EXACT: Final = 2**53
-"""Up to here Python's exact comparison of int and float and CEL's rounded one agree."""
-
+_FREE_COMPARISONS: Final = 8
+_BOUNDED: Final = f"{new_work(10)!r}"
+"""For the uncommon case of a call that a constant bounds: to make the real one takes time."""
 _ORDERINGS: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 
 
@@ -52,10 +67,12 @@ _HELPERS: Final[dict[str, object]] = {
     "boolean": boolean,
     "has_field": has_field,
     "int64": int64,
+    "items": items,
     "map_of": _map_of,
+    "quick_double": quick_double,
+    "searched": searched,
     "select": select,
     "settled": settled,
-    "Meter": Meter,
     "UInt": UInt,
     "CelType": CelType,
     "nan": float("nan"),
@@ -65,21 +82,21 @@ _HELPERS: Final[dict[str, object]] = {
 
 
 def compiled(
-    node: Node, slowly: Callable[[Mapping[str, object]], Result], steps: int
+    node: Node, slowly: Callable[[Mapping[str, object], Work], Result], steps: int
 ) -> Callable[[Mapping[str, object]], Result]:
-    """A function from envelope to value that calls `slowly` where the fast code gives up."""
+    """A function from envelope to value that calls `slowly` where the fast code gives up, with the
+    work that is left."""
     generator = _Generator()
     expression = generator.code(node)
-    meter = (
-        f"m = Meter({steps!r})" if any(isinstance(part, Loop) for part in walk(node)) else "pass"
-    )
+    budget = f"[{new_work(steps)[0]!r}]"
+    first, left = (f"m = {budget}", "m") if generator.charges else ("pass", budget)
     source = (
         "def evaluate(e):\n"
+        f" {first}\n"
         " try:\n"
-        f"  {meter}\n"
         f"  return {expression}\n"
         " except Exception:\n"
-        "  return slowly(e)\n"
+        f"  return slowly(e, {left})\n"
     )
     scope = {**_HELPERS, **generator.constants, "slowly": slowly}
     exec(compile(source, "<predicate>", "exec"), scope)  # noqa: S102  # see the module's rule
@@ -87,11 +104,34 @@ def compiled(
     return evaluate
 
 
+def cost(node: Node) -> int:
+    """One turn through a part of an expression, without what its functions charge themselves and
+    without the turns of the macros in it."""
+    own = CALL if isinstance(node, Call | MapOf | Loop | Has) else NODE
+    inner = (node.over,) if isinstance(node, Loop) else children(node)
+    return own + sum(map(cost, inner))
+
+
+def is_short(node: Node) -> bool:
+    """Whether a text is short whatever the entry: made of constants and columns alone."""
+    match node:
+        case Constant():
+            return True
+        case Name():
+            return node.name not in ("payload", "prev_value_json")
+        case Call(function="_+_") | Conditional():
+            return all(map(is_short, children(node)))
+        case _:
+            return False
+
+
 class _Generator:
     def __init__(self) -> None:
         self.constants: dict[str, object] = {}
         self._temporaries = count()
         self._in_loop = False
+        self._compared = 0
+        self.charges = False
 
     def code(self, node: Node) -> str:  # noqa: C901, PLR0911  # one case per kind
         match node:
@@ -153,16 +193,22 @@ class _Generator:
             inlined = self._inlined(node)
             if inlined is not None:
                 return inlined
-        arguments = [self._value(argument) for argument in node.arguments]
-        if self._in_loop:
-            if node.function in METERED:
-                arguments.append("m")
-            else:
-                arguments = [
-                    code if isinstance(argument, Constant) else f"m.touch({code})"
-                    for argument, code in zip(node.arguments, arguments, strict=True)
-                ]
+        match node:
+            case Call("matches", (text, Constant(value=str() as pattern))):
+                found = f"c{len(self.constants)}"
+                self.constants[found] = regex.bounded(regex.compiled(pattern))
+                return f"searched({found}, {self.code(text)}, {self._work()})"
+            case Call("_==_" | "_!=_" | "contains" | "startsWith" | "endsWith" | "double"):
+                arguments = [self.code(argument) for argument in node.arguments]
+            case _:
+                arguments = [self._value(argument) for argument in node.arguments]
+        if node.function in METERED:
+            arguments.append(self._work())
         return f"{_NUMBERED[node.function]}({', '.join(arguments)})"
+
+    def _work(self) -> str:
+        self.charges = True
+        return "m"
 
     def _inlined(self, node: Call) -> str | None:  # noqa: PLR0911  # one return per form
         match node.function, node.arguments:
@@ -181,44 +227,70 @@ class _Generator:
                 return self._arithmetic(node.function[1], left, right)
             case "size", (operand,) if operand.type in ("string", "bytes", "list", "map"):
                 return f"len({self.code(operand)})"
-            case "double", (operand,) if operand.type == "dyn":
-                return f"{_NUMBERED['double']}({self.code(operand)})"
+            case "double", (operand,):
+                return f"quick_double({self.code(operand)})"
         return self._text_test(node)
 
     def _text_test(self, node: Call) -> str | None:
         match node.function, node.arguments:
-            case "matches", (text, Constant(value=str() as pattern)) if text.type == "string":
-                search = f"c{len(self.constants)}"
-                self.constants[search] = regex(pattern).search
-                return f"({search}({self.code(text)}) is not None)"
-            case "contains", (text, part) if text.type == part.type == "string":
+            case "contains", (text, part) if _two_texts(text, part) and is_short(text):
                 return f"({self.code(part)} in {self.code(text)})"
-            case "startsWith", (text, part) if text.type == part.type == "string":
+            case "startsWith", (text, part) if _two_texts(text, part) and _one_short(text, part):
                 return f"{self.code(text)}.startswith({self.code(part)})"
-            case "endsWith", (text, part) if text.type == part.type == "string":
+            case "endsWith", (text, part) if _two_texts(text, part) and _one_short(text, part):
                 return f"{self.code(text)}.endswith({self.code(part)})"
+            case "contains" | "startsWith" | "endsWith", (text, Constant(value=str()) as part):
+                return self._dynamic_text_test(node.function, text, part)
         return None
 
+    def _dynamic_text_test(self, function: str, text: Node, part: Constant) -> str:
+        held, given = self._temporary(), self.code(part)
+        test, work = f"type({held} := {self.code(text)}) is str", _BOUNDED
+        if function == "contains":
+            quick, work = f"{given} in {held}", self._work()
+            test = f"{test} and len({held}) <= {SHORT!r}"
+        else:
+            quick = f"{held}.{function.lower()}({given})"
+        return f"({quick} if {test} else {_NUMBERED[function]}({held}, {given}, {work}))"
+
     def _equality(self, left: Node, right: Node) -> str | None:
+        """No part is written before it is clear that it stays: to write each part twice, at every
+        level, would take for ever."""
         if isinstance(left, Constant):
             left, right = right, left
         if isinstance(left, Constant):
             return None
-        a, b = self.code(left), self.code(right)
-        types = {left.type, right.type}
-        if types & {"string", "bytes"} or types in ({"int"}, {"uint"}, {"double"}):
-            return f"({a} == {b})"
-        if "bool" in types:
-            return f"({a} is {b})"
-        if isinstance(right, Constant) and right.value is None:
-            return f"({a} is None)"
-        if isinstance(right, Constant) and _plain_number(right) and right.value not in (0, 1):
-            return f"({a} == {b})"
-        return None
+        types: set[Type] = {left.type, right.type}
+        if types & {"string", "bytes"}:
+            same = "==" if _one_short(left, right) or self._is_free() else ""
+        elif types in ({"int"}, {"uint"}, {"double"}):
+            same = "=="
+        elif "bool" in types or (isinstance(right, Constant) and right.value is None):
+            same = "is"
+        elif isinstance(right, Constant) and _plain_number(right) and right.value not in (0, 1):
+            same = "=="
+        elif types == {"dyn"} and self._is_free():
+            one, other = self._temporary(), self._temporary()
+            texts = (
+                f"type({one} := {self.code(left)}) is type({other} := {self.code(right)}) is str"
+            )
+            otherwise = f"{_NUMBERED['_==_']}({one}, {other}, {self._work()})"
+            return f"({one} == {other} if {texts} else {otherwise})"
+        else:
+            same = ""
+        return f"({self.code(left)} {same} {self.code(right)})" if same else None
+
+    def _is_free(self) -> bool:
+        """Whether another two long texts may be compared without a charge."""
+        self._compared += 1
+        return self._compared <= _FREE_COMPARISONS
 
     def _ordering(self, function: str, left: Node, right: Node) -> str | None:
         symbol, helper = _ORDERINGS[function], _NUMBERED[function]
-        if left.type == right.type and left.type in ("int", "uint", "double", "string", "bytes"):
+        if left.type == right.type and (
+            left.type in ("int", "uint", "double")
+            or (left.type in ("string", "bytes") and _one_short(left, right))
+        ):
             return f"({self.code(left)} {symbol} {self.code(right)})"
         if left.type == "dyn" and isinstance(right, Constant):
             held, constant = self._temporary(), self.code(right)
@@ -229,7 +301,7 @@ class _Generator:
                 test = f"type({held} := {self.code(left)}) is float or type({held}) is int"
             else:
                 return None
-            return f"({quick} if {test} else {helper}({held}, {constant}))"
+            return f"({quick} if {test} else {helper}({held}, {constant}, {_BOUNDED}))"
         return None
 
     def _membership(self, value: Node, elements: tuple[Node, ...]) -> str | None:
@@ -242,20 +314,20 @@ class _Generator:
         return None
 
     def _arithmetic(self, symbol: str, left: Node, right: Node) -> str | None:
-        code = f"{self.code(left)} {symbol} {self.code(right)}"
         match left.type, right.type, symbol:
             case "int", "int", _:
-                return f"int64({code})"
+                return f"int64({self.code(left)} {symbol} {self.code(right)})"
             case "double", "double", _:
-                return f"({code})"
-            case "string", "string", "+":
-                return f"({code})"
+                return f"({self.code(left)} {symbol} {self.code(right)})"
+            case "string", "string", "+" if is_short(left) and is_short(right):
+                return f"({self.code(left)} + {self.code(right)})"
         return None
 
     def _loop(self, node: Loop) -> str:
         outside, self._in_loop = self._in_loop, True
-        items = f"m.items({self.code(node.over)})"
-        each = f"for v{node.variable.number} in {items}"
+        turn = cost(node.predicate) + cost(node.result)
+        over = f"items({self.code(node.over)}, {turn!r}, {self._work()})"
+        each = f"for v{node.variable.number} in {over}"
         test = self._bool(node.predicate)
         result = self._value(node.result)
         self._in_loop = outside
@@ -268,6 +340,15 @@ class _Generator:
                 return f"([{test} {each}].count(True) == 1)"
             case "collect":
                 return f"[{result} {each} if {test}]"
+
+
+def _two_texts(left: Node, right: Node) -> bool:
+    return left.type == right.type == "string"
+
+
+def _one_short(left: Node, right: Node) -> bool:
+    """Comparing takes no longer than the shorter of the two."""
+    return is_short(left) or is_short(right)
 
 
 def _plain_number(constant: Constant) -> bool:

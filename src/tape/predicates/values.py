@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal
 
+from tape.predicates.work import ELEMENT, MEMBER, NODE, SHORT, Work, charge
+
 Type = Literal[
     "bool", "int", "uint", "double", "string", "bytes", "null", "timestamp", "duration",
     "list", "map", "type", "dyn",
@@ -95,53 +97,19 @@ def no_overload(function: str, *arguments: object) -> EvaluationError:
     return EvaluationError(f"no such overload: {function}({types})")
 
 
-class Meter:
-    """Bounds the work of one evaluation. A step of a loop, 4 elements compared and 256 characters
-    or elements copied or searched cost the same, as they roughly do in time."""
-
-    __slots__ = ("_left",)
-
-    STEP: Final = 256
-    COMPARISON: Final = 64
-
-    def __init__(self, steps: int) -> None:
-        self._left = steps * self.STEP
-
-    def _charge(self, cost: int) -> None:
-        self._left -= cost
-        if self._left < 0:
-            raise LimitError("the predicate does more work than one evaluation may")
-
-    def touch(self, value: object) -> object:
-        """Charge for a value that an operation may copy or search as a whole."""
-        if type(value) in _SIZED:
-            self._charge(1 + len(value))  # type: ignore[arg-type]  # sized, by the line above
+def items(value: object, cost: int, work: Work) -> list[object]:
+    """What a macro iterates over, the elements of a list or the keys of a map, and `cost` for
+    each of its turns."""
+    if type(value) is list:
+        charge(work, cost * len(value))
         return value
-
-    def visit(self, container: list[object] | dict[object, object]) -> None:
-        """Charge for a container whose elements are compared one by one."""
-        self._charge(self.COMPARISON * (1 + len(container)))
-
-    def items(self, value: object) -> list[object]:
-        """What a macro iterates over: the elements of a list, the keys of a map."""
-        if type(value) is list:
-            found: list[object] = value
-        elif type(value) is dict:
-            found = [plain_key(key) for key in value]
-        else:
-            raise EvaluationError(f"cannot iterate over {type_name(value)}")
-        self._charge(self.STEP * len(found))
-        return found
+    if type(value) is dict:
+        charge(work, (cost + NODE) * len(value))
+        return [plain_key(key) for key in value]
+    raise EvaluationError(f"cannot iterate over {type_name(value)}")
 
 
-class LimitError(Exception):
-    """Not an EvaluationError: nothing absorbs it."""
-
-
-_SIZED: Final = frozenset({str, bytes, list, dict})
-
-
-def equal(left: object, right: object, meter: Meter | None = None) -> bool:
+def equal(left: object, right: object, work: Work) -> bool:
     """CEL `==`: numbers by value across types, everything else only within its own type."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
@@ -149,12 +117,18 @@ def equal(left: object, right: object, meter: Meter | None = None) -> bool:
     if kind is not other:
         return False
     if kind is list:
-        return _lists_equal(left, right, meter)  # type: ignore[arg-type]  # both are lists here
+        return _lists_equal(left, right, work)  # type: ignore[arg-type]  # both are lists here
     if kind is dict:
-        return _maps_equal(left, right, meter)  # type: ignore[arg-type]  # both are maps here
-    if meter is not None:
-        meter.touch(left)
+        return _maps_equal(left, right, work)  # type: ignore[arg-type]  # both are maps here
+    if kind is str or kind is bytes:
+        charge_compared(left, right, work)  # type: ignore[arg-type]  # both are text here
     return left == right
+
+
+def charge_compared(left: str | bytes, right: str | bytes, work: Work) -> None:
+    shorter = min(len(left), len(right))
+    if shorter > SHORT:
+        charge(work, shorter)
 
 
 def _numbers_equal(left: object, right: object) -> bool:
@@ -166,25 +140,21 @@ def _numbers_equal(left: object, right: object) -> bool:
     return left == right
 
 
-def _lists_equal(left: list[object], right: list[object], meter: Meter | None) -> bool:
-    if meter is not None:
-        meter.visit(left)
+def _lists_equal(left: list[object], right: list[object], work: Work) -> bool:
     if len(left) != len(right):
         return False
-    return all(equal(a, b, meter) for a, b in zip(left, right, strict=True))
+    charge(work, ELEMENT * len(left))
+    return all(equal(a, b, work) for a, b in zip(left, right, strict=True))
 
 
-def _maps_equal(
-    left: dict[object, object], right: dict[object, object], meter: Meter | None
-) -> bool:
-    if meter is not None:
-        meter.visit(left)
+def _maps_equal(left: dict[object, object], right: dict[object, object], work: Work) -> bool:
     if len(left) != len(right):
         return False
-    return all(key in right and equal(value, right[key], meter) for key, value in left.items())
+    charge(work, MEMBER * len(left))
+    return all(key in right and equal(value, right[key], work) for key, value in left.items())
 
 
-def compared(left: Any, right: Any, function: str) -> int | None:
+def compared(left: Any, right: Any, function: str, work: Work) -> int | None:
     """Negative, zero or positive as left comes before, with or after right; None for a NaN."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
@@ -194,6 +164,8 @@ def compared(left: Any, right: Any, function: str) -> int | None:
                 return None
     elif kind is not other or kind not in _ORDERED:
         raise no_overload(function, left, right)
+    elif kind is str or kind is bytes:
+        charge_compared(left, right, work)
     return int(left > right) - int(left < right)
 
 

@@ -1,10 +1,12 @@
 """What is let in, and what is refused with which reason at which position."""
 
+import time
+
 import pytest
 
 import tape.predicates
 from tape.errors import InvalidArgument, TooLarge
-from tape.predicates import PredicateLimits, check
+from tape.predicates import PredicateError, PredicateLimits, check
 
 
 def test_public_names() -> None:
@@ -115,6 +117,33 @@ def test_brackets_in_text_do_not_nest(expression: str) -> None:
 )
 def test_what_nests_within_the_limits_runs(expression: str) -> None:
     assert check(expression).evaluate({"payload": {"a": 3}, "seq": 1}) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "payload.a" + " + payload.a" * 28 + " == 1",
+        "payload.a" + " - payload.a" * 28 + " == 1",
+        "(payload.a == " * 7 + "payload.a" + " ? payload.a : payload.b)" * 7 + " == 1",
+        "!(" * 23 + "payload.a == payload.b" + ")" * 23,
+    ],
+)
+def test_no_part_is_translated_again_at_each_level(expression: str) -> None:
+    """Twenty levels took half a minute when each of them wrote what is below it twice."""
+    started = time.thread_time()
+    check(expression)
+    assert time.thread_time() - started < 1
+
+
+def test_a_regular_expression_is_bounded_by_its_compiled_size() -> None:
+    check("kind.matches('^[a-z]{1,300}$')")
+    with pytest.raises(
+        InvalidArgument, match=r"compiles to [0-9]+ instructions, the limit is 2000"
+    ):
+        check(r"kind.matches('\\pL{5}')")
+    dynamic = check(r"payload.matches('\\pL{5}' + payload)")
+    with pytest.raises(PredicateError, match=r"compiles to [0-9]+ instructions"):
+        dynamic.evaluate({"payload": "a"})
 
 
 @pytest.mark.parametrize(

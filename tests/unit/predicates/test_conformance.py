@@ -16,7 +16,6 @@ from tape.predicates.values import (
     CelType,
     Duration,
     EvaluationError,
-    Meter,
     Timestamp,
     Type,
     UInt,
@@ -24,6 +23,7 @@ from tape.predicates.values import (
     stored_key,
 )
 from tape.predicates.wire import Message
+from tape.predicates.work import Work, new_work
 
 DATA: Final = Path(__file__).parents[4] / "shared" / "cel-spec" / "conformance.json"
 STEPS: Final = 100_000
@@ -147,13 +147,13 @@ def _outcomes(case: Case) -> list[object]:
     tree = _tree(case)
     bound = {name: _plain(value) for name, value in case["bind"].items()}
 
-    def slowly(envelope: Mapping[str, object]) -> object:
+    def slowly(envelope: Mapping[str, object], work: Work) -> object:
         try:
-            return Evaluation(envelope, Meter(STEPS)).value(tree)
+            return Evaluation(envelope, work).value(tree)
         except EvaluationError:
             return EvaluationError
 
-    return [slowly(bound), compiled(tree, slowly, STEPS)(bound)]
+    return [slowly(bound, new_work(STEPS)), compiled(tree, slowly, STEPS)(bound)]
 
 
 def _passes(case: Case) -> bool:

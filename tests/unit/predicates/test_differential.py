@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tape.predicates import ENVELOPE, Predicate, PredicateError, check
 from tape.predicates.evaluate import Evaluation
-from tape.predicates.values import INT_MAX, INT_MIN, EvaluationError, Meter
+from tape.predicates.values import INT_MAX, INT_MIN, EvaluationError
+from tape.predicates.work import new_work
 
 PROFILE: Final = settings(
     deadline=None,
@@ -238,7 +239,7 @@ def generated(predicate: Predicate, envelope: dict[str, object]) -> Verdict:
 
 def plain(predicate: Predicate, envelope: dict[str, object]) -> Verdict:
     try:
-        return Evaluation(envelope, Meter(100_000)).value(predicate.tree) is True
+        return Evaluation(envelope, new_work(100_000)).value(predicate.tree) is True
     except EvaluationError:
         return None
 
