@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tape.api.auth import Tokens
+from tape.api.auth import Tokens, warn_of_readers
 from tape.api.listening import Tls
 from tape.brokers.by_target import check_target, open_bus_broker
 from tape.bus import Bus, Operations
@@ -107,13 +107,16 @@ def stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What a server serves and where. Port 0 picks one; without an address there is no HTTP."""
+    """What a server serves and where. Port 0 picks one; without an address there is no HTTP.
+
+    Tokens that are given, as text or in a file, must hold at least one.
+    """
 
     store_url: str = DEFAULT_STORE
     grpc_address: str = DEFAULT_GRPC
     http_address: str | None = None
     settings: Settings = field(default_factory=Settings)
-    tokens: str = ""
+    tokens: str | None = None
     token_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -219,6 +222,7 @@ async def _refresh_outbox(operations: Operations) -> None:
 
 def _tls(options: ServeOptions) -> Tls | None:
     if options.tls_cert and options.tls_key:
+        warn_of_readers(options.tls_key, "private key")
         return Tls(options.tls_cert, options.tls_key)
     if options.tls_cert or options.tls_key:
         raise InvalidArgument("a certificate and its key go together", field="tls")
@@ -226,6 +230,8 @@ def _tls(options: ServeOptions) -> Tls | None:
 
 
 def _tokens(options: ServeOptions) -> Tokens:
-    if options.tokens and options.token_file:
+    if options.tokens is not None and options.token_file is not None:
         raise InvalidArgument("tokens come as text or from a file, not both", field="tokens")
-    return Tokens.read(options.token_file) if options.token_file else Tokens.parse(options.tokens)
+    if options.token_file is not None:
+        return Tokens.read(options.token_file)
+    return Tokens() if options.tokens is None else Tokens.parse(options.tokens)

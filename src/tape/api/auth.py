@@ -7,12 +7,16 @@ neither a match nor its place can be timed. No token appears in a log or an erro
 import hashlib
 import hmac
 import ipaddress
+import logging
 import socket
+import stat
 from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
 
 from tape.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unsafe
+
+log = logging.getLogger("tape.auth")
 
 BEARER = "bearer "
 
@@ -35,6 +39,9 @@ class Tokens:
     def parse(cls, text: str) -> "Tokens":
         """`role:token,role:token`, as a setting or the environment holds it."""
         parts = [part.strip() for part in text.split(",") if part.strip()]
+        if not parts:
+            told = _NONE_FOUND.format("the text is empty", "role:token")
+            raise InvalidArgument(told, field="tokens")
         return cls(_grant(*part.partition(":")[::2], number) for number, part in enumerate(parts))
 
     @classmethod
@@ -45,11 +52,16 @@ class Tokens:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"cannot be read: {error}", field=str(path)) from None
         lines = [line.split(None, 1) for line in text.splitlines()]
-        return cls(
+        granted = [
             _grant(line[0], line[-1].strip(), number)
             for number, line in enumerate(lines)
             if line and not line[0].startswith("#")
-        )
+        ]
+        if not granted:
+            told = _NONE_FOUND.format("the file has none", "a line `role token`")
+            raise InvalidArgument(told, field=str(path))
+        warn_of_readers(path, "tokens")
+        return cls(granted)
 
     def __bool__(self) -> bool:
         return bool(self._granted)
@@ -71,6 +83,23 @@ class Tokens:
                 f"this needs the role {needed.name.lower()}, "
                 f"the token has {Role(held).name.lower()}"
             )
+
+
+_NONE_FOUND = (
+    "tokens were asked for and {}, so everybody could do everything: give {}, or do not ask for any"
+)
+
+
+def warn_of_readers(path: Path, what: str) -> None:
+    """Say so if others than its owner can read a file of secrets."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return  # whoever reads it says why it cannot be read
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        log.warning(
+            "others than its owner can read the %s in %s (mode %o): chmod 600 it", what, path, mode
+        )
 
 
 def check_exposure(host: str, *, tokens: bool, tls: bool, insecure: bool) -> None:

@@ -73,7 +73,7 @@ def serve(
         settings=target.settings,
         grpc_address=grpc,
         http_address=None if no_http else http,
-        tokens="" if tokens else os.environ.get("TAPE_TOKENS", ""),
+        tokens=None if tokens else os.environ.get("TAPE_TOKENS"),
         token_file=tokens,
         tls_cert=tls_cert,
         tls_key=tls_key,

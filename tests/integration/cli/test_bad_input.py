@@ -39,6 +39,8 @@ WRONG = [
     (["demo", "--events", "3"], "3 is not in the range"),
     (["serve", "--url", "tape://h:1"], "a server has a store"),
     (["serve", "--tokens", "missing"], "does not exist"),
+    (["serve", "--tokens", "foreign.txt", "--store", "sqlite:a.db"], "a role is read, write or"),
+    (["serve", "--tokens", "empty.txt", "--store", "sqlite:a.db"], "the file has none"),
     (["serve", "--store", "sqlite:a.db", "--grpc", "nowhere"], "nowhere"),
 ]
 
@@ -70,6 +72,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("TAPE_URL", "TAPE_STORE", "TAPE_TOKEN", "TAPE_TOKENS"):
         monkeypatch.delenv(name, raising=False)
     Path("foreign.txt").write_text("not a database " * 100)
+    Path("empty.txt").write_text("# nobody yet\n")
 
 
 def _said(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -134,3 +137,13 @@ def test_an_absent_default_server_is_explained(capfd: pytest.CaptureFixture[str]
         # By that name the package has the decorator.
         patch.setattr(sys.modules["tape.app"], "DEFAULT_URL", "tape://127.0.0.1:1")
         assert "start one with: tape serve" in _said(["record", "x"], capfd)[1]
+
+
+def test_an_empty_text_of_tokens_is_not_none(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAPE_TOKENS", "")
+    code, err = _said(["serve", "--store", "sqlite:a.db"], capfd)
+    assert code == 2
+    assert err.startswith("error: tokens: tokens were asked for and the text is empty")
+    assert not Path("a.db").exists()

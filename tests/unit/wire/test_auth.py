@@ -38,7 +38,6 @@ def test_the_scheme_is_case_insensitive() -> None:
 
 def test_no_tokens_let_everyone_in() -> None:
     Tokens().check("", Role.ADMIN)
-    assert not Tokens.parse("")
 
 
 def test_a_token_given_twice_has_its_highest_role() -> None:
@@ -105,3 +104,28 @@ def test_a_name_that_also_stands_for_another_machine_is_not_loopback(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
     with pytest.raises(Unsafe):
         check_exposure("mixed", tokens=False, tls=False, insecure=False)
+
+
+def test_tokens_that_are_asked_for_and_missing_are_refused(tmp_path: Path) -> None:
+    """Nobody who asks for tokens means that everybody may do everything."""
+    for text in ("", " ", ",", " , "):
+        with pytest.raises(InvalidArgument, match="tokens were asked for and the text is empty"):
+            Tokens.parse(text)
+    path = tmp_path / "tokens"
+    for text in ("", "\n\n", "# read secret\n"):
+        path.write_text(text)
+        with pytest.raises(InvalidArgument, match="tokens were asked for and the file has none"):
+            Tokens.read(path)
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_a_file_of_tokens_that_others_can_read(
+    tmp_path: Path, mode: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"read {SECRET}\n")
+    path.chmod(mode)
+    Tokens.read(path)
+    said = [record.getMessage() for record in caplog.records]
+    assert bool(said) == warned
+    assert all("chmod 600" in line and SECRET not in line for line in said)
