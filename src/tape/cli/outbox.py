@@ -53,10 +53,11 @@ def relay(target: Target, nats: str) -> None:
 
 
 @outbox.command()
+@click.option("--repeats", is_flag=True, help="List the rows that repeat an event, too.")
 @_JSON
 @target_options
 @click.pass_obj
-def status(target: Target, as_json: bool) -> None:
+def status(target: Target, repeats: bool, as_json: bool) -> None:
     """Say what waits, since when, what was not taken and why, and who leads."""
 
     async def read(client: AsyncTapeClient) -> OutboxStatus:
@@ -70,10 +71,14 @@ def status(target: Target, as_json: bool) -> None:
                 "oldest_ms": found.oldest_ms,
                 "failing": [row._asdict() for row in found.failing],
                 "relays": [term._asdict() for term in found.terms],
+                "repeated": found.repeated,
+                "repeats": [row._asdict() for row in found.repeats],
             }
         )  # fmt: skip
         return
-    _tell(found)
+    _print_status(found)
+    if repeats:
+        _print_repeats(found)
 
 
 @outbox.command()
@@ -145,7 +150,7 @@ def _with_client(target: Target, work: Callable[[AsyncTapeClient], Awaitable[T]]
     return asyncio.run(connected())
 
 
-def _tell(found: OutboxStatus) -> None:
+def _print_status(found: OutboxStatus) -> None:
     publishes = any(term.relay == NATS_RELAY for term in found.terms)
     waiting = found.waiting if publishes else found.unpromoted
     if waiting:
@@ -156,9 +161,20 @@ def _tell(found: OutboxStatus) -> None:
     for term in found.terms:
         since = date_time(term.elected_at_ms)
         say(f"relay {term.relay}: term {term.term}, elected {since}, {term.owner}")
+    if found.repeated:
+        more = " or more" if found.repeated >= COUNTED else ""
+        say(f"{found.repeated:,}{more} rows repeat an event and were not published: --repeats")
     if found.failing:
         rows = [
             (str(row.id), row.subject, str(row.attempts), abridged(row.last_error, ERROR_WIDTH))
             for row in found.failing
         ]
         print_table(("ROW", "SUBJECT", "ATTEMPTS", "ERROR"), rows)
+
+
+def _print_repeats(found: OutboxStatus) -> None:
+    rows = [
+        (str(row.id), row.subject, row.idempotency_key, row.repeat_of, str(row.repeat_of_seq))
+        for row in found.repeats
+    ]
+    print_table(("ROW", "SUBJECT", "KEY", "REPEATS", "AT"), rows)

@@ -19,6 +19,8 @@ from tape.model.subjects import event_recorded
 
 _KIND = Kind.EVENT.value
 ENVELOPE_BYTES = 256  # what an entry weighs besides its payload, about
+OUTBOX_KEY_PREFIX = "bus.outbox/"
+"""How keys of outbox rows begin on the journal; no producer may use it (see `model.outbox`)."""
 
 
 class NewEvent(NamedTuple):
@@ -68,6 +70,12 @@ def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     names = f"{event_type}{entity_type}{entity_id}{idempotency_key}{caused_by}{source}{run_id}"
     if not (event_type and names.isascii() and len(names) <= limits.name_bytes) or "\0" in names:
         _check_names(event, limits)
+    if idempotency_key.startswith(OUTBOX_KEY_PREFIX):
+        raise InvalidArgument(
+            f"{OUTBOX_KEY_PREFIX!r} is how keys of the outbox begin on the journal: begin this one "
+            "otherwise",
+            field="idempotency_key",
+        )
     if not 0 < schema_version < 32768:
         raise InvalidArgument(f"{schema_version} is not in 1..32767", field="schema_version")
     if not 0 <= occurred_at_ms < 2**63:

@@ -2,18 +2,27 @@
 
 The row names a *bus subject* (`market.klines.binance.spot.btcusdt.1m`): tokens of lower-case
 letters, digits, `-` and `_`, with dots between. On the journal it is the event's type. `event_id`
-is drawn by the producer and is the message's id at the broker, however often it is sent; where the
-row's idempotency key was used before, promotion replaces it with the id of the first event.
+is drawn by the producer and is the message's id at the broker, however often it is sent.
+
+An `idempotency_key` belongs to its subject: the second row with it is a *repeat* of the first, as
+long as that is on the journal or in the outbox. It makes no entry, is never published, and says
+which event it repeats. On the journal the key is `bus.outbox/<subject>/<key>`, a form that no key
+of a recorded event may have, so neither swallows the other.
 """
 
 from typing import NamedTuple
 
+from tape.model.event import OUTBOX_KEY_PREFIX
 from tape.model.move import Table
 
 NATS_RELAY = "nats"
 """The relay that promotes and publishes; the lock of the seed is its lock."""
 JOURNAL_RELAY = "journal"
 """The relay of a server without a broker: it promotes and leaves publishing to others."""
+
+
+REPEATED = -1
+"""The `global_seq` of a row that is a repeat: it never has an entry of its own."""
 
 
 class OutboxRow(NamedTuple):
@@ -58,7 +67,11 @@ class NewOutboxRow(NamedTuple):
 
 
 class OutboxPlace(NamedTuple):
-    """Where a row stands: on the journal (`global_seq` is 0 until then) and with the broker."""
+    """Where a row stands: on the journal (`global_seq` is 0 until then) and with the broker.
+
+    `has_entry` says that the row made the entry there. A repeat has the `global_seq` REPEATED, and
+    the id and the place of the first event in `repeat_of` and `repeat_of_seq`.
+    """
 
     id: int
     event_id: str
@@ -66,6 +79,28 @@ class OutboxPlace(NamedTuple):
     global_seq: int
     published_to_nats: bool
     last_error: str
+    has_entry: bool = False
+    repeat_of: str = ""
+    repeat_of_seq: int = 0
+
+
+class EntryOfId(NamedTuple):
+    """The row that made an entry under an id."""
+
+    event_id: str
+    row_id: int
+    subject: str
+    payload_json: str
+    global_seq: int
+
+
+class EntryOfKey(NamedTuple):
+    """The entry that a row made with a key of its subject."""
+
+    subject: str
+    idempotency_key: str
+    event_id: str
+    global_seq: int
 
 
 class FailingRow(NamedTuple):
@@ -80,6 +115,19 @@ class FailingRow(NamedTuple):
     last_error: str
 
 
+class RepeatedRow(NamedTuple):
+    """A row that repeats an event, as it is told. It was not published, and never will be."""
+
+    id: int
+    event_id: str
+    subject: str
+    idempotency_key: str
+    created_at_ms: int
+    repeated_at_ms: int
+    repeat_of: str
+    repeat_of_seq: int
+
+
 class RelayTerm(NamedTuple):
     """Who was elected last. `expires_at_ms` counts only where no session holds the lock."""
 
@@ -90,5 +138,12 @@ class RelayTerm(NamedTuple):
     expires_at_ms: int
 
 
+def key_on_journal(subject: str, key: str) -> str:
+    """The form in which a key of the outbox is on the journal."""
+    return f"{OUTBOX_KEY_PREFIX}{subject}/{key}"
+
+
+OUTBOX_IDS = Table("outbox_ids", EntryOfId, lambda row: row.event_id)
+OUTBOX_KEYS = Table("outbox_keys", EntryOfKey, lambda row: (row.subject, row.idempotency_key))
 OUTBOX = Table("outbox", OutboxPlace, lambda row: row.id)
 RELAYS = Table("relays", RelayTerm, lambda row: row.relay)

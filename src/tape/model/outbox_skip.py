@@ -41,6 +41,12 @@ class SkipOutboxRow:
             raise NotFound(f"the outbox has no row {self._row_id}")
         if row.published_to_nats:
             raise InvalidArgument(f"row {row.id} is done with already", field="row_id")
+        if row.repeat_of:
+            raise InvalidArgument(
+                f"row {row.id} is a repeat of the event {row.repeat_of}: it is not published, and "
+                "holds up nothing",
+                field="row_id",
+            )
         if not row.last_error:
             raise InvalidArgument(
                 f"row {row.id} has not failed: it is published in its turn, and only what has "

@@ -1,12 +1,14 @@
 """Promotion: outbox rows become events on the journal, each once, whoever promotes.
 
 Rows are promoted in the order of their ids. In its turn the move looks which of them are promoted
-already, so any number of processes may try the same rows. A row whose idempotency key was used
-before makes no event: it gets the id and the place of the first.
+already, so any number of processes may try the same rows.
+
+A row whose idempotency key was used before on its subject is a repeat: it makes no event, and says
+which one it repeats. So is a row with the id, the subject and the payload of one that was promoted.
 
 A row that cannot be an event (somebody put it there by hand) must not stop the others. It stays
 where it is, and what comes after it on the same subject stays behind it, so the order of a subject
-never has a hole.
+never has a hole. A row with the id of another event is one of those.
 """
 
 import re
@@ -19,7 +21,16 @@ from tape.model.bus_subject import check_bus_subject
 from tape.model.entry import Draft
 from tape.model.event import ENVELOPE_BYTES, NewEvent, draft_event
 from tape.model.move import KNOWN, Change, Decision, Known, Need, State, save
-from tape.model.outbox import OUTBOX, OutboxPlace, OutboxRow
+from tape.model.outbox import (
+    OUTBOX,
+    OUTBOX_IDS,
+    OUTBOX_KEYS,
+    REPEATED,
+    EntryOfKey,
+    OutboxPlace,
+    OutboxRow,
+    key_on_journal,
+)
 
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}").fullmatch
 
@@ -32,18 +43,30 @@ class Unfit(NamedTuple):
 
 
 class Promoted(NamedTuple):
-    """What became of rows: how many were promoted now, and which cannot be."""
+    """What became of rows: how many were promoted now, which cannot be, how many are repeats."""
 
     promoted: int
     unfit: list[Unfit]
+    repeats: int = 0
+
+
+class _First(NamedTuple):
+    """An event that a row may repeat; `row_id` is 0 where it is not known."""
+
+    event_id: str
+    global_seq: int
+    subject: str
+    payload_json: str
+    row_id: int
 
 
 class PromoteOutbox:
     """Put rows on the journal that are not there yet."""
 
-    __slots__ = ("_drafts", "_unfit", "weight")
+    __slots__ = ("_drafts", "_rows", "_unfit", "weight")
 
     def __init__(self, rows: Sequence[OutboxRow], limits: Limits) -> None:
+        self._rows = {row.id: row for row in rows}
         self._drafts: dict[int, Draft] = {}
         self._unfit: list[Unfit] = []
         held: set[str] = set()
@@ -60,28 +83,62 @@ class PromoteOutbox:
     def needs(self) -> Iterable[Need]:
         for row_id, draft in self._drafts.items():
             yield Need(OUTBOX, row_id)
+            yield Need(OUTBOX_IDS, draft.event_id)
             if draft.idempotency_key:
                 yield Need(KNOWN, draft.idempotency_key)
+                row = self._rows[row_id]
+                yield Need(OUTBOX_KEYS, (row.subject, row.idempotency_key))
 
     def decide(self, state: State) -> Decision[Promoted]:
         entries: list[Draft] = []
         changes: list[Change] = []
-        mine: dict[str, Known] = {}
+        unfit = [*self._unfit]
+        held: set[str] = set()
+        # Other moves of the batch may have promoted rows before this one.
+        made = {
+            draft.event_id: _first(draft, place, 0)
+            for place, draft in enumerate(state.entries, state.next_global_seq)
+        }
+        keys: dict[str, Known] = {}
         for row_id, draft in self._drafts.items():
             place = state.get(OUTBOX, row_id)
-            if place is None or place.global_seq:
+            if place is None or place.global_seq or place.subject in held:
                 continue
-            key = draft.idempotency_key or ""
-            known = state.get(KNOWN, key) or mine.get(key) if key else None
-            if known is None:
+            if (place.event_id, place.subject) != (draft.event_id, draft.event_type):
+                continue  # somebody has corrected it since: it is read again
+            known = self._find_key(row_id, draft, state, keys)
+            same_id = made.get(draft.event_id) or _find_id(draft, state)
+            if known is not None:
+                changes.append(save(OUTBOX, _repeat(place, known.event_id, known.global_seq)))
+            elif same_id is None:
                 index = state.next_global_seq + len(state.entries) + len(entries)
-                known = Known(key, draft.event_id, index, 0)
+                made[draft.event_id] = _first(draft, index, row_id)
+                if key := draft.idempotency_key:
+                    keys[key] = Known(key, draft.event_id, index, 0)
                 entries.append(draft)
-                if key:
-                    mine[key] = known
-            changes.append(save(OUTBOX, _placed(place, known)))
-        promoted = Promoted(len(changes), self._unfit)
+                changes.append(
+                    save(OUTBOX, place._replace(global_seq=index, has_entry=True, last_error=""))
+                )
+            elif _is_same(draft, same_id):
+                changes.append(save(OUTBOX, _repeat(place, same_id.event_id, same_id.global_seq)))
+            else:
+                held.add(place.subject)
+                unfit.append(Unfit(self._rows[row_id], _taken(same_id)))
+        promoted = Promoted(len(entries), unfit, len(changes) - len(entries))
         return Decision(lambda _place: promoted, entries, changes)
+
+    def _find_key(
+        self, row_id: int, draft: Draft, state: State, mine: dict[str, Known]
+    ) -> Known | EntryOfKey | None:
+        """The first event with the key on its subject, by the journal or else by the outbox."""
+        if not draft.idempotency_key:
+            return None
+        row = self._rows[row_id]
+        return (
+            mine.get(draft.idempotency_key)
+            or state.get(KNOWN, draft.idempotency_key)
+            or state.get(OUTBOX_KEYS, (row.subject, row.idempotency_key))
+        )
 
 
 def draft_row(row: OutboxRow, limits: Limits) -> Draft:
@@ -94,7 +151,9 @@ def draft_row(row: OutboxRow, limits: Limits) -> Draft:
         row.caused_by, row.source, happened_at_ms(row), row.schema_version, "", 0, row.trace_id,
         row.span_id, row.parent_span_id,
     )  # fmt: skip
-    return draft_event(event, row.event_id, limits)
+    draft = draft_event(event, row.event_id, limits)
+    key = draft.idempotency_key
+    return draft._replace(idempotency_key=key_on_journal(row.subject, key)) if key else draft
 
 
 def happened_at_ms(row: OutboxRow) -> int:
@@ -102,5 +161,32 @@ def happened_at_ms(row: OutboxRow) -> int:
     return row.occurred_at_ms or row.created_at_ms
 
 
-def _placed(place: OutboxPlace, known: Known) -> OutboxPlace:
-    return place._replace(event_id=known.event_id, global_seq=known.global_seq, last_error="")
+def _first(draft: Draft, global_seq: int, row_id: int) -> _First:
+    return _First(draft.event_id, global_seq, draft.event_type, draft.payload_json, row_id)
+
+
+def _find_id(draft: Draft, state: State) -> _First | None:
+    """The event that a row of the outbox has made under this id."""
+    found = state.get(OUTBOX_IDS, draft.event_id)
+    if found is None:
+        return None
+    payload = found.payload_json or "null"
+    return _First(found.event_id, found.global_seq, found.subject, payload, found.row_id)
+
+
+def _is_same(draft: Draft, first: _First) -> bool:
+    return (draft.event_type, draft.payload_json) == (first.subject, first.payload_json)
+
+
+def _taken(first: _First) -> str:
+    row = f"row {first.row_id}, " if first.row_id else ""
+    return (
+        f"event_id: is that of another event ({row}subject {first.subject}, global_seq "
+        f"{first.global_seq}), with another subject or payload: each event has an id of its own"
+    )
+
+
+def _repeat(place: OutboxPlace, event_id: str, global_seq: int) -> OutboxPlace:
+    return place._replace(
+        global_seq=REPEATED, repeat_of=event_id, repeat_of_seq=global_seq, last_error=""
+    )

@@ -11,6 +11,7 @@ messages, never reorder their first appearances.
 * A message that the broker refuses holds up its subject and nothing else. It is never passed over,
   except by an operator (`tape outbox skip`).
 * A row that cannot be an event holds up the promotion of its subject in the same way.
+* A row that repeats an event is told of and never published (`model.promote`).
 """
 
 import asyncio
@@ -95,6 +96,7 @@ class Term:
             return _Round()
         done = await self._writer.submit(PromoteOutbox(rows, self._limits))
         metrics.OUTBOX_PROMOTED.inc(done.promoted)
+        metrics.OUTBOX_REPEATS.inc(done.repeats)
         held = {unfit.row.subject for unfit in done.unfit}
         for subject in {row.subject for row in rows} - held:
             self._unfit.release(subject)
@@ -105,7 +107,7 @@ class Term:
                 "it; trying again in %g s", row.id, row.subject, error, pause_s,
             )  # fmt: skip
             await self._leader.note_failure(row.id, error)
-        return _Round(done.promoted, len(rows) == batch)
+        return _Round(done.promoted + done.repeats, len(rows) == batch)
 
     async def _publish(self) -> _Round:
         now = self._loop.time()
@@ -177,10 +179,13 @@ class Term:
         if now < self._forget_at:
             return _Round()
         forget = self._leader.forget_published if self._broker else self._leader.forget_promoted
-        gone = await forget(int(self._settings.keep_s * 1000), FORGET_STEP)
-        if gone < FORGET_STEP:
+        keep_ms = int(self._settings.keep_s * 1000)
+        gone = await forget(keep_ms, FORGET_STEP)
+        repeats = await self._leader.forget_repeats(keep_ms, FORGET_STEP)
+        full = FORGET_STEP in (gone, repeats)
+        if not full:
             self._forget_at = now + min(FORGET_EVERY_S, self._settings.keep_s)
-        return _Round(gone, gone == FORGET_STEP)
+        return _Round(gone + repeats, full)
 
     async def _rest(self, stopping: Stopping, *, worked: bool) -> None:
         """Until there may be something to do."""

@@ -13,7 +13,7 @@ row is promoted already (`model.promote.PromoteOutbox`).
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from tape.model.outbox import FailingRow, OutboxRow, RelayTerm
+from tape.model.outbox import FailingRow, OutboxRow, RelayTerm, RepeatedRow
 
 
 class Lead(NamedTuple):
@@ -30,13 +30,16 @@ class Lead(NamedTuple):
 class OutboxStatus(NamedTuple):
     """`waiting` is how many rows are not published and `unpromoted` how many are not on the
     journal, each counted up to a bound; `oldest_ms` is how long the oldest of them has waited;
-    `failing` are those that the broker or the journal did not take."""
+    `failing` are those that the broker or the journal did not take. `repeated` is how many rows
+    repeat an event, counted likewise, and `repeats` are the latest of them."""
 
     waiting: int
     unpromoted: int
     oldest_ms: int
     failing: list[FailingRow]
     terms: list[RelayTerm]
+    repeated: int
+    repeats: list[RepeatedRow]
 
 
 class OutboxLeader(Protocol):
@@ -71,6 +74,9 @@ class OutboxLeader(Protocol):
 
     async def forget_published(self, older_than_ms: int, limit: int) -> int:
         """Remove a few rows that were published longer ago than that; how many."""
+
+    async def forget_repeats(self, older_than_ms: int, limit: int) -> int:
+        """Remove a few rows that were found to be repeats longer ago than that; how many."""
 
     async def forget_promoted(self, older_than_ms: int, limit: int) -> int:
         """Where nobody has ever published: remove a few rows that are on the journal and older than

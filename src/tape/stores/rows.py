@@ -13,7 +13,7 @@ from tape.model.event_subscription import SUBSCRIPTIONS
 from tape.model.gate import GATES
 from tape.model.move import KNOWN, Need, State, Table
 from tape.model.obligation import OBLIGATIONS
-from tape.model.outbox import OUTBOX, RELAYS
+from tape.model.outbox import OUTBOX, OUTBOX_IDS, OUTBOX_KEYS, RELAYS
 from tape.model.reaction import BOOK, CURSORS, REACTIONS, TALLIES
 from tape.model.run import RUNS
 from tape.model.session import SESSION_EVENTS, SESSIONS
@@ -49,6 +49,8 @@ TABLES: tuple[Table[Any, Any], ...] = (
     TALLIES,
     RELAYS,
     OUTBOX,
+    OUTBOX_IDS,
+    OUTBOX_KEYS,
 )
 
 _PLACES = {table: place for place, table in enumerate(TABLES)}

@@ -164,6 +164,9 @@ OUTBOX_PROMOTED = _single(
 OUTBOX_PUBLISHED = _single(
     Counter, "tape_outbox_published", "Outbox rows that this process has published."
 )
+OUTBOX_REPEATS = _single(
+    Counter, "tape_outbox_repeats", "Outbox rows that this process has found to repeat an event."
+)
 OUTBOX_LEADING = _family(
     Gauge, "tape_outbox_leading", "1 if this process leads the relay.", ("relay",)
 )

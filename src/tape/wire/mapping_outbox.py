@@ -2,12 +2,13 @@
 
 from operator import attrgetter
 
-from tape.model.outbox import FailingRow, OutboxPlace, RelayTerm
+from tape.model.outbox import FailingRow, OutboxPlace, RelayTerm, RepeatedRow
 from tape.ports.outbox import OutboxStatus
 from tape.wire.v1 import tape_pb2 as pb
 
 _failing_fields = attrgetter(*FailingRow._fields)
 _term_fields = attrgetter(*RelayTerm._fields)
+_repeat_fields = attrgetter(*RepeatedRow._fields)
 _place_fields = attrgetter(*OutboxPlace._fields)
 
 
@@ -18,6 +19,8 @@ def status_to_wire(status: OutboxStatus) -> pb.OutboxStatus:
         oldest_ms=status.oldest_ms,
         failing=[pb.FailingRow(**row._asdict()) for row in status.failing],
         terms=[pb.RelayTerm(**term._asdict()) for term in status.terms],
+        repeated_rows=status.repeated,
+        repeats=[pb.RepeatedRow(**row._asdict()) for row in status.repeats],
     )
 
 
@@ -28,6 +31,8 @@ def status_from_wire(message: pb.OutboxStatus) -> OutboxStatus:
         message.oldest_ms,
         [FailingRow(*_failing_fields(row)) for row in message.failing],
         [RelayTerm(*_term_fields(term)) for term in message.terms],
+        message.repeated_rows,
+        [RepeatedRow(*_repeat_fields(row)) for row in message.repeats],
     )
 
 

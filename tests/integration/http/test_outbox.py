@@ -60,3 +60,39 @@ async def test_a_row_that_is_no_event_is_seen_and_skipped_from_outside(
             assert orjson.loads((await anext(entries)).payload_json)["by"] == "http"
         async with remote.follow("/tape/event/recorded/desk.orders/**") as entries:
             assert [(await anext(entries)).payload for _ in range(2)] == [1, 3]
+
+
+async def test_a_repeat_is_told_of_through_every_door(
+    sqlite_url: str, serving: Serving, tmp_path: Path
+) -> None:
+    grpc, http = await serving(sqlite_url)
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:"))) as file, file:
+        file.execute("BEGIN")
+        first, again = [
+            sdk.publish_within(file, "desk.orders", n, idempotency_key="o-7") for n in range(2)
+        ]
+    async with (
+        httpx.AsyncClient(base_url=f"http://{http}", timeout=20) as client,
+        sdk.connect_async(f"tape://{grpc}") as remote,
+    ):
+
+        async def is_repeated() -> bool:
+            return bool((await client.get("/api/outbox")).json()["repeated"])
+
+        await until(is_repeated)
+        (told,) = (await client.get("/api/outbox")).json()["repeats"]
+        assert (told["event_id"], told["repeat_of"]) == (again, first)
+        assert told["idempotency_key"] == "o-7"
+        status = await remote.outbox_status()
+        assert (status.repeated, [row._asdict() for row in status.repeats]) == (1, [told])
+        command = ("outbox", "status", "--url", f"tape://{grpc}")
+        brief = await asyncio.to_thread(tape, *command, folder=tmp_path)
+        assert "1 rows repeat an event and were not published: --repeats" in brief.out
+        assert first not in brief.out
+        listed = await asyncio.to_thread(tape, *command, "--repeats", folder=tmp_path)
+        assert [first in line and "o-7" in line for line in listed.out.splitlines()][-1]
+        as_json = await asyncio.to_thread(tape, *command, "--json", folder=tmp_path)
+        assert as_json.records[0]["repeats"] == [told]
+        (entry,) = (await client.get("/api/events/recent?event_type=desk.orders")).json()["events"]
+        assert entry["idempotency_key"] == "bus.outbox/desk.orders/o-7"
+        assert "\ntape_outbox_repeats_total " in (await client.get("/metrics")).text

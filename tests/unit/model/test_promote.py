@@ -6,8 +6,20 @@ from hypothesis import strategies as st
 
 from tape.config import Limits
 from tape.errors import InvalidArgument
-from tape.model.move import KNOWN, Known, State
-from tape.model.outbox import OUTBOX, RELAYS, OutboxPlace, OutboxRow, RelayTerm
+from tape.model.event import NewEvent, draft_event
+from tape.model.move import KNOWN, Known, Place, State
+from tape.model.outbox import (
+    OUTBOX,
+    OUTBOX_IDS,
+    OUTBOX_KEYS,
+    RELAYS,
+    REPEATED,
+    EntryOfId,
+    EntryOfKey,
+    OutboxPlace,
+    OutboxRow,
+    RelayTerm,
+)
 from tape.model.promote import PromoteOutbox, draft_row
 from tape.model.relay import Candidate, ElectRelay, ResignRelay
 
@@ -84,7 +96,7 @@ def test_nothing_is_promoted_twice_and_subjects_keep_their_order(data: st.DataOb
         a_row(
             n, data.draw(st.sampled_from("st")), data.draw(st.sampled_from(["1", "{"])),
             data.draw(st.sampled_from(["", "k1", "k2"])),
-        )
+        )._replace(event_id=ulid(data.draw(st.integers(1, n))))
         for n in range(1, count + 1)
     ]  # fmt: skip
     state = a_state(*rows)
@@ -97,24 +109,83 @@ def test_nothing_is_promoted_twice_and_subjects_keep_their_order(data: st.DataOb
     assert len(set(ids)) == len(ids)
     for subject in "st":
         places = [state.get(OUTBOX, row.id) for row in rows if row.subject == subject]
-        promoted = [place.global_seq > 0 for place in places if place]
-        assert promoted == sorted(promoted, reverse=True)  # no hole
-        own = [p.global_seq for p, r in zip(places, (r for r in rows if r.subject == subject),
-               strict=True) if p and p.event_id == r.event_id and p.global_seq]  # fmt: skip
+        settled = [place.global_seq != 0 for place in places if place]
+        assert settled == sorted(settled, reverse=True)  # no hole
+        own = [place.global_seq for place in places if place and place.has_entry]
         assert own == sorted(own)
+        for place in places:
+            assert place is not None
+            if place.repeat_of:
+                first = state.entries[place.repeat_of_seq - 101]
+                assert (first.event_id, first.event_type) == (place.repeat_of, subject)
         bad = [row for row in rows if row.subject == subject and row.payload_json == "{"]
         assert not any(state.get(OUTBOX, row.id).global_seq for row in bad)  # type: ignore[union-attr]
     keys = [draft.idempotency_key for draft in state.entries if draft.idempotency_key]
     assert len(set(keys)) == len(keys)
+    assert {p.global_seq for r in rows if (p := state.get(OUTBOX, r.id)) and p.has_entry} == {
+        *range(101, 101 + len(state.entries))
+    }
 
 
-def test_a_key_of_the_journal_gives_the_first_ones_id() -> None:
+def test_a_key_of_a_recorded_event_is_not_the_outboxs() -> None:
     row = a_row(1, key="k")
     state = a_state(row)
-    state.put_loaded(KNOWN, [Known("k", "first", 7, 0)])
+    state.put_loaded(KNOWN, [Known("k", "recorded", 7, 0)])
     decision = PromoteOutbox([row], LIMITS).decide(state)
-    assert not decision.entries
-    assert decision.changes[0].row == OutboxPlace(1, "first", "a.b", 7, False, "")
+    assert [draft.idempotency_key for draft in decision.entries] == ["bus.outbox/a.b/k"]
+
+
+def test_a_key_of_the_outbox_makes_a_repeat_of_the_first() -> None:
+    row = a_row(1, key="k")
+    first = OutboxPlace(1, ulid(1), "a.b", REPEATED, False, "", False, "first", 7)
+    state = a_state(row)
+    state.put_loaded(KNOWN, [Known("bus.outbox/a.b/k", "first", 7, 0)])
+    by_journal = PromoteOutbox([row], LIMITS).decide(state)
+    assert not by_journal.entries
+    assert by_journal.changes[0].row == first
+    state = a_state(row)
+    state.put_loaded(OUTBOX_KEYS, [EntryOfKey("a.b", "k", "first", 7)])
+    by_outbox = PromoteOutbox([row], LIMITS).decide(state)
+    assert by_outbox.changes == by_journal.changes
+
+
+@pytest.mark.parametrize(
+    ("subject", "payload", "repeats"),
+    [("a.b", "1", True), ("a.b", "2", False), ("a.c", "1", False)],
+)
+def test_an_id_of_another_event(subject: str, payload: str, repeats: bool) -> None:
+    rows = [a_row(2, subject, payload), a_row(3, subject, "3")]
+    state = a_state(*rows)
+    state.put_loaded(OUTBOX_IDS, [EntryOfId(ulid(2), 1, "a.b", "1", 7)])
+    decision = PromoteOutbox(rows, LIMITS).decide(state)
+    done = decision.reply(Place(101, 0))
+    if repeats:
+        assert (done.promoted, done.repeats, done.unfit) == (1, 1, [])
+    else:
+        assert (done.promoted, done.repeats) == (0, 0)  # what comes after it waits
+        assert "(row 1, subject a.b, global_seq 7)" in done.unfit[0].error
+
+
+def test_rows_of_two_moves_in_one_batch_share_ids_and_keys() -> None:
+    rows = [a_row(1, key="k"), a_row(2, key="k"), a_row(3)._replace(event_id=ulid(1))]
+    state = a_state(*rows)
+    for row in rows:
+        state.apply(PromoteOutbox([row], LIMITS).decide(state))
+    assert len(state.entries) == 1
+    places = [state.get(OUTBOX, row.id) for row in rows]
+    assert [p.repeat_of for p in places if p] == ["", ulid(1), ulid(1)]
+
+
+def test_a_row_that_was_corrected_since_is_left_for_the_next_round() -> None:
+    row = a_row(1)
+    state = a_state(row._replace(event_id=ulid(5)))
+    assert not PromoteOutbox([row], LIMITS).decide(state).changes
+
+
+def test_no_producer_has_a_key_of_the_outbox() -> None:
+    with pytest.raises(InvalidArgument, match="begin this one otherwise") as refusal:
+        draft_event(NewEvent("a", idempotency_key="bus.outbox/a.b/k"), ulid(1), LIMITS)
+    assert refusal.value.field == "idempotency_key"
 
 
 def test_terms_go_up_by_one_and_a_lease_is_respected() -> None:

@@ -68,6 +68,9 @@ class Leader:
     async def forget_published(self, older_than_ms: int, limit: int) -> int:
         return 0
 
+    async def forget_repeats(self, older_than_ms: int, limit: int) -> int:
+        return 0
+
     async def forget_promoted(self, older_than_ms: int, limit: int) -> int:
         return 0
 

@@ -8,19 +8,28 @@ import pytest
 
 from tests.unit.stores.planning import ROWS, filled_session, indexes, kinds, plans, sqlite_plans
 
-# All but the newest two hundred are published; of those, half are not promoted yet.
-_COLUMNS = "(event_id, subject, payload_json, global_seq, published_to_nats, published_at_ms)"
+# All but the newest two hundred are published; of those, half are not promoted yet. One in a
+# hundred of the published is a repeat instead.
+_COLUMNS = (
+    "(event_id, subject, payload_json, global_seq, published_to_nats, published_at_ms, "
+    "idempotency_key, has_entry, repeat_of, repeated_at_ms)"
+)
 FILL_SQLITE = f"""
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
 INSERT INTO bus_outbox {_COLUMNS}
-SELECT 'e' || i, 's' || i % 40, '{{}}', CASE WHEN i > {ROWS - 100} THEN 0 ELSE i END,
-  i <= {ROWS - 200}, i FROM n
+SELECT 'e' || i, 's' || i % 40, '{{}}',
+  CASE WHEN i > {ROWS - 100} THEN 0 WHEN i % 100 = 0 THEN -1 ELSE i END,
+  i <= {ROWS - 200} AND i % 100 > 0, i, 'k' || i, i <= {ROWS - 100} AND i % 100 > 0,
+  CASE WHEN i <= {ROWS - 100} AND i % 100 = 0 THEN 'e1' ELSE '' END, i FROM n
 """
 FILL_POSTGRES = (
     f"""
 INSERT INTO bus.outbox {_COLUMNS}
-SELECT 'e' || i, 's' || i % 40, '{{}}', CASE WHEN i > {ROWS - 100} THEN 0 ELSE i END,
-  i <= {ROWS - 200}, i FROM generate_series(1, {ROWS}) i
+SELECT 'e' || i, 's' || i % 40, '{{}}',
+  CASE WHEN i > {ROWS - 100} THEN 0 WHEN i % 100 = 0 THEN -1 ELSE i END,
+  i <= {ROWS - 200} AND i % 100 > 0, i, 'k' || i, i <= {ROWS - 100} AND i % 100 > 0,
+  CASE WHEN i <= {ROWS - 100} AND i % 100 = 0 THEN 'e1' ELSE '' END, i
+FROM generate_series(1, {ROWS}) i
 """,
 )
 
@@ -33,6 +42,13 @@ SQLITE = {
     "mark_published": (("[1, 2]", 1, 1), "INTEGER PRIMARY KEY (rowid=?)"),
     "forget_published": ((10, 100), "INDEX bus_outbox_published (published_at_ms<?)"),
     "forget_promoted": ((10, 100), "INDEX bus_outbox_unpublished (global_seq>?)"),
+    "load_outbox_ids": (('[["e1"], ["e2"]]',), "INDEX bus_outbox_entry_id (event_id=?)"),
+    "load_outbox_keys": (
+        ('[["s1", "k1"], ["s2", "k2"]]',),
+        "INDEX bus_outbox_entry_key (subject=? AND idempotency_key=?)",
+    ),
+    "read_repeats": ((100,), "INDEX bus_outbox_repeats"),
+    "forget_repeats": ((10, 100), "INDEX bus_outbox_repeats (repeated_at_ms<?)"),
 }
 
 
@@ -61,6 +77,10 @@ POSTGRES = {
     "mark_published": (f"ARRAY[{ROWS}], 1", {"outbox_pkey"}),
     "note_outbox_failure": (f"{ROWS}, 'x'", {"outbox_pkey"}),
     "forget_published": ("0, 100", {"outbox_pkey", "outbox_published"}),
+    "load_outbox_ids": ("ARRAY['e1', 'e2']", {"outbox_entry_id"}),
+    "load_outbox_keys": ("ARRAY['s1', 's2'], ARRAY['k1', 'k2']", {"outbox_entry_key"}),
+    "read_repeats": ("100", {"outbox_repeats"}),
+    "forget_repeats": ("0, 100", {"outbox_pkey", "outbox_repeats"}),
 }
 
 

@@ -23,6 +23,19 @@ class FailingReply(Reply):
     last_error: str
 
 
+class RepeatReply(Reply):
+    """A row that repeats an event: it makes no entry and is never published."""
+
+    id: int
+    event_id: str
+    subject: str
+    idempotency_key: str
+    created_at_ms: int
+    repeated_at_ms: int
+    repeat_of: str
+    repeat_of_seq: int
+
+
 class TermReply(Reply):
     relay: str
     term: int
@@ -32,13 +45,16 @@ class TermReply(Reply):
 
 
 class OutboxReply(Reply):
-    """`waiting` and `unpromoted` are counted up to a bound."""
+    """`waiting`, `unpromoted` and `repeated` are counted up to a bound; `repeats` are the latest of
+    the repeated ones."""
 
     waiting: int
     unpromoted: int
     oldest_ms: int
     failing: list[FailingReply]
     relays: list[TermReply]
+    repeated: int
+    repeats: list[RepeatReply]
 
 
 class SkipRowBody(Body):
@@ -54,7 +70,7 @@ class PlaceReply(Reply):
 
 @routes.add("GET", "/api/outbox", role=Role.READ, reply=OutboxReply)
 async def get_outbox(door: TheDoor) -> OutboxReply:
-    """What waits, since when, what was not taken and why, and who leads."""
+    """What waits, since when, what was not taken and why, what repeats an event, who leads."""
     status = await door.operations.outbox_status()
     return OutboxReply(
         waiting=status.waiting,
@@ -62,6 +78,8 @@ async def get_outbox(door: TheDoor) -> OutboxReply:
         oldest_ms=status.oldest_ms,
         failing=[FailingReply(**row._asdict()) for row in status.failing],
         relays=[TermReply(**term._asdict()) for term in status.terms],
+        repeated=status.repeated,
+        repeats=[RepeatReply(**row._asdict()) for row in status.repeats],
     )
 
 

@@ -15,7 +15,7 @@ import asyncpg
 
 from tape.config import PostgresSettings
 from tape.errors import NotLeading, StoreUnavailable
-from tape.model.outbox import FailingRow, OutboxRow, RelayTerm
+from tape.model.outbox import FailingRow, OutboxRow, RelayTerm, RepeatedRow
 from tape.model.relay import Candidate
 from tape.ports.outbox import Lead, OutboxStatus
 from tape.stores.elections import Commit, elect
@@ -85,6 +85,9 @@ class PostgresLeader:
 
     async def forget_published(self, older_than_ms: int, limit: int) -> int:
         return await self._execute("forget_published", older_than_ms, limit)
+
+    async def forget_repeats(self, older_than_ms: int, limit: int) -> int:
+        return await self._execute("forget_repeats", older_than_ms, limit)
 
     async def forget_promoted(self, older_than_ms: int, limit: int) -> int:
         return await self._execute("forget_promoted", older_than_ms, limit)
@@ -157,17 +160,20 @@ class PostgresOutbox:
     async def read_status(self, limit: int) -> OutboxStatus:
         async def read(connection: asyncpg.Connection) -> OutboxStatus:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                ((waiting, unpromoted, oldest_ms),) = await connection.fetch(
+                ((waiting, unpromoted, oldest_ms, repeated),) = await connection.fetch(
                     SQL["count_outbox"], COUNT_MOST
                 )
                 failing = await connection.fetch(SQL["read_failing"], limit)
                 terms = await connection.fetch(SQL["read_relays"])
+                repeats = await connection.fetch(SQL["read_repeats"], limit)
             return OutboxStatus(
                 waiting,
                 unpromoted,
                 oldest_ms,
                 [FailingRow(*row) for row in failing],
                 [RelayTerm(*row) for row in terms],
+                repeated,
+                [RepeatedRow(*row) for row in repeats],
             )
 
         return await self._reads.use(read, again=True)

@@ -2,24 +2,53 @@
 
 -- name: load_outbox
 -- Rows by key, for a batch to decide on; nobody marks them meanwhile.
-SELECT id, event_id, subject, global_seq, published_to_nats, last_error
+SELECT
+  id, event_id, subject, global_seq, published_to_nats, last_error, has_entry, repeat_of,
+  repeat_of_seq
 FROM bus.outbox
 WHERE id = ANY ($1::bigint[])
 FOR UPDATE;
 
 -- name: save_outbox
--- Change rows that are there.
+-- Change rows that are there. No row changes its id or its subject.
 UPDATE bus.outbox AS o SET
-  event_id = v.event_id,
   global_seq = v.global_seq,
   published_at_ms = CASE
     WHEN v.published_to_nats AND NOT o.published_to_nats THEN tape_now_us() / 1000
     ELSE o.published_at_ms END,
   published_to_nats = v.published_to_nats,
-  last_error = v.last_error
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::text[])
-  AS v (id, event_id, subject, global_seq, published_to_nats, last_error)
+  last_error = v.last_error,
+  has_entry = v.has_entry,
+  repeat_of = v.repeat_of,
+  repeat_of_seq = v.repeat_of_seq,
+  repeated_at_ms = CASE
+    WHEN v.repeat_of <> '' AND o.repeat_of = '' THEN tape_now_us() / 1000
+    ELSE o.repeated_at_ms END
+FROM unnest(
+  $1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::text[], $7::boolean[],
+  $8::text[], $9::bigint[]
+) AS v (
+  id, event_id, subject, global_seq, published_to_nats, last_error, has_entry, repeat_of,
+  repeat_of_seq)
 WHERE o.id = v.id;
+
+-- name: load_outbox_ids
+-- Rows that made an entry under one of these ids.
+SELECT event_id, id, subject, payload_json, global_seq
+FROM bus.outbox
+WHERE event_id = ANY ($1::text[]) AND has_entry;
+
+-- name: load_outbox_keys
+-- Entries that rows made with one of these keys of their subjects.
+SELECT first.subject, first.idempotency_key, first.event_id, first.global_seq
+FROM unnest($1::text[], $2::text[]) AS wanted (subject, idempotency_key)
+CROSS JOIN LATERAL (
+  SELECT o.subject, o.idempotency_key, o.event_id, o.global_seq
+  FROM bus.outbox AS o
+  WHERE o.subject = wanted.subject AND o.idempotency_key = wanted.idempotency_key
+    AND o.has_entry AND o.idempotency_key <> ''
+  LIMIT 1
+) AS first;
 
 -- name: load_relays
 -- Rows by key, for a batch to decide on.
@@ -83,7 +112,7 @@ WHERE id = ANY ($1::bigint[]) AND published_to_nats IS NOT TRUE;
 -- name: note_outbox_failure
 -- Count an attempt and keep why it failed.
 UPDATE bus.outbox SET attempts = attempts + 1, last_error = $2
-WHERE id = $1 AND published_to_nats IS NOT TRUE;
+WHERE id = $1 AND published_to_nats IS NOT TRUE AND repeat_of = '';
 
 -- name: forget_published
 -- Remove a few rows that were published long ago.
@@ -108,12 +137,13 @@ DELETE FROM bus.outbox WHERE id = ANY (ARRAY(
 -- How much waits, counted up to a bound, and since when the oldest of it does.
 SELECT
   (SELECT count(*) FROM (
-    SELECT FROM bus.outbox WHERE NOT published_to_nats LIMIT $1) AS waiting),
+    SELECT FROM bus.outbox WHERE NOT published_to_nats AND global_seq >= 0 LIMIT $1) AS waiting),
   (SELECT count(*) FROM (SELECT FROM bus.outbox WHERE global_seq = 0 LIMIT $1) AS unpromoted),
   coalesce(greatest(0, tape_now_us() / 1000 - least(
     (SELECT created_at_ms FROM bus.outbox WHERE global_seq = 0 ORDER BY id LIMIT 1),
     (SELECT created_at_ms FROM bus.outbox
-     WHERE NOT published_to_nats AND global_seq > 0 ORDER BY global_seq, id LIMIT 1))), 0);
+     WHERE NOT published_to_nats AND global_seq > 0 ORDER BY global_seq, id LIMIT 1))), 0),
+  (SELECT count(*) FROM (SELECT FROM bus.outbox WHERE repeat_of <> '' LIMIT $1) AS repeats);
 
 -- name: read_failing
 -- Rows that were not taken, by id.
@@ -122,6 +152,24 @@ FROM bus.outbox
 WHERE last_error <> '' AND NOT published_to_nats
 ORDER BY id
 LIMIT $1;
+
+-- name: read_repeats
+-- Rows that repeat an event, the latest first.
+SELECT
+  id, event_id, subject, coalesce(idempotency_key, ''), created_at_ms, repeated_at_ms, repeat_of,
+  repeat_of_seq
+FROM bus.outbox
+WHERE repeat_of <> ''
+ORDER BY repeated_at_ms DESC, id DESC
+LIMIT $1;
+
+-- name: forget_repeats
+-- Remove a few rows that were found to be repeats long ago.
+DELETE FROM bus.outbox WHERE id = ANY (ARRAY(
+  SELECT id FROM bus.outbox
+  WHERE repeat_of <> '' AND repeated_at_ms < tape_now_us() / 1000 - $1::bigint
+  ORDER BY repeated_at_ms, id
+  LIMIT $2));
 
 -- name: read_relays
 -- Who was elected last, of each relay.

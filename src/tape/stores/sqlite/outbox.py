@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from tape.config import SqliteSettings
 from tape.errors import Closed, NotLeading, TapeError
-from tape.model.outbox import FailingRow, OutboxRow, RelayTerm
+from tape.model.outbox import FailingRow, OutboxRow, RelayTerm, RepeatedRow
 from tape.ports.clock import Clock
 from tape.ports.outbox import Lead, OutboxStatus
 from tape.stores.sqlite.connection import connect, transaction, translated
@@ -91,6 +91,9 @@ class SqliteLeader:
     async def forget_published(self, older_than_ms: int, limit: int) -> int:
         return await self._change("forget_published", self._clock() - older_than_ms, limit)
 
+    async def forget_repeats(self, older_than_ms: int, limit: int) -> int:
+        return await self._change("forget_repeats", self._clock() - older_than_ms, limit)
+
     async def forget_promoted(self, older_than_ms: int, limit: int) -> int:
         return await self._change("forget_promoted", self._clock() - older_than_ms, limit)
 
@@ -157,12 +160,13 @@ class SqliteLeader:
 
 
 def read_status(db: sqlite3.Connection, limit: int, clock: Clock) -> OutboxStatus:
-    waiting, unpromoted, oldest_ms = db.execute(
+    waiting, unpromoted, oldest_ms, repeated = db.execute(
         SQL["count_outbox"], (COUNT_MOST, clock())
     ).fetchone()
     failing = [FailingRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
     terms = [RelayTerm(*row) for row in db.execute(SQL["read_relays"])]
-    return OutboxStatus(waiting, unpromoted, oldest_ms, failing, terms)
+    repeats = [RepeatedRow(*row) for row in db.execute(SQL["read_repeats"], (limit,))]
+    return OutboxStatus(waiting, unpromoted, oldest_ms, failing, terms, repeated, repeats)
 
 
 def _read_version(db: sqlite3.Connection) -> Any:

@@ -2,23 +2,45 @@
 
 -- name: load_outbox
 -- Rows by key, for a batch to decide on.
-SELECT id, event_id, subject, global_seq, published_to_nats, last_error
+SELECT
+  id, event_id, subject, global_seq, published_to_nats, last_error, has_entry, repeat_of,
+  repeat_of_seq
 FROM bus_outbox
 WHERE id IN (SELECT value ->> 0 FROM json_each(?));
 
 -- name: save_outbox
--- Change rows that are there.
+-- Change a row that is there. No row changes its id or its subject.
 UPDATE bus_outbox SET
-  event_id = v.column2,
   global_seq = v.column4,
   published_at_ms = CASE
     WHEN v.column5 AND NOT published_to_nats
     THEN CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
     ELSE published_at_ms END,
   published_to_nats = v.column5,
-  last_error = v.column6
-FROM (VALUES (?, ?, ?, ?, ?, ?)) AS v
+  last_error = v.column6,
+  has_entry = v.column7,
+  repeat_of = v.column8,
+  repeat_of_seq = v.column9,
+  repeated_at_ms = CASE
+    WHEN v.column8 <> '' AND repeat_of = ''
+    THEN CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
+    ELSE repeated_at_ms END
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
 WHERE id = v.column1;
+
+-- name: load_outbox_ids
+-- Rows that made an entry under one of these ids.
+SELECT event_id, id, subject, payload_json, global_seq
+FROM bus_outbox
+WHERE event_id IN (SELECT value ->> 0 FROM json_each(?)) AND has_entry;
+
+-- name: load_outbox_keys
+-- Entries that rows made with one of these keys of their subjects.
+SELECT o.subject, o.idempotency_key, o.event_id, o.global_seq
+FROM json_each(?) AS wanted
+CROSS JOIN bus_outbox AS o
+  ON o.subject = wanted.value ->> 0 AND o.idempotency_key = wanted.value ->> 1
+WHERE o.has_entry AND o.idempotency_key <> '';
 
 -- name: load_relays
 -- Rows by key, for a batch to decide on.
@@ -79,7 +101,7 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND NOT published_to_nats;
 -- name: note_outbox_failure
 -- Count an attempt and keep why it failed.
 UPDATE bus_outbox SET attempts = attempts + 1, last_error = ?2
-WHERE id = ?1 AND NOT published_to_nats;
+WHERE id = ?1 AND NOT published_to_nats AND repeat_of = '';
 
 -- name: forget_published
 -- Remove a few rows that were published long ago.
@@ -103,12 +125,14 @@ DELETE FROM bus_outbox WHERE id IN (
 -- name: count_outbox
 -- How much waits, counted up to a bound, and since when the oldest of it does.
 SELECT
-  (SELECT count(*) FROM (SELECT 1 FROM bus_outbox WHERE NOT published_to_nats LIMIT ?1)),
+  (SELECT count(*) FROM (
+    SELECT 1 FROM bus_outbox WHERE NOT published_to_nats AND global_seq >= 0 LIMIT ?1)),
   (SELECT count(*) FROM (SELECT 1 FROM bus_outbox WHERE global_seq = 0 LIMIT ?1)),
   max(0, ?2 - min(
     coalesce((SELECT created_at_ms FROM bus_outbox WHERE global_seq = 0 ORDER BY id LIMIT 1), ?2),
     coalesce((SELECT created_at_ms FROM bus_outbox
-     WHERE NOT published_to_nats AND global_seq > 0 ORDER BY global_seq, id LIMIT 1), ?2)));
+     WHERE NOT published_to_nats AND global_seq > 0 ORDER BY global_seq, id LIMIT 1), ?2))),
+  (SELECT count(*) FROM (SELECT 1 FROM bus_outbox WHERE repeat_of <> '' LIMIT ?1));
 
 -- name: read_failing
 -- Rows that were not taken, by id.
@@ -117,6 +141,24 @@ FROM bus_outbox
 WHERE last_error <> '' AND NOT published_to_nats
 ORDER BY id
 LIMIT ?;
+
+-- name: read_repeats
+-- Rows that repeat an event, the latest first.
+SELECT
+  id, event_id, subject, coalesce(idempotency_key, ''), created_at_ms, repeated_at_ms, repeat_of,
+  repeat_of_seq
+FROM bus_outbox
+WHERE repeat_of <> ''
+ORDER BY repeated_at_ms DESC, id DESC
+LIMIT ?;
+
+-- name: forget_repeats
+-- Remove a few rows that were found to be repeats long ago.
+DELETE FROM bus_outbox WHERE id IN (
+  SELECT id FROM bus_outbox
+  WHERE repeat_of <> '' AND repeated_at_ms < ?1
+  ORDER BY repeated_at_ms, id
+  LIMIT ?2);
 
 -- name: read_relays
 -- Who was elected last, of each relay.

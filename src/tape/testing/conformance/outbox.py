@@ -73,6 +73,7 @@ async def expect_lost(leader: OutboxLeader) -> None:
         leader.note_failure(1, "x"),
         leader.forget_published(0, 1),
         leader.forget_promoted(0, 1),
+        leader.forget_repeats(0, 1),
         leader.wait(0),
     ):
         with pytest.raises(NotLeading):
@@ -189,24 +190,92 @@ class OutboxContract:
         assert [row.global_seq for row in placed] == [entry.global_seq for entry in events]
         await leader.release()
 
-    async def test_a_key_that_was_used_gives_the_first_events_id(
+    async def test_a_key_belongs_to_its_subject_and_a_repeat_names_the_first(
         self, open_store: OpenStore, append_rows: AppendRows
     ) -> None:
         store = await open_store()
-        (first,) = await record(store, NewEvent("before", idempotency_key="k"))
+        await record(store, NewEvent("s", idempotency_key="k"))
         leader = await lead(store, "a")
-        append_rows(
-            [
-                Appended("s", "1", ulid(1), "k"),
-                Appended("s", "2", ulid(2), "new"),
-                Appended("s", "3", ulid(3), "new"),
-            ]
+        append_rows([Appended("s", "1", ulid(1), "k"), Appended("s", "2", ulid(2), "k")])
+        append_rows([Appended("t", "3", ulid(3), "k"), Appended("s", "4", ulid(4), "")])
+        done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))
+        assert (done.promoted, done.repeats, done.unfit) == (3, 1, [])
+        append_rows([Appended("s", "5", ulid(5), "k"), Appended("s", "6", ulid(6), "")])
+        assert await promote(store, leader) == 1
+        rows = await leader.read_unpublished(MANY)
+        assert [(row.event_id, row.global_seq) for row in rows] == [
+            (ulid(1), 3), (ulid(3), 4), (ulid(4), 5), (ulid(6), 6),
+        ]  # fmt: skip
+        events = [e for e in await read_all(store) if e.kind == "event"]
+        assert [(e.event_type, e.idempotency_key) for e in events] == [
+            ("s", "k"), ("s", "bus.outbox/s/k"), ("t", "bus.outbox/t/k"), ("s", ""), ("s", ""),
+        ]  # fmt: skip
+        status = await store.read_outbox_status(9)
+        assert (status.waiting, status.repeated) == (4, 2)
+        told = [(r.event_id, r.subject, r.idempotency_key) for r in status.repeats]
+        assert sorted(told) == [(ulid(2), "s", "k"), (ulid(5), "s", "k")]
+        assert {(r.repeat_of, r.repeat_of_seq) for r in status.repeats} == {(ulid(1), 3)}
+        (latest,) = (await store.read_outbox_status(1)).repeats
+        assert latest.event_id == ulid(5)
+        # Nobody takes a repeat for anything else, and it goes after a while.
+        await leader.mark_published([row.id for row in rows])
+        assert await leader.read_unpromoted(MANY) == []
+        assert not await store.has_unpromoted()
+        with pytest.raises(InvalidArgument, match="is a repeat of the event"):
+            await play(store, SkipOutboxRow(latest.id, "why", "the desk", next(IDS), LIMITS))
+        assert await leader.forget_published(-1_000, 9) == 4
+        assert await leader.forget_repeats(3_600_000, 9) == 0
+        assert await leader.forget_repeats(-1_000, 1) == 1
+        assert await leader.forget_repeats(-1_000, 9) == 1
+        # The first row is gone; its event is on the journal.
+        append_rows([Appended("s", "7", ulid(7), "k")])
+        assert await promote(store, leader) == 0
+        (again,) = (await store.read_outbox_status(9)).repeats
+        assert (again.repeat_of, again.repeat_of_seq) == (ulid(1), 3)
+        await leader.release()
+
+    async def test_an_id_is_one_events_and_another_with_it_is_held(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        store = await open_store()
+        leader = await lead(store, "a")
+        append_rows([Appended("s", "1", ulid(1)), Appended("s", "1", ulid(1)), Appended("s", "2")])
+        append_rows([Appended("s", "9", ulid(1)), Appended("s", "3"), Appended("t", "1", ulid(1))])
+        rows = await leader.read_unpromoted(MANY)
+        done = await play(store, PromoteOutbox(rows, LIMITS))
+        assert (done.promoted, done.repeats) == (2, 1)
+        assert [unfit.row.id for unfit in done.unfit] == [rows[3].id, rows[5].id]
+        for unfit in done.unfit:
+            assert unfit.error.startswith(
+                f"event_id: is that of another event (row {rows[0].id}, subject s, global_seq 2)"
+            )
+        # A later round finds the same, and nothing overtakes them.
+        done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))
+        assert (done.promoted, done.repeats) == (0, 0)
+        assert [unfit.row.id for unfit in done.unfit] == [rows[3].id, rows[5].id]
+        for unfit in done.unfit:
+            await leader.note_failure(unfit.row.id, unfit.error)
+            await skip(store, unfit.row, "a slip")
+        assert await promote(store, leader) == 1
+        payloads = [row.payload_json for row in await leader.read_unpublished(MANY)]
+        assert payloads == ["1", "2", "3"]
+        await leader.release()
+
+    async def test_who_promotes_the_same_ids_and_keys_at_once_makes_one_event_of_each(
+        self, open_store: OpenStore, append_rows: AppendRows
+    ) -> None:
+        stores = [await open_store() for _ in range(4)]
+        leader = await lead(stores[0], "a")
+        append_rows([Appended("s", "1", ulid(n % 5), f"k{n % 5}") for n in range(40)])
+        append_rows([Appended("t", "1", ulid(100 + n), f"k{n % 3}") for n in range(20)])
+        rows = await leader.read_unpromoted(MANY)
+        done = await asyncio.gather(
+            *(play(store, PromoteOutbox(rows, LIMITS)) for store in stores for _ in range(2))
         )
-        assert await promote(store, leader) == 3
-        rows = sorted(await leader.read_unpublished(MANY), key=lambda row: row.id)
-        assert [row.event_id for row in rows] == [first.event_id, ulid(2), ulid(2)]
-        assert rows[1].global_seq == rows[2].global_seq
-        assert len([e for e in await read_all(store) if e.kind == "event"]) == 2
+        assert sum(told.promoted for told in done) == 8
+        assert sum(told.repeats for told in done) == 52
+        events = [entry for entry in await read_all(stores[0]) if entry.kind == "event"]
+        assert len({entry.event_id for entry in events}) == len(events) == 8
         await leader.release()
 
     async def test_a_row_that_cannot_be_an_event_holds_up_its_subject_alone(

@@ -5334,15 +5334,23 @@ class OutboxStatus(_message.Message):
     OLDEST_MS_FIELD_NUMBER: _builtins.int
     FAILING_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
+    REPEATED_ROWS_FIELD_NUMBER: _builtins.int
+    REPEATS_FIELD_NUMBER: _builtins.int
     waiting: _builtins.int
     unpromoted: _builtins.int
     oldest_ms: _builtins.int
+    repeated_rows: _builtins.int
+    """rows that repeat an event, counted up to a bound"""
     @_builtins.property
     def failing(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailingRow]:
         """the first of those that were not taken"""
 
     @_builtins.property
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___RelayTerm]: ...
+    @_builtins.property
+    def repeats(self) -> _containers.RepeatedCompositeFieldContainer[Global___RepeatedRow]:
+        """the latest of those"""
+
     def __init__(
         self,
         *,
@@ -5351,14 +5359,60 @@ class OutboxStatus(_message.Message):
         oldest_ms: _builtins.int = ...,
         failing: _abc.Iterable[Global___FailingRow] | None = ...,
         terms: _abc.Iterable[Global___RelayTerm] | None = ...,
+        repeated_rows: _builtins.int = ...,
+        repeats: _abc.Iterable[Global___RepeatedRow] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failing", b"failing", "oldest_ms", b"oldest_ms", "terms", b"terms", "unpromoted", b"unpromoted", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failing", b"failing", "oldest_ms", b"oldest_ms", "repeated_rows", b"repeated_rows", "repeats", b"repeats", "terms", b"terms", "unpromoted", b"unpromoted", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutboxStatus: _TypeAlias = OutboxStatus  # noqa: Y015
+
+@_typing.final
+class RepeatedRow(_message.Message):
+    """A row that repeats an event: it makes no entry and is never published."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    REPEATED_AT_MS_FIELD_NUMBER: _builtins.int
+    REPEAT_OF_FIELD_NUMBER: _builtins.int
+    REPEAT_OF_SEQ_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    event_id: _builtins.str
+    subject: _builtins.str
+    idempotency_key: _builtins.str
+    created_at_ms: _builtins.int
+    repeated_at_ms: _builtins.int
+    repeat_of: _builtins.str
+    """the first event's id"""
+    repeat_of_seq: _builtins.int
+    """and its place on the journal"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        event_id: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        created_at_ms: _builtins.int = ...,
+        repeated_at_ms: _builtins.int = ...,
+        repeat_of: _builtins.str = ...,
+        repeat_of_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at_ms", b"created_at_ms", "event_id", b"event_id", "id", b"id", "idempotency_key", b"idempotency_key", "repeat_of", b"repeat_of", "repeat_of_seq", b"repeat_of_seq", "repeated_at_ms", b"repeated_at_ms", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepeatedRow: _TypeAlias = RepeatedRow  # noqa: Y015
 
 @_typing.final
 class FailingRow(_message.Message):
@@ -5463,12 +5517,18 @@ class OutboxPlace(_message.Message):
     GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
     PUBLISHED_TO_NATS_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    HAS_ENTRY_FIELD_NUMBER: _builtins.int
+    REPEAT_OF_FIELD_NUMBER: _builtins.int
+    REPEAT_OF_SEQ_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     event_id: _builtins.str
     subject: _builtins.str
     global_seq: _builtins.int
     published_to_nats: _builtins.bool
     last_error: _builtins.str
+    has_entry: _builtins.bool
+    repeat_of: _builtins.str
+    repeat_of_seq: _builtins.int
     def __init__(
         self,
         *,
@@ -5478,10 +5538,13 @@ class OutboxPlace(_message.Message):
         global_seq: _builtins.int = ...,
         published_to_nats: _builtins.bool = ...,
         last_error: _builtins.str = ...,
+        has_entry: _builtins.bool = ...,
+        repeat_of: _builtins.str = ...,
+        repeat_of_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "global_seq", b"global_seq", "id", b"id", "last_error", b"last_error", "published_to_nats", b"published_to_nats", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "global_seq", b"global_seq", "has_entry", b"has_entry", "id", b"id", "last_error", b"last_error", "published_to_nats", b"published_to_nats", "repeat_of", b"repeat_of", "repeat_of_seq", b"repeat_of_seq", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
