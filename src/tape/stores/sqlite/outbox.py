@@ -110,7 +110,9 @@ class SqliteLeader:
     async def _rows(self, name: str, limit: int, held: Sequence[str]) -> list[OutboxRow]:
         def read(db: sqlite3.Connection) -> list[OutboxRow]:
             self._version = _read_version(db)
-            return [OutboxRow(*row) for row in db.execute(SQL[name], (limit, as_json(held)))]
+            # Others are no subjects, and JSON has no half characters.
+            ascii_only = [subject for subject in held if subject.isascii()]
+            return [OutboxRow(*row) for row in db.execute(SQL[name], (limit, as_json(ascii_only)))]
 
         return await self._look(read)
 
@@ -144,6 +146,7 @@ class SqliteLeader:
             with translated(self._path):
                 if self._connection is None:
                     self._connection = connect(self._path, self._settings.busy_s)
+                    self._connection.text_factory = _decoded
                 return read(self._connection)
 
         return await asyncio.get_running_loop().run_in_executor(self._looking, on_connection)
@@ -160,13 +163,23 @@ class SqliteLeader:
 
 
 def read_status(db: sqlite3.Connection, limit: int, clock: Clock) -> OutboxStatus:
-    waiting, unpromoted, oldest_ms, repeated = db.execute(
-        SQL["count_outbox"], (COUNT_MOST, clock())
-    ).fetchone()
-    failing = [FailingRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
-    terms = [RelayTerm(*row) for row in db.execute(SQL["read_relays"])]
-    repeats = [RepeatedRow(*row) for row in db.execute(SQL["read_repeats"], (limit,))]
+    db.text_factory = lambda text: text.decode(errors="replace")  # to be shown, whatever it is
+    try:
+        waiting, unpromoted, oldest_ms, repeated = db.execute(
+            SQL["count_outbox"], (COUNT_MOST, clock())
+        ).fetchone()
+        failing = [FailingRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
+        terms = [RelayTerm(*row) for row in db.execute(SQL["read_relays"])]
+        repeats = [RepeatedRow(*row) for row in db.execute(SQL["read_repeats"], (limit,))]
+    finally:
+        db.text_factory = str
     return OutboxStatus(waiting, unpromoted, oldest_ms, failing, terms, repeated, repeats)
+
+
+def _decoded(text: bytes) -> str:
+    """What is not UTF-8 becomes half characters, which no event may hold: that row alone is held
+    up, where an error would stop the reading of all."""
+    return text.decode(errors="surrogateescape")
 
 
 def _read_version(db: sqlite3.Connection) -> Any:

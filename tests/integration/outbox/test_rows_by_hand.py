@@ -1,0 +1,97 @@
+"""Rows that programs in other languages insert into a SQLite file, where columns take any type."""
+
+import contextlib
+import sqlite3
+from typing import Any
+
+import pytest
+
+from tape.app import open_bus
+from tape.bus import Bus
+from tape.model.outbox import FailingRow
+from tests.integration.bus.relays import entries, until
+from tests.integration.outbox.conftest import Shop
+
+
+def insert(shop: Shop, *rows: str) -> None:
+    """Values of event_id, subject and payload_json, as SQL."""
+    with contextlib.closing(sqlite3.connect(shop.url.removeprefix("sqlite:"))) as file, file:
+        for row in rows:
+            file.execute(f"INSERT INTO bus_outbox (event_id, subject, payload_json) VALUES ({row})")
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        ("payload_json", "x'7b7d'"),
+        ("subject, payload_json", "x'61', '{}'"),
+        ("schema_version, payload_json", "'two', '{}'"),
+        ("occurred_at_ms, payload_json", "1.5, '{}'"),
+        ("idempotency_key, payload_json", "x'00', '{}'"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(sqlite_shop: Shop, columns: str, values: str) -> None:
+    subject = "" if "subject" in columns else "subject, "
+    said = "" if "subject" in columns else "'a', "
+    path = sqlite_shop.url.removeprefix("sqlite:")
+    with (
+        contextlib.closing(sqlite3.connect(path)) as file,
+        pytest.raises(sqlite3.IntegrityError, match="are integers, all else is text"),
+    ):
+        file.execute(
+            f"INSERT INTO bus_outbox (event_id, {subject}{columns}) "
+            f"VALUES ('01JZ0000000000000000000001', {said}{values})"
+        )
+    assert sqlite_shop.events() == []
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ("'01JZ0000000000000000000001', 'bad', CAST(x'22ff22' AS TEXT)", "payload_json"),
+        ("'01JZ0000000000000000000001', CAST(x'62ff' AS TEXT), '1'", "subject"),
+        ("CAST(x'62ff' AS TEXT), 'bad', '1'", "event_id"),
+    ],
+)
+async def test_what_is_not_utf8_holds_up_its_own_subject_alone(
+    sqlite_shop: Shop, row: str, field: str
+) -> None:
+    insert(sqlite_shop, row, "'01JZ0000000000000000000002', 'ok', '2'")
+    bus = await open_bus(sqlite_shop.url)
+    try:
+        bus.start_relay(None)
+        (told,) = await until(lambda: entries(bus, "/tape/event/**"))
+        assert (told.event_type, told.payload) == ("ok", 2)
+        (failing,) = await until(lambda: failing_rows(bus))
+        assert failing.last_error.startswith(field)
+    finally:
+        await bus.close()
+
+
+async def failing_rows(bus: Bus) -> list[FailingRow]:
+    return (await bus.outbox_status()).failing
+
+
+async def test_documented_columns_make_an_event(sqlite_shop: Shop) -> None:
+    values: dict[str, Any] = {
+        "event_id": "01JZ0000000000000000000001", "subject": "orders.placed",
+        "payload_json": '{"n":1}', "schema_version": 2, "entity_type": "order", "entity_id": "7",
+        "idempotency_key": "k", "caused_by": "c", "source": "/go", "occurred_at_ms": 5,
+        "trace_id": "a" * 32, "span_id": "b" * 16, "parent_span_id": "c" * 16,
+    }  # fmt: skip
+    path = sqlite_shop.url.removeprefix("sqlite:")
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        marks = ", ".join("?" * len(values))
+        file.execute(
+            f"INSERT INTO bus_outbox ({', '.join(values)}) VALUES ({marks})", [*values.values()]
+        )
+    bus = await open_bus(sqlite_shop.url)
+    try:
+        bus.start_relay(None)
+        (entry,) = await until(lambda: entries(bus, "/tape/event/**"))
+    finally:
+        await bus.close()
+    said = {**values, "event_type": values["subject"]}
+    del said["subject"]
+    said["idempotency_key"] = "bus.outbox/orders.placed/k"
+    assert {name: getattr(entry, name) for name in said} == said
