@@ -1,15 +1,16 @@
 """Composition root: a URL and settings in, a running Tape out."""
 
 import asyncio
+import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tape.api.auth import Tokens, warn_of_readers
 from tape.api.listening import Tls
@@ -19,7 +20,10 @@ from tape.client import AsyncTapeClient, Connecting, TapeClient
 from tape.config import DEFAULT_STORE, DEFAULT_URL, Settings
 from tape.errors import InvalidArgument
 from tape.ports.broker import BusBroker
+from tape.ports.user_code import came_by_signal
 from tape.stores.by_url import STORE_URLS, open_store
+
+log = logging.getLogger("tape.app")
 
 DEFAULT_GRPC = DEFAULT_URL.removeprefix("tape://")
 DEFAULT_HTTP = "127.0.0.1:7879"
@@ -103,6 +107,25 @@ def stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
         yield
     finally:
         forget()
+
+
+def run_to_end(program: Coroutine[Any, Any, None]) -> None:
+    """Run a program that calls functions of others on an event loop of its own.
+
+    asyncio lets SystemExit and KeyboardInterrupt of any task out of the loop. Our own tasks keep
+    them in. One that a function of others has begun does not: whoever waits for it is told all the
+    same, and the rest goes on, unless a signal raised it.
+    """
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        main = loop.create_task(program)
+        while True:
+            try:
+                return loop.run_until_complete(main)
+            except (SystemExit, KeyboardInterrupt) as raised:
+                if main.done() or came_by_signal(raised):
+                    raise
+                log.exception("what a function of this program began was to end it; it goes on")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tape.config import ConsumerSettings
 from tape.errors import InvalidArgument
 from tape.model.bus_subject import check_bus_pattern
 from tape.ports.consumer import Delivery
+from tape.ports.user_code import as_failure, called
 
 if TYPE_CHECKING:
     from tape.brokers.nats_consumer import NatsConsumer
@@ -193,14 +194,14 @@ def check_durable(name: str) -> str:
 
 def run_consumer(consumer: Consumer, handler: Handler, *, concurrency: int = 1) -> None:
     """Handle messages until SIGTERM or SIGINT; the ones in hand are finished."""
-    from tape.app import stopping_on_signals
+    from tape.app import run_to_end, stopping_on_signals
 
     async def work() -> None:
         stop = asyncio.Event()
         with stopping_on_signals(stop):
             await consume(consumer, handler, concurrency=concurrency, stop=stop)
 
-    asyncio.run(work())
+    run_to_end(work())
 
 
 async def consume(
@@ -250,7 +251,8 @@ async def _handle(
 ) -> None:
     try:
         await call(message)
-    except Exception:
+    except BaseException as error:
+        as_failure(error)  # raised again, if the handler is not to blame
         settings = consumer.settings
         tries = min(message.deliveries - 1, 30)
         delay_s = min(settings.retry_first_s * 2**tries, settings.retry_most_s)
@@ -274,7 +276,7 @@ def _caller(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Message]
         if inspect.iscoroutinefunction(handler):
             await handler(message)
             return
-        result = await loop.run_in_executor(threads, handler, message)
+        result = await loop.run_in_executor(threads, called, handler, message)
         if inspect.isawaitable(result):
             await result
 

@@ -20,6 +20,7 @@ from tape.app import (
     default_url,
     open_operations,
     refresh_metrics,
+    run_to_end,
     stopping_on_signals,
 )
 from tape.brokers.by_target import open_broker
@@ -163,7 +164,7 @@ def run_worker(
 
     send_spans = export_spans("tape-worker")
     try:
-        asyncio.run(until_signalled())
+        run_to_end(until_signalled())
     finally:
         send_spans()
 

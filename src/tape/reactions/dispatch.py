@@ -19,6 +19,7 @@ from tape.config import DispatcherSettings
 from tape.errors import Overloaded, StoreUnavailable, TapeError
 from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim, Want
+from tape.ports.user_code import as_failure
 from tape.reactions.work import Away, Work, described
 from tape.telemetry import metrics
 from tape.telemetry.metrics import Outcome
@@ -222,9 +223,10 @@ class Dispatcher:
                 return
             else:
                 outcomes = [TaskOutcome(task.task_id, "given_back") for task in tasks]
-        except Exception as error:
+        except BaseException as error:
+            failure = as_failure(error)
             log.exception("the work of reaction %s failed in a way it should not", reaction_id)
-            outcomes = _failed(tasks, error)
+            outcomes = _failed(tasks, failure)
         metrics.TASK_HANDLING.labels(reaction_id).observe(loop.time() - started)
         self._outcomes += outcomes
         self._to_settle.set()

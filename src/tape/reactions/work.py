@@ -12,6 +12,7 @@ from tape.errors import BrokerUnavailable, GiveUp
 from tape.journal.follow import envelope
 from tape.model.task import Task, TaskOutcome
 from tape.ports.broker import Broker, Outgoing
+from tape.ports.user_code import as_failure, called
 from tape.telemetry.tracing import handling, is_tracing
 
 Handler = Callable[[dict[str, Any]], Any]
@@ -78,15 +79,15 @@ class Call:
                 await self._call(task, None)
         except GiveUp as error:
             return TaskOutcome(task_id, "refused", described(error))
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its task's failure
-            return TaskOutcome(task_id, "failed", described(error))
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its task
+            return TaskOutcome(task_id, "failed", described(as_failure(error)))
         return TaskOutcome(task_id)
 
     async def _call(self, task: Task, context: Context | None) -> None:
         if not self.threaded:
             await self._handler(handler_envelope(task))
             return
-        call = partial(self._handler, handler_envelope(task))
+        call = partial(called, self._handler, handler_envelope(task))
         loop = asyncio.get_running_loop()
         result = await loop.run_in_executor(
             self._executor, call if context is None else partial(context.run, call)

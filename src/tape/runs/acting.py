@@ -9,6 +9,7 @@ from typing import Any, ParamSpec
 
 from tape.errors import BudgetExceeded, InvalidArgument
 from tape.model.run import Run
+from tape.ports.user_code import as_failure
 from tape.runs.ambient import EFFECT_KEY, WITHIN
 from tape.runs.boundary import boundary
 from tape.runs.declare import Effect
@@ -159,9 +160,7 @@ class Acting(Decisions):
                 return await body(*args, **kwargs)
             result = await self.threads.call(partial(copy_context().run, body, *args, **kwargs))
             return await result if inspect.isawaitable(result) else result
-        except (asyncio.CancelledError, SystemExit) as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Its own doing, and no reason for this task or process to end.
-            raise RuntimeError(repr(error)) from error
+        except (Exception, Unwind):
+            raise
+        except BaseException as raised:
+            raise as_failure(raised) from raised

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tape.errors import GiveUp
+from tape.ports.user_code import as_failure, called
 from tape.runs.ambient import EFFECT_KEY
 from tape.runs.declare import Effect
 
@@ -24,7 +25,8 @@ async def call_declared(
     *,
     key: str = "",
 ) -> Any:
-    """What it returns: an asynchronous one on the loop, another in the executor.
+    """What it returns: an asynchronous one on the loop, another in the executor. What it raises is
+    an error, unless its task was cancelled.
 
     `key` is what `tape.idempotency_key()` says meanwhile.
     """
@@ -33,9 +35,13 @@ async def call_declared(
     try:
         if inspect.iscoroutinefunction(body):
             return await body(*args, **kwargs)
-        call = partial(copy_context().run, _returned, body, args, kwargs)
+        call = partial(copy_context().run, called, partial(body, *args, **kwargs))
         result = await asyncio.get_running_loop().run_in_executor(executor, call)
         return await result if inspect.isawaitable(result) else result
+    except Exception:
+        raise
+    except BaseException as raised:
+        raise as_failure(raised) from raised
     finally:
         EFFECT_KEY.reset(token)
 
@@ -59,10 +65,3 @@ def in_words(error: BaseException) -> str:
     """An error as text that any store takes."""
     words = f"{type(error).__name__}: {error}".replace("\0", "\ufffd")
     return words.encode(errors="replace").decode()
-
-
-def _returned(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except StopIteration as error:  # the one error that a future does not take
-        raise RuntimeError(repr(error)) from error

@@ -34,6 +34,7 @@ from tape.model.run import Run, RunName
 from tape.model.run_end import child_gate
 from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
 from tape.model.value import ANY_VERSION
+from tape.ports.user_code import as_failure
 from tape.runs.acting import Acting
 from tape.runs.ambient import within
 from tape.runs.declare import App
@@ -41,7 +42,7 @@ from tape.runs.effect_call import LIMITS
 from tape.runs.journal_writes import JournalWrites
 from tape.runs.pen import Pen
 from tape.runs.replay import ReplayLog
-from tape.runs.signals import Parked
+from tape.runs.signals import Parked, Unwind
 from tape.runs.steps import DECISION, decision
 
 R = TypeVar("R")
@@ -151,9 +152,12 @@ class Context(Acting):
             try:
                 with within(f"decision {model!r}"):
                     response = await ask()
-            except Exception as error:  # noqa: BLE001 - whatever it raises, there is no decision
+            except Unwind:
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever it raises, there is no decision
+                failed = as_failure(error)
                 await place.come_up()
-                return self.fail_decision(record, error)
+                return self.fail_decision(record, failed)
             await place.come_up()
             answer = self.end_decision(record, response)
         await self._pen.catch_up()

@@ -16,6 +16,7 @@ from tape.model.lease import Begun
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
+from tape.ports.user_code import as_failure
 from tape.runs.ambient import running
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
@@ -25,7 +26,7 @@ from tape.runs.journal_writes import JournalOperations, JournalWrites
 from tape.runs.keep import Held, LeaseKeeper
 from tape.runs.pen import Pen
 from tape.runs.replay import ReplayLog
-from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, error_in
+from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, Unwind, error_in
 from tape.runs.sync_context import SyncContext
 
 log = logging.getLogger("tape.runs")
@@ -262,15 +263,12 @@ class _Driven:
             self._over.set_result(None)
 
 
-def _own_error(raised: BaseException) -> BaseException:
+def _own_error(raised: BaseException) -> Exception:
     """The app's own error. What unwinds the app, or ends this task or process, is raised again."""
     error = error_in(raised)
-    if isinstance(error, Exception | SystemExit):
-        return error
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and not (task and task.cancelling()):
-        return error
-    raise error
+    if isinstance(error, Unwind):
+        raise error
+    return as_failure(error)
 
 
 def _cancelled(reason: str) -> str:

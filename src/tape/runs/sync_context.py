@@ -14,12 +14,13 @@ from uuid import UUID
 from tape.errors import Closed, InvalidArgument
 from tape.model.timer import REDRIVE
 from tape.model.value import ANY_VERSION
+from tape.ports.user_code import as_failure
 from tape.runs.ambient import EFFECT_KEY, within
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
 from tape.runs.declare import App, Effect
 from tape.runs.effect_call import EffectCall, Settled
-from tape.runs.signals import Abandoned
+from tape.runs.signals import Abandoned, Unwind
 from tape.runs.steps import decision
 
 P = ParamSpec("P")
@@ -107,9 +108,11 @@ class SyncContext:
         try:
             with within(f"effect {effect.spec.name!r}"):
                 result = effect.body(*args, **kwargs)
-                return self._wait(_awaited(result)) if inspect.isawaitable(result) else result
-        except SystemExit as error:
-            raise RuntimeError(repr(error)) from error
+                return self._wait(_own(result)) if inspect.isawaitable(result) else result
+        except (Exception, Unwind):
+            raise
+        except BaseException as raised:
+            raise as_failure(raised) from raised
         finally:
             EFFECT_KEY.reset(key)
 
@@ -168,8 +171,10 @@ class SyncContext:
         try:
             with within(f"decision {model!r}"):
                 response = ask()
-        except Exception as error:  # noqa: BLE001 - whatever it raises, there is no decision
-            failed = error
+        except Unwind:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it raises, there is no decision
+            failed = as_failure(error)
             return self._here(lambda: context.fail_decision(record, failed))
         return self._here(lambda: context.end_decision(record, response))
 
@@ -230,13 +235,15 @@ class SyncContext:
                 "a step of this app was called on the event loop, which would wait for itself: "
                 "call it in the thread of the app"
             )
+        awaited = _awaited(step)
         try:
-            return asyncio.run_coroutine_threadsafe(step, self._loop).result()
+            return asyncio.run_coroutine_threadsafe(awaited, self._loop).result()
         except CancelledError:
             raise Abandoned(Closed("what this run does here was cut off")) from None
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
+            awaited.close()
             step.close()
             raise Abandoned(Closed("the event loop of this run has ended")) from None
 
@@ -255,5 +262,19 @@ def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
+async def _own(result: Awaitable[Any]) -> Any:
+    """What a function of the program's own has left to be awaited."""
+    try:
+        return await result
+    except (Exception, Unwind):
+        raise
+    except BaseException as raised:
+        raise as_failure(raised) from raised
+
+
+async def _awaited(step: Coroutine[Any, Any, R]) -> R:
+    """What the step returns. What it raises must not end the loop, as these two would."""
+    try:
+        return await step
+    except (SystemExit, KeyboardInterrupt) as raised:
+        raise as_failure(raised) from raised

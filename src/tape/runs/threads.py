@@ -5,6 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
+from tape.ports.user_code import called
+from tape.runs.signals import Unwind
+
 
 class Threads:
     def __init__(self, executor: Executor) -> None:
@@ -13,7 +16,7 @@ class Threads:
 
     async def call(self, function: Callable[[], Any]) -> Any:
         """What it returns or raises. It goes on if nobody waits for it any more."""
-        submitted = self._executor.submit(_returned, function)
+        submitted = self._executor.submit(called, function, let_by=(Unwind,))
         future = asyncio.wrap_future(submitted)
         self._running[future] = submitted
         future.add_done_callback(self._ended)
@@ -32,10 +35,3 @@ class Threads:
         del self._running[future]
         if not future.cancelled():
             future.exception()  # who wanted it may be gone
-
-
-def _returned(function: Callable[[], Any]) -> Any:
-    try:
-        return function()
-    except StopIteration as error:  # the one error that a future does not take
-        raise RuntimeError(repr(error)) from error

@@ -138,10 +138,14 @@ async def test_a_handler_is_given_all_there_is_to_know(threads: HandlerThreads) 
         (KeyError("x"), "failed", "KeyError: 'x'"),
         (GiveUp("for good"), "refused", "GiveUp: for good"),
         (TimeoutError(), "failed", "TimeoutError: "),
+        (SystemExit(3), "failed", "RuntimeError: SystemExit(3)"),
+        (KeyboardInterrupt(), "failed", "RuntimeError: KeyboardInterrupt()"),
+        (asyncio.CancelledError(), "failed", "RuntimeError: CancelledError()"),
+        (BaseException("own"), "failed", "RuntimeError: BaseException('own')"),
     ],
 )
 async def test_what_a_handler_raises_is_its_tasks_failure(
-    threads: HandlerThreads, error: Exception, verdict: str, told: str, on_the_loop: bool
+    threads: HandlerThreads, error: BaseException, verdict: str, told: str, on_the_loop: bool
 ) -> None:
     def plain(envelope: dict[str, Any]) -> None:
         raise error

@@ -191,6 +191,29 @@ async def test_a_stuck_run_that_is_put_back_unwinds_further(world: World) -> Non
     assert "after all" in ended.outcome_json
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+async def test_what_would_end_a_process_fails_the_compensator_and_nothing_else(
+    world: World, error: BaseException
+) -> None:
+    async def undo() -> None:
+        raise error
+
+    @effect(name="a", compensate=undo, compensate_attempts=1, registry=world.apps)
+    async def act(what: str) -> str:
+        return what
+
+    @app("failing", registry=world.apps)
+    async def failing(ctx: Context) -> None:
+        await ctx.call(act, "a")
+        raise ValueError("after all")
+
+    run = await world.begin(failing)
+    await settle(world.compensation())
+    assert await world.status(run) is RunStatus.STUCK
+    (row,) = await world.runs.list_obligations(run.run_id)
+    assert type(error).__name__ in row.last_error
+
+
 async def test_a_compensator_that_gives_up_is_stuck_at_once(world: World) -> None:
     undoing = Undoing()
     run = await stuck(world, undoing, GiveUp("it is spent"))

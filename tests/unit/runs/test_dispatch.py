@@ -434,6 +434,26 @@ async def test_a_result_that_the_store_refuses_leaves_doubt(world: World, error:
     assert len(bank.keys) == 1
 
 
+@pytest.mark.parametrize("on_the_loop", [True, False])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+async def test_what_would_end_a_process_fails_the_act_and_nothing_else(
+    world: World, error: BaseException, on_the_loop: bool
+) -> None:
+    async def waited(_cents: int, *, to: str) -> None:
+        raise error
+
+    def plain(_cents: int, *, to: str) -> None:
+        raise error
+
+    body = waited if on_the_loop else plain
+    pay = effect(name="pay", dispatch="outbox", registry=world.apps)(body)
+    run = await world.begin(calling(world, pay))
+    await settle(world.outbox())
+    row = await world.effect(run, "pay")
+    assert row.status == FAILED
+    assert type(error).__name__ in row.error_json
+
+
 async def test_a_body_that_runs_out_of_something_does_not_hang(world: World) -> None:
     nothing: Iterator[str] = iter(())
 

@@ -541,7 +541,16 @@ async def test_inside_of_an_effect_there_are_no_steps(kit: AppKit, apps: Apps) -
     assert (await kit.journal(run.run_id)).effects("inner") == []
 
 
-@pytest.mark.parametrize("error", [StopIteration(7), SystemExit(3), asyncio.CancelledError()])
+NO_ERRORS = [
+    StopIteration(7),
+    SystemExit(3),
+    KeyboardInterrupt(),
+    asyncio.CancelledError(),
+    BaseException("own"),
+]
+
+
+@pytest.mark.parametrize("error", NO_ERRORS)
 async def test_errors_that_are_none_fail_their_effect_and_nothing_else(
     kit: AppKit, apps: Apps, error: BaseException
 ) -> None:
@@ -555,9 +564,14 @@ async def test_errors_that_are_none_fail_their_effect_and_nothing_else(
 
     @tape.app("calls", registry=apps)
     async def calls(ctx: Context) -> Any:
+        async def ask() -> None:
+            raise error
+
         for effect in (waited, plain):
             with pytest.raises(EffectFailed, match=type(error).__name__):
                 await ctx.call(effect)
+        with pytest.raises(EffectFailed, match=type(error).__name__):
+            await ctx.decide("m", None, ask)
         return "done"
 
     assert outcome(await ran(kit, calls)) == "done"

@@ -588,12 +588,14 @@ async def test_a_worker_takes_the_runs_of_its_pool_and_apps_alone(
 
 
 async def test_so_many_are_driven_at_a_time(kit: AppKit, apps: Apps, hire: Hire) -> None:
-    go_on, at_once, most = asyncio.Event(), set(), []
+    go_on, full, at_once, most = asyncio.Event(), asyncio.Event(), set(), []
 
     @tape.app("slow", registry=apps)
     async def slow(ctx: Context) -> None:
         at_once.add(ctx.run_id)
         most.append(len(at_once))
+        if len(at_once) == 3:
+            full.set()
         await go_on.wait()
         at_once.discard(ctx.run_id)
 
@@ -601,6 +603,7 @@ async def test_so_many_are_driven_at_a_time(kit: AppKit, apps: Apps, hire: Hire)
     worker = hire(replace(BEATING, runs=3, poll_s=0.01))
     assert await worker.recovery.once() == 3
     assert await worker.recovery.once() == 0
+    await soon(full)
     go_on.set()
     await worker.drive()
     assert max(most) == 3

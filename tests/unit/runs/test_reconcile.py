@@ -29,7 +29,7 @@ FEW = RetryPolicy(attempts=4, first_s=100.0, most_s=1000.0)
 class Counterparty:
     """Acts, loses its first acknowledgements, and tells of its acts when it is asked."""
 
-    def __init__(self, says: Observed | Exception | None = None) -> None:
+    def __init__(self, says: Observed | BaseException | None = None) -> None:
         self.keys: list[str] = []
         self.asked: list[tuple[str, Any]] = []
         self.says: Any = says or Observed("confirmed", {"id": 1}, external_ref="wire-1")
@@ -44,7 +44,7 @@ class Counterparty:
 
     async def check(self, key: str, request: Any) -> Any:
         self.asked.append((key, request))
-        if isinstance(self.says, Exception):
+        if isinstance(self.says, BaseException):
             raise self.says
         return self.says
 
@@ -304,6 +304,9 @@ async def test_a_check_can_say_that_somebody_must_look(
         (Observed("perhaps"), "'perhaps' is not one of"),
         (Observed("confirmed", object()), "cannot be written as JSON"),
         (Observed("confirmed", external_ref="x" * 10_000), "external_ref"),
+        (SystemExit(3), "SystemExit(3)"),
+        (KeyboardInterrupt(), "KeyboardInterrupt()"),
+        (asyncio.CancelledError(), "CancelledError()"),
     ],
 )
 async def test_what_makes_no_sense_counts_as_no_answer(world: World, says: Any, words: str) -> None:

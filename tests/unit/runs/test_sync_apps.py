@@ -204,7 +204,14 @@ async def test_it_cannot_swallow_that_it_differs(kit: AppKit, apps: Apps) -> Non
     assert "the code does it with {'args': [2]" in outcome(run)
 
 
-ERRORS = [StopIteration(7), SystemExit(3), CancelledError(), asyncio.CancelledError()]
+ERRORS = [
+    StopIteration(7),
+    SystemExit(3),
+    KeyboardInterrupt(),
+    CancelledError(),
+    asyncio.CancelledError(),
+    BaseException("own"),
+]
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -224,6 +231,64 @@ async def test_errors_that_are_none_fail_their_run_and_nothing_else(
         run = await ran(kit, apps.apps[colour])
     assert run.status == RunStatus.FAILED
     assert type(error).__name__ in outcome(run)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+async def test_errors_that_are_none_fail_an_effect_in_a_thread_and_nothing_else(
+    kit: AppKit, apps: Apps, error: BaseException
+) -> None:
+    async def later() -> None:
+        raise error
+
+    def plainly() -> None:
+        raise error
+
+    @tape.effect(registry=apps)
+    def plain() -> None:
+        raise error
+
+    @tape.effect(registry=apps)
+    def awaited() -> Any:
+        return later()
+
+    @tape.effect(registry=apps)
+    async def on_the_loop() -> None:
+        raise error
+
+    @tape.app("calls", registry=apps)
+    def calls(ctx: SyncContext) -> list[str]:
+        words = []
+        steps: list[Callable[[], Any]] = [
+            lambda: ctx.call(plain),
+            lambda: ctx.call(awaited),
+            lambda: ctx.call(on_the_loop),
+            lambda: ctx.decide("m", None, plainly),
+        ]
+        for step in steps:
+            with pytest.raises(EffectFailed, match=type(error).__name__) as failed:
+                step()
+            words.append(str(failed.value))
+        return words
+
+    async with asyncio.timeout(20):
+        run = await ran(kit, calls)
+    assert len(outcome(run)) == 4
+
+
+async def test_what_an_effect_costs_may_not_end_the_process(kit: AppKit, apps: Apps) -> None:
+    def never() -> Spend:
+        raise SystemExit(3)
+
+    @tape.effect(registry=apps, estimate=never)
+    def dear() -> None: ...
+
+    @tape.app("calls", registry=apps)
+    def calls(ctx: SyncContext) -> None:
+        ctx.call(dear)
+
+    async with asyncio.timeout(20):
+        run = await ran(kit, calls)
+    assert outcome(run) == "RuntimeError: SystemExit(3)"
 
 
 async def test_failures_and_refusals_are_the_same_in_a_thread(kit: AppKit, apps: Apps) -> None:
