@@ -419,7 +419,9 @@ async def test_a_thread_whose_step_is_cancelled_with_its_loop_is_unwound() -> No
     waiting = asyncio.create_task(asyncio.to_thread(context._wait, step()))
     await begun.wait()
     (stepping,) = [
-        task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "step"
+        task
+        for task in asyncio.all_tasks()
+        if getattr(task.get_coro(), "__name__", "") == "_awaited"
     ]
     stepping.cancel()
     with pytest.raises(Abandoned, match="cut off"):
