@@ -210,6 +210,7 @@ async def refresh_metrics(operations: Operations) -> None:
         metrics.TASKS_CLAIMED.labels(reaction_id).set(state.claimed)
         metrics.DEAD_LETTERS.labels(reaction_id).set(state.dead_letters)
     await _refresh_drainers(operations)
+    await _refresh_waiting_runs(operations)
 
 
 async def _refresh_drainers(operations: Operations) -> None:
@@ -231,6 +232,20 @@ async def _refresh_drainers(operations: Operations) -> None:
         metrics.DRAINER_HALTED.labels(drainer_id).set(bool(is_halted))
         metrics.DRAINER_HALTED_SECONDS.labels(drainer_id).set(halted_ms / 1000)
         metrics.DRAINER_WAITING_SECONDS.labels(drainer_id).set(waiting_ms / 1000)
+
+
+async def _refresh_waiting_runs(operations: Operations) -> None:
+    from tape.telemetry import metrics
+
+    groups = (await operations.runs.list_waiting_runs())[: metrics.RUNS_WAITING_SERIES]
+    for app_name, _pool in metrics.RUNS_WAITING.series():
+        metrics.RUNS_WAITING.forget(app_name)
+        metrics.RUNS_WAITING_SECONDS.forget(app_name)
+    for group in groups:
+        labels = (group.app_name, group.pool)
+        metrics.RUNS_WAITING.labels(*labels).set(group.waiting)
+        waited_s = max(0.0, time.time() - group.since_ms / 1000)
+        metrics.RUNS_WAITING_SECONDS.labels(*labels).set(waited_s)
 
 
 async def _refresh_outbox(operations: Operations) -> None:

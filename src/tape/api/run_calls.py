@@ -17,7 +17,7 @@ from tape.model.names import check_name
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import CancelRun
 from tape.ports.runs import RunQuery
-from tape.runs.operations import RunOperations
+from tape.runs.operations import WAITING_MS, RunOperations
 from tape.wire import mapping_begin, mapping_gates, mapping_runs
 from tape.wire.mapping_entries import entry_to_wire
 from tape.wire.v1 import tape_pb2 as pb
@@ -41,6 +41,7 @@ class RunCalls:
             "GetRun": self.get_run,
             "ListRuns": self.list_runs,
             "ListRunsToRecover": self.list_runs_to_recover,
+            "ListWaitingRuns": self.list_waiting_runs,
             "ReadRunEntries": self.read_run_entries,
         }
 
@@ -107,6 +108,14 @@ class RunCalls:
         found = await self._runs.list_runs_to_recover(mapping_runs.recover_from_wire(request))
         runs, _ = fitting(map(mapping_runs.run_to_wire, found))
         return pb.ListRunsToRecoverResponse(runs=runs)
+
+    async def list_waiting_runs(
+        self, request: pb.ListWaitingRunsRequest
+    ) -> pb.ListWaitingRunsResponse:
+        older_than_ms = request.older_than_ms if request.HasField("older_than_ms") else WAITING_MS
+        found = await self._runs.list_waiting_runs(older_than_ms)
+        waiting, more = fitting(map(mapping_runs.waiting_to_wire, found))
+        return pb.ListWaitingRunsResponse(waiting=waiting, more=more)
 
     async def read_run_entries(self, request: pb.ReadRunEntriesRequest) -> pb.EntryBatch:
         """As many as fit; the rest is what the next call begins with."""

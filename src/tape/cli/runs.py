@@ -1,6 +1,7 @@
 """`tape runs`: durable runs, how they stand and what happened in them; start, tell and end them."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,12 +28,15 @@ from tape.cli.target import Target, connect, target_options
 from tape.client import AsyncTapeClient
 from tape.errors import EffectFailed, NotFound, Pruned, RunCancelled, RunEnded
 from tape.model.run import DEFAULT_POOL, Run, RunStatus
+from tape.ports.runs import WaitingRuns
+from tape.runs.operations import WAITING_MS
 from tape.runs.timeline import Timeline, timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 _FULL = click.option("--full", is_flag=True, help="Do not cut long payloads.")
+LOOKED_THROUGH = 100
 _ENDS = tuple(f"run {status}" for status in ("terminal", "failed", "cancelled", "stuck"))
 
 
@@ -98,8 +102,15 @@ def list_runs(
         styles = [STATUS_STYLES.get(RunStatus(run.status), "") for run in found]
         columns = "RUN", "APP", "STATUS", "STARTED", "TOOK", "ABOUT"
         print_table(columns, rows, styles=styles, whole=("RUN", "STATUS"))
+    if any(_waits_long(run) for run in found):
+        notes().print("note: tape runs waiting tells what waits for which worker", style="dim")
     if len(found) == limit:
         notes().print(f"note: there may be more, with --after {found[-1].run_id}", style="dim")
+
+
+def _waits_long(run: Run) -> bool:
+    now_ms = time.time_ns() // 1_000_000
+    return run.status == RunStatus.RUNNABLE and now_ms - run.started_at_ms > WAITING_MS
 
 
 def _app(run: Run) -> str:
@@ -109,7 +120,47 @@ def _app(run: Run) -> str:
 def _about(run: Run) -> str:
     if run.lease_owner:
         return lease_words(run)
+    if run.status == RunStatus.RUNNABLE:
+        return f"waits for a worker with {run.app_name} in pool {run.pool}"
     return run.waiting_on or outcome_words(run)
+
+
+@runs.command()
+@click.option(
+    "--longer-than",
+    "older_than_s",
+    type=click.FloatRange(min=0, max=10**9),
+    default=WAITING_MS / 1000,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long no worker has taken them.",
+)
+@_JSON
+@target_options
+@click.pass_obj
+def waiting(target: Target, older_than_s: float, as_json: bool) -> None:
+    """List what waits for a worker, by app and pool; who has waited longest first.
+
+    RUNNING is how many of the same app and pool are being driven: if none, no worker may have it.
+    """
+
+    async def read() -> list[WaitingRuns]:
+        async with connect(target) as client:
+            return await client.waiting_runs(older_than_s)
+
+    groups = asyncio.run(read())
+    with quiet_on_broken_pipe():
+        if as_json:
+            for group in groups:
+                print_json(group._asdict())
+            return
+        rows = [
+            (group.app_name, group.pool, str(group.waiting), str(group.running),
+             date_time(group.since_ms), group.run_id)
+            for group in groups
+        ]  # fmt: skip
+        columns = "APP", "POOL", "WAITING", "RUNNING", "SINCE", "FIRST"
+        print_table(columns, rows, whole=("FIRST",))
 
 
 @runs.command()
@@ -215,6 +266,10 @@ def start(
                 session_id=session,
                 invocation_id=invocation,
             )
+            if run.status == RunStatus.RUNNABLE and not await _was_ever_taken(client, run.app_name):
+                taking = f"no worker has taken a run of {run.app_name} yet"
+                where = f"it waits for one with that app in pool {run.pool}"
+                notes().print(f"note: {taking}: {where}", style="dim")
             if not wait:
                 return run, None
             notes().print(f"note: waiting for the end of run {run.run_id}", style="dim")
@@ -307,6 +362,12 @@ def resume(target: Target, run_id: str, as_json: bool) -> None:
         print_json(run_record(run))
     else:
         say(f"{run_id} is {status_name(run.status)}")
+
+
+async def _was_ever_taken(client: AsyncTapeClient, app_name: str) -> bool:
+    """Whether a worker has had one of its newest runs."""
+    newest = await client.list_runs(app_name=app_name, limit=LOOKED_THROUGH)
+    return any(run.fencing_token for run in newest)
 
 
 async def _found(client: AsyncTapeClient, run_id: str) -> Run:

@@ -138,6 +138,7 @@ class TapeClient:
     run_result = _calling(AsyncTapeClient.run_result)
     get_run = _calling(AsyncTapeClient.get_run)
     list_runs = _calling(AsyncTapeClient.list_runs)
+    waiting_runs = _calling(AsyncTapeClient.waiting_runs)
     read_run = _calling(AsyncTapeClient.read_run)
     send_signal = _calling(AsyncTapeClient.send_signal)
     cancel_run = _calling(AsyncTapeClient.cancel_run)

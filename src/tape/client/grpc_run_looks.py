@@ -13,8 +13,8 @@ from tape.model.entry import Entry
 from tape.model.obligation import Obligation
 from tape.model.run import Run
 from tape.model.timer import Timer
-from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
-from tape.runs.operations import PAGE, Admission
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
+from tape.runs.operations import PAGE, WAITING_MS, Admission
 from tape.wire import (
     mapping_budgets,
     mapping_decisions,
@@ -65,6 +65,12 @@ class GrpcRunLooks:
             request = mapping_runs.recover_to_wire(query)
         answer = await self._asked(self._rpc.ListRunsToRecover, request)
         return mapping_runs.runs_from_wire(answer.runs)
+
+    async def list_waiting_runs(self, older_than_ms: int = WAITING_MS) -> list[WaitingRuns]:
+        with representable():
+            request = pb.ListWaitingRunsRequest(older_than_ms=older_than_ms)
+        answer = await self._asked(self._rpc.ListWaitingRuns, request)
+        return [mapping_runs.waiting_from_wire(group) for group in answer.waiting]
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         with representable():

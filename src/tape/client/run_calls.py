@@ -15,9 +15,10 @@ from tape.model.entry import Entry
 from tape.model.gate import SendSignal, Signalled
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import CancelRun
-from tape.ports.runs import RunQuery
+from tape.ports.runs import RunQuery, WaitingRuns
 from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import DECLARED_APPS, App
+from tape.runs.operations import WAITING_MS
 from tape.runs.run_here import RunsHere, new_run
 
 READ_PAGE = 1_000
@@ -97,6 +98,11 @@ class RunCalls:
         """Newest first; `after` is the id of the last one of the page before."""
         number = status_named(status) if isinstance(status, str) else status
         return await self._operations.runs.list_runs(RunQuery(number, app_name, pool, limit, after))
+
+    async def waiting_runs(self, older_than_s: float = WAITING_MS / 1000) -> list[WaitingRuns]:
+        """Runs that no worker has taken for so long, by app and pool; who has waited longest
+        first."""
+        return await self._operations.runs.list_waiting_runs(int(older_than_s * 1000))
 
     async def read_run(self, run_id: str) -> list[Entry]:
         """A run's whole journal, in its own order."""

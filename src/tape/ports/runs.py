@@ -35,6 +35,26 @@ class RecoverQuery(NamedTuple):
     limit: int = 100
 
 
+class WaitingRuns(NamedTuple):
+    """How many runs of one app and pool somebody should drive, and nobody does.
+
+    `since_ms` is when something last happened in `run_id`, which has waited longest. `running` is
+    how many of that app and pool are driven now: if none, there may be no worker for them. Both
+    counts go up to MOST_COUNTED.
+    """
+
+    pool: str
+    app_name: str
+    waiting: int
+    running: int
+    run_id: str
+    since_ms: int
+
+
+MOST_COUNTED = 10_000
+MOST_WAITING_GROUPS = 1_000
+
+
 class PendingQuery(NamedTuple):
     """Effects that wait for an outcome, oldest first: unknown ones that nobody has claimed and,
     if asked for, pending ones that are older than so long.
@@ -53,6 +73,10 @@ class RunStore(Protocol):
     async def list_runs(self, query: RunQuery) -> list[Run]: ...
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]: ...
+
+    async def list_waiting_runs(self, older_than_ms: int) -> list[WaitingRuns]:
+        """What has waited for at least so long, by app and pool; who has waited longest first. Of
+        no more than MOST_WAITING_GROUPS apps and pools."""
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         """The entry that records it."""

@@ -30,12 +30,15 @@ from tape.model.run import Run
 from tape.model.run_change import IDS_PER_WRITE, BeginAndExtend, ChangeRun, ExtendRun
 from tape.model.run_write import Extended, RunWrite
 from tape.model.timer import FireTimer, Timer
-from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
 from tape.ports.store import Store
 
 NOBODY = Taker()
 PAGE = 1_000
 MOST_WRITES = 1_000
+WAITING_MS = 10_000
+"""A run that nobody has taken for so long waits: a worker that has its app takes it within a second
+or two."""
 
 
 class Admission(NamedTuple):
@@ -81,6 +84,10 @@ class RunOperations(Protocol):
     async def list_runs(self, query: RunQuery) -> list[Run]: ...
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]: ...
+
+    async def list_waiting_runs(self, older_than_ms: int = WAITING_MS) -> list[WaitingRuns]:
+        """Runs that nobody drives though somebody should, by app and pool; who has waited longest
+        first."""
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         """Entries of a run's journal in its own order, as many as a page holds."""
@@ -198,6 +205,11 @@ class Runs:
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
         return await self._store.list_runs_to_recover(query._replace(limit=_page(query.limit)))
+
+    async def list_waiting_runs(self, older_than_ms: int = WAITING_MS) -> list[WaitingRuns]:
+        if not 0 <= older_than_ms < 2**53:
+            raise InvalidArgument(f"{older_than_ms} is not in 0..2^53-1", field="older_than_ms")
+        return await self._store.list_waiting_runs(older_than_ms)
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         name = self._name(run_id, "run_id")

@@ -12,12 +12,13 @@ from tape.errors import NotFound
 from tape.model.effect import DispatchMode, Effect, EffectStatus
 from tape.model.obligation import OBLIGATIONS, Obligation
 from tape.model.run import OPEN, Run, RunStatus
-from tape.ports.runs import RunQuery
+from tape.ports.runs import RunQuery, WaitingRuns
 
 UNDRIVEN = (RunStatus.RUNNABLE.value, RunStatus.RUNNING.value)
 TO_DISPATCH = ((EffectStatus.PENDING.value, DispatchMode.OUTBOX.value),)
 PENDING = tuple((EffectStatus.PENDING.value, mode.value) for mode in DispatchMode)
 UNKNOWN = tuple((EffectStatus.UNKNOWN.value, mode.value) for mode in DispatchMode)
+WAITING_COUNT = WaitingRuns._fields.index("waiting")
 _NEWER_THAN_ALL = (2**63 - 1, "")
 
 
@@ -59,6 +60,10 @@ def listing_params(query: RunQuery, last: Run | None) -> tuple[object, ...]:
 
 def oldest_runs(found: Iterable[Run], limit: int) -> list[Run]:
     return sorted(found, key=lambda run: (run.started_at_ms, run.run_id))[:limit]
+
+
+def longest_waiting(found: Iterable[WaitingRuns]) -> list[WaitingRuns]:
+    return sorted(found, key=lambda group: (group.since_ms, group.pool, group.app_name))
 
 
 def oldest_effects(found: Iterable[Effect], limit: int) -> list[Effect]:

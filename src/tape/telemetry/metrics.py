@@ -2,7 +2,8 @@
 
 Whoever has something to tell imports this module and says so: `metrics.MATCHES.labels(id).inc(n)`.
 The only labels with an open set of values are the ids of reactions and of drainers, so there are as
-many series as those; `forget_reaction` and `forget_drainer` end those of one that is gone.
+many series as those; `forget_reaction` and `forget_drainer` end those of one that is gone. Of the
+apps and pools whose runs wait there are no more series than RUNS_WAITING_SERIES.
 
 What becomes of runs is counted where it is committed: see `run_entries`.
 
@@ -17,6 +18,7 @@ from tape.telemetry.instruments import Counter, Family, Gauge, Histogram, S
 
 REACTION = ("reaction",)
 DRAINER = ("drainer",)
+RUNS_WAITING_SERIES = 50
 FAMILIES: list[Family[Any]] = []
 
 
@@ -116,6 +118,19 @@ DRAINER_WAITING_SECONDS = _family(
     DRAINER,
 )
 DRAINED = _family(Counter, "tape_drainer_events", "Events that this process has drained.", DRAINER)
+
+RUNS_WAITING = _family(
+    Gauge,
+    "tape_runs_waiting",
+    "Runs that no worker has taken for 10 seconds, counted up to 10,000.",
+    ("app", "pool"),
+)
+RUNS_WAITING_SECONDS = _family(
+    Gauge,
+    "tape_runs_waiting_seconds",
+    "How long the run that waits longest has waited.",
+    ("app", "pool"),
+)
 
 RUNS_ENDED = _family(
     Counter,

@@ -6,11 +6,12 @@ from typing import Any
 
 from tape.model.lease import WHOEVER, Taker
 from tape.model.run import Run
-from tape.ports.runs import RecoverQuery, RunQuery
+from tape.ports.runs import RecoverQuery, RunQuery, WaitingRuns
 from tape.wire.v1 import tape_pb2 as pb
 
 _NAMES = tuple("waiting_on_gate" if name == "waiting_on" else name for name in Run._fields)
 _run_fields = attrgetter(*_NAMES)
+_waiting_fields = attrgetter(*WaitingRuns._fields)
 
 
 def run_to_wire(run: Run) -> pb.RunState:
@@ -85,3 +86,11 @@ def recover_to_wire(query: RecoverQuery) -> pb.ListRunsToRecoverRequest:
 
 def recover_from_wire(request: pb.ListRunsToRecoverRequest) -> RecoverQuery:
     return RecoverQuery(request.pool, tuple(request.app_names), request.limit)
+
+
+def waiting_to_wire(group: WaitingRuns) -> pb.WaitingRuns:
+    return pb.WaitingRuns(**group._asdict())
+
+
+def waiting_from_wire(message: pb.WaitingRuns) -> WaitingRuns:
+    return WaitingRuns._make(_waiting_fields(message))

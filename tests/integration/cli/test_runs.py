@@ -107,6 +107,32 @@ def test_a_listing_for_people(typed: Typed) -> None:
     assert typed("runs", "--status", "stuck").out.split() == header.split()
 
 
+def test_what_waits_for_a_worker(typed: Typed) -> None:
+    begun = typed("runs", "start", "nosuchapp")
+    assert (begun.code, begun.out.split()[1:4]) == (0, ["is", "runnable:", "nosuchapp"])
+    assert begun.err == (
+        "note: no worker has taken a run of nosuchapp yet: it waits for one with that app in pool "
+        "shared\n"
+    )
+    run_id = begun.out.split()[0]
+    assert "waits for a worker with nosuchapp in pool shared" in typed("runs").out
+    assert typed("runs", "waiting").out.split() == [
+        "APP", "POOL", "WAITING", "RUNNING", "SINCE", "FIRST",
+    ]  # fmt: skip
+    (group,) = typed("runs", "waiting", "--longer-than", "0", "--json").records
+    assert {**group, "since_ms": 0} == {
+        "pool": "shared", "app_name": "nosuchapp", "waiting": 1, "running": 0, "run_id": run_id,
+        "since_ms": 0,
+    }  # fmt: skip
+    told = typed("runs", "waiting", "--longer-than", "0").out.splitlines()[1].split()
+    assert (told[:4], told[-1]) == (["nosuchapp", "shared", "1", "0"], run_id)
+
+
+def test_an_app_that_was_run_before_is_not_remarked_on(typed: Typed) -> None:
+    waiting(typed)
+    assert typed("runs", "start", "pay").err == ""
+
+
 def test_starting_again_under_the_same_name_finds_the_run(typed: Typed) -> None:
     names = ("--user", "ada", "--session", "s1", "--invocation", "order-7")
     first = started(typed, "pay", 1, *names)

@@ -64,9 +64,9 @@ async def test_every_rpc_has_its_role(
 LOOKS = """
 FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValue ListValues
 GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo
-GetRun ListRuns ListRunsToRecover ReadRunEntries GetDecision GetEffect ListPendingEffects
-ListEffectsToDispatch ListObligations ListUnresolvedObligations AdmitBudget ListTimers NextTimer
-ListEventSubscriptions ListDrainers ReadRecent GetOutboxStatus
+GetRun ListRuns ListRunsToRecover ListWaitingRuns ReadRunEntries GetDecision GetEffect
+ListPendingEffects ListEffectsToDispatch ListObligations ListUnresolvedObligations
+AdmitBudget ListTimers NextTimer ListEventSubscriptions ListDrainers ReadRecent GetOutboxStatus
 """
 WRITES = """
 RecordEvents RecordEventStream WriteValue DeleteValue CreateSession DeleteSession AppendEvent

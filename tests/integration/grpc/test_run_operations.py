@@ -70,6 +70,11 @@ async def test_a_life(runs: RunOperations) -> None:
     assert (await runs.resume_run(run.run_id)).status == RunStatus.RUNNABLE
     assert [r.run_id for r in await runs.list_runs_to_recover(RecoverQuery())] == [run.run_id]
     assert await runs.list_runs_to_recover(RecoverQuery(app_names=["x"])) == []
+    (waiting,) = await runs.list_waiting_runs(0)
+    assert waiting[:5] == ("p", "app", 1, 0, run.run_id)
+    assert await runs.list_waiting_runs() == []
+    with pytest.raises(InvalidArgument, match="older_than_ms"):
+        await runs.list_waiting_runs(-1)
     again = await runs.resume_run(run.run_id, ME, expected_token=1)
     assert again.fencing_token == 2
     cancelled = await runs.change_run(run.run_id, CancelRun("enough"))

@@ -181,3 +181,31 @@ async def test_pages_are_bounded(sqlite_url: str, serving: Serving) -> None:
                 refused = await client.get(path, params={"limit": limit})
                 assert refused.status_code == 400, (path, limit)
                 assert refused.json()["error"]["field"] == "limit"
+
+
+async def test_what_waits_for_a_worker(store_url: str, serving: Serving) -> None:
+    async with door(serving, store_url) as client:
+        assert (await client.get("/api/runs/waiting")).json() == {"waiting": []}
+        begun = (await client.post("/api/execute", json={"workflow_type": "nobody"})).json()
+        url = "/api/runs/waiting?older_than_ms=0"
+        (group,) = (await client.get(url)).json()["waiting"]
+        assert group.pop("since_ms") > 0
+        assert group == {
+            "pool": "shared", "app_name": "nobody", "waiting": 1, "running": 0,
+            "run_id": begun["run_id"],
+        }  # fmt: skip
+        assert (await client.get("/api/runs/waiting?older_than_ms=-1")).status_code == 400
+        new = {"event_type_glob": "a", "workflow_type": "nobody", "drainer_id": "d"}
+        await client.put("/api/event-subscriptions/s", json=new)
+        event = {"event_type": "a"}
+        event_id = (await client.post("/api/events/record", json=event)).json()["event_id"]
+        async with asyncio.timeout(30):
+            while True:
+                (drainer,) = (await client.get("/api/drainers")).json()["drainers"]
+                if drainer["waiting_on_run_id"]:
+                    break
+        assert (drainer["waiting_on_app"], drainer["waiting_on_pool"]) == ("nobody", "shared")
+        assert (drainer["waiting_on_event_id"], drainer["halted_on_event_id"]) == (event_id, "")
+        skip = {"event_id": event_id, "reason": "nobody has the app"}
+        skipped = (await client.post("/api/drainers/d/skip", json=skip)).json()
+        assert (skipped["skipped_total"], skipped["waiting_on_run_id"]) == (1, "")

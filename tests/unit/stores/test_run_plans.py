@@ -105,6 +105,15 @@ RUN_STATEMENTS: dict[str, tuple[tuple[object, ...], list[str]]] = {
         ("p", "a", 1, 9, 100),
         ["tape_runs_due (pool=? AND app_name=? AND status=?)"],
     ),
+    "list_waiting_runs": (
+        ("p", "a", 9, 9, 100),
+        [
+            "tape_runs_due (pool=? AND app_name=? AND status=?)",
+            "tape_journal_run (run_id=? AND seq=?)",
+            "tape_runs_due (pool=? AND app_name=? AND status=?)",
+            "tape_runs_due (pool=? AND app_name=? AND status=?)",
+        ],
+    ),
     "get_decision": (
         ("r", 0),
         ["tape_journal_run (run_id=? AND seq=?)", "PRIMARY KEY (run_id=? AND decision_index=?)"],

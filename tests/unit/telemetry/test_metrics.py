@@ -16,6 +16,9 @@ from tape.app import open_bus, refresh_metrics
 from tape.errors import VersionMismatch
 from tape.model.event import NewEvent
 from tape.model.event_subscription import NewSubscription
+from tape.model.lease import NewRun
+from tape.model.run import RunName
+from tape.model.run_end import CancelRun
 from tape.model.value import Author
 from tape.telemetry import exposition, metrics
 
@@ -36,7 +39,8 @@ tape_tasks_claimed tape_dead_letters tape_task_attempts_total tape_task_wait_sec
 tape_task_handling_seconds tape_dispatcher_running tape_dispatcher_longest_running_seconds
 tape_runs_ended_total tape_effect_outcomes_total tape_obligations_ended_total tape_effects_unchecked
 tape_reactor_work_total tape_reactor_in_hand
-tape_drainer_lag_entries tape_drainer_halted tape_drainer_events_total
+tape_drainer_lag_entries tape_drainer_halted tape_drainer_events_total tape_drainer_halted_seconds
+tape_drainer_waiting_seconds tape_runs_waiting tape_runs_waiting_seconds
 """
 
 
@@ -167,9 +171,34 @@ async def test_a_drainer_without_subscriptions_has_no_series(sqlite_url: str) ->
     await refresh_metrics(bus)
     assert value("tape_drainer_events_total", drainer="desk") == 1
     assert value("tape_drainer_halted", drainer="desk") == 1
+    assert value("tape_drainer_halted_seconds", drainer="desk") is not None
+    assert value("tape_drainer_waiting_seconds", drainer="desk") == 0
     assert value("tape_drainer_lag_entries", drainer="desk") == 3  # the event and what told of it
     await bus.ledger.put_subscription(new._replace(enabled=False))
     await refresh_metrics(bus)
     await bus.close()
     for name in ("events_total", "halted", "lag_entries"):
         assert value(f"tape_drainer_{name}", drainer="desk") is None
+
+
+async def test_what_waits_for_a_worker_has_a_series_while_it_waits(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "RUNS_WAITING_SERIES", 2)
+    bus = await open_bus(sqlite_url)
+    really = bus.runs.list_waiting_runs
+    monkeypatch.setattr(bus.runs, "list_waiting_runs", lambda: really(0))
+    begun = [
+        await bus.runs.begin_run(NewRun(RunName(app, "", "", str(n)), pool=pool))
+        for n, (app, pool) in enumerate([("a", "p"), ("a", "q"), ("a", "p"), ("b", "p")])
+    ]
+    await refresh_metrics(bus)
+    assert value("tape_runs_waiting", app="a", pool="p") == 2
+    assert value("tape_runs_waiting", app="a", pool="q") == 1
+    assert value("tape_runs_waiting", app="b", pool="p") is None  # no more series than that
+    for one in begun:
+        await bus.runs.change_run(one.run.run_id, CancelRun("enough"))
+    await refresh_metrics(bus)
+    await bus.close()
+    for name in ("tape_runs_waiting", "tape_runs_waiting_seconds"):
+        assert value(name, app="a", pool="p") is None

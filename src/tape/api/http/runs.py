@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tape.api.auth import Role
 from tape.api.http.entry import fitting
-from tape.api.http.fields import PAGE, Body, PageSize, Params, PathText, Reply
+from tape.api.http.fields import PAGE, Body, PageSize, Params, PathText, Position, Reply
 from tape.api.http.routes import Routes, TheDoor
 from tape.errors import NotFound
 from tape.model.gate import SendSignal, Signalled
@@ -17,6 +17,7 @@ from tape.model.names import check_name
 from tape.model.run import STATUS_WORDS, Run, RunStatus
 from tape.model.run_end import CancelRun
 from tape.ports.runs import RunQuery
+from tape.runs.operations import WAITING_MS
 
 routes = Routes("runs")
 
@@ -64,6 +65,27 @@ class RunsParams(Params):
     after: str = ""
 
 
+class WaitingParams(Params):
+    older_than_ms: Position = WAITING_MS
+
+
+class WaitingRunsReply(Reply):
+    """`waiting` runs of this app and pool wait for a worker, `running` are driven by one; both are
+    counted up to 10,000. Nothing has happened since `since_ms` in `run_id`, which has waited
+    longest."""
+
+    pool: str
+    app_name: str
+    waiting: int
+    running: int
+    run_id: str
+    since_ms: int
+
+
+class WaitingReply(Reply):
+    waiting: list[WaitingRunsReply]
+
+
 class CancelBody(Body):
     reason: str = ""
 
@@ -99,6 +121,15 @@ async def list_runs(door: TheDoor, params: Annotated[RunsParams, Query()]) -> Ru
     return RunsReply(
         runs=[run_reply(run) for run in kept], after=kept[-1].run_id if more and kept else None
     )
+
+
+@routes.add("GET", "/api/runs/waiting", role=Role.READ, reply=WaitingReply)
+async def list_waiting_runs(
+    door: TheDoor, params: Annotated[WaitingParams, Query()]
+) -> WaitingReply:
+    """Runs that no worker has taken, by app and pool; who has waited longest first."""
+    found = await door.operations.runs.list_waiting_runs(params.older_than_ms)
+    return WaitingReply(waiting=[WaitingRunsReply(**group._asdict()) for group in found])
 
 
 @routes.add("GET", "/api/runs/{run_id}", role=Role.READ, reply=RunReply, refusals=(404,))

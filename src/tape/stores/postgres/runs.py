@@ -9,7 +9,14 @@ from tape.model.entry import Entry
 from tape.model.obligation import Obligation
 from tape.model.run import Run
 from tape.model.timer import Timer
-from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.ports.runs import (
+    MOST_COUNTED,
+    MOST_WAITING_GROUPS,
+    PendingQuery,
+    RecoverQuery,
+    RunQuery,
+    WaitingRuns,
+)
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
 from tape.stores.run_rows import (
@@ -20,6 +27,7 @@ from tape.stores.run_rows import (
     RunGroup,
     listing,
     listing_params,
+    longest_waiting,
     oldest_effects,
     oldest_obligations,
 )
@@ -39,17 +47,27 @@ class PostgresRuns:
         return await self._rows(Run, listing(query), *listing_params(query, last))
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
+        groups = await self._groups_to_recover(query)
+        if not groups:
+            return []
+        columns = zip(*groups, strict=True)
+        return await self._rows(Run, "list_runs_to_recover", *columns, query.limit)
+
+    async def list_waiting_runs(self, older_than_ms: int) -> list[WaitingRuns]:
+        groups = (await self._groups_to_recover(RecoverQuery()))[:MOST_WAITING_GROUPS]
+        if not groups:
+            return []
+        params = (*zip(*groups, strict=True), older_than_ms, MOST_COUNTED)
+        return longest_waiting(await self._rows(WaitingRuns, "list_waiting_runs", *params))
+
+    async def _groups_to_recover(self, query: RecoverQuery) -> list[RunGroup]:
         pools = [query.pool] if query.pool else await self._names("read_pools_to_recover")
-        groups = [
+        return [
             RunGroup(pool, app)
             for pool in pools
             for app in dict.fromkeys(query.app_names)
             or await self._names("read_apps_to_recover", pool)
         ]
-        if not groups:
-            return []
-        columns = zip(*groups, strict=True)
-        return await self._rows(Run, "list_runs_to_recover", *columns, query.limit)
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         return _first(await self._rows(Entry, "get_decision", run_id, decision_index))

@@ -35,7 +35,7 @@ from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
-from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
@@ -181,6 +181,9 @@ class PostgresStore:
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
         return await self._runs.list_runs_to_recover(query)
+
+    async def list_waiting_runs(self, older_than_ms: int) -> list[WaitingRuns]:
+        return await self._runs.list_waiting_runs(older_than_ms)
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         return await self._runs.get_decision(run_id, decision_index)

@@ -9,16 +9,25 @@ from tape.model.obligation import Obligation
 from tape.model.run import Run
 from tape.model.timer import Timer
 from tape.ports.clock import Clock
-from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.ports.runs import (
+    MOST_COUNTED,
+    MOST_WAITING_GROUPS,
+    PendingQuery,
+    RecoverQuery,
+    RunQuery,
+    WaitingRuns,
+)
 from tape.stores.run_rows import (
     PENDING,
     TO_DISPATCH,
     UNDRIVEN,
     UNKNOWN,
+    WAITING_COUNT,
     EffectGroup,
     RunGroup,
     listing,
     listing_params,
+    longest_waiting,
     oldest_effects,
     oldest_obligations,
     oldest_runs,
@@ -44,6 +53,16 @@ def list_runs_to_recover(db: sqlite3.Connection, query: RecoverQuery, clock: Clo
         for row in db.execute(SQL["list_runs_to_recover"], (*group, status, now, query.limit))
     ]
     return oldest_runs(found, query.limit)
+
+
+def list_waiting_runs(
+    db: sqlite3.Connection, older_than_ms: int, clock: Clock
+) -> list[WaitingRuns]:
+    now = clock()
+    groups = _groups_to_recover(db, RecoverQuery())[:MOST_WAITING_GROUPS]
+    moments = (now, now - older_than_ms, MOST_COUNTED)
+    rows = [db.execute(SQL["list_waiting_runs"], (*group, *moments)).fetchone() for group in groups]
+    return longest_waiting(WaitingRuns(*row) for row in rows if row[WAITING_COUNT])
 
 
 def _groups_to_recover(db: sqlite3.Connection, query: RecoverQuery) -> list[RunGroup]:

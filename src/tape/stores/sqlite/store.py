@@ -38,7 +38,7 @@ from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
-from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
+from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
@@ -162,6 +162,11 @@ class SqliteStore:
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
         return await self._at_once(lambda db: runs.list_runs_to_recover(db, query, self._clock))
+
+    async def list_waiting_runs(self, older_than_ms: int) -> list[WaitingRuns]:
+        return await self._at_once(
+            lambda db: runs.list_waiting_runs(db, older_than_ms, self._clock)
+        )
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         found = await self._rows(Entry, "get_decision", run_id, decision_index)

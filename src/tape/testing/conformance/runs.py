@@ -175,6 +175,33 @@ class RunsContract:
         with pytest.raises(NotFound, match="no run has the id 'gone'"):
             await store.list_runs(EVERY._replace(after="gone"))
 
+    async def test_what_waits_is_told_by_app_and_pool(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        assert await store.list_waiting_runs(0) == []
+        lost = await drive(store, "lost", ttl_ms=SHORT_MS)
+        await drive(store, "held")
+        other = await drive(store, "other", app_name="other", pool="big")
+        await other.release()
+        gate = await drive(store, "gate", app_name="gate")
+        await gate.release(waiting_on="a gate")
+        await (await drive(store, "done", app_name="done")).end()
+        first = (await begin(store, "first", owner="", pool="big")).run
+        for name in ("second", "third"):
+            await begin(store, name, owner="", pool="big")
+        expires = (await lost.run()).lease_expires_at_ms
+        await pass_beyond(store, expires)
+        found = {(row.pool, row.app_name): row for row in await store.list_waiting_runs(0)}
+        assert found[("shared", "app")] == ("shared", "app", 1, 1, lost.run_id, expires)
+        newest = (await store.read_run(other.run_id, 0, MANY))[-1]
+        assert found[("big", "other")] == ("big", "other", 1, 0, other.run_id, newest.ts_ms)
+        assert found.pop(("big", "app"))[2:4] == (3, 0)
+        assert set(found) == {("shared", "app"), ("big", "other")}
+        rows = await store.list_waiting_runs(0)
+        assert [row.since_ms for row in rows] == sorted(row.since_ms for row in rows)
+        oldest = next(row for row in rows if (row.pool, row.app_name) == ("big", "app"))
+        assert oldest.since_ms == first.started_at_ms
+        assert await store.list_waiting_runs(10**12) == []
+
     async def test_runs_to_recover_are_those_nobody_drives(self, open_store: OpenStore) -> None:
         store = await open_store()
         lost = await drive(store, "lost", ttl_ms=SHORT_MS)

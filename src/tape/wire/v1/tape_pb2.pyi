@@ -2806,6 +2806,92 @@ class ListRunsToRecoverResponse(_message.Message):
 Global___ListRunsToRecoverResponse: _TypeAlias = ListRunsToRecoverResponse  # noqa: Y015
 
 @_typing.final
+class ListWaitingRunsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OLDER_THAN_MS_FIELD_NUMBER: _builtins.int
+    older_than_ms: _builtins.int
+    """absent => 10 s"""
+    def __init__(
+        self,
+        *,
+        older_than_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_older_than_ms", b"_older_than_ms", "older_than_ms", b"older_than_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_older_than_ms", b"_older_than_ms", "older_than_ms", b"older_than_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__older_than_ms: _TypeAlias = _typing.Literal["older_than_ms"]  # noqa: Y015
+    _WhichOneofArgType__older_than_ms: _TypeAlias = _typing.Literal["_older_than_ms", b"_older_than_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__older_than_ms) -> _WhichOneofReturnType__older_than_ms | None: ...
+
+Global___ListWaitingRunsRequest: _TypeAlias = ListWaitingRunsRequest  # noqa: Y015
+
+@_typing.final
+class ListWaitingRunsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingRuns]:
+        """who has waited longest first"""
+
+    def __init__(
+        self,
+        *,
+        waiting: _abc.Iterable[Global___WaitingRuns] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWaitingRunsResponse: _TypeAlias = ListWaitingRunsResponse  # noqa: Y015
+
+@_typing.final
+class WaitingRuns(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    APP_NAME_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    pool: _builtins.str
+    app_name: _builtins.str
+    waiting: _builtins.int
+    """counted up to 10,000"""
+    running: _builtins.int
+    """of the same app and pool, counted likewise"""
+    run_id: _builtins.str
+    """has waited longest"""
+    since_ms: _builtins.int
+    """when something last happened in that one"""
+    def __init__(
+        self,
+        *,
+        pool: _builtins.str = ...,
+        app_name: _builtins.str = ...,
+        waiting: _builtins.int = ...,
+        running: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "pool", b"pool", "run_id", b"run_id", "running", b"running", "since_ms", b"since_ms", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingRuns: _TypeAlias = WaitingRuns  # noqa: Y015
+
+@_typing.final
 class ReadRunEntriesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -224,6 +224,11 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverResponse.FromString,
                 _registered_method=True)
+        self.ListWaitingRuns = channel.unary_unary(
+                '/tape.v1.Tape/ListWaitingRuns',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListWaitingRunsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListWaitingRunsResponse.FromString,
+                _registered_method=True)
         self.ReadRunEntries = channel.unary_unary(
                 '/tape.v1.Tape/ReadRunEntries',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReadRunEntriesRequest.SerializeToString,
@@ -673,6 +678,13 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListWaitingRuns(self, request, context):
+        """How many runs of which app and pool wait for somebody to drive them, and since when.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadRunEntries(self, request, context):
         """The entries there are, by the page; SubscribeRun goes on into the present.
         """
@@ -1117,6 +1129,11 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.ListRunsToRecover,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverResponse.SerializeToString,
+            ),
+            'ListWaitingRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWaitingRuns,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListWaitingRunsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListWaitingRunsResponse.SerializeToString,
             ),
             'ReadRunEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadRunEntries,
@@ -2345,6 +2362,33 @@ class Tape:
             '/tape.v1.Tape/ListRunsToRecover',
             tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.ListRunsToRecoverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWaitingRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListWaitingRuns',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListWaitingRunsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListWaitingRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,6 +89,8 @@ class TapeStub:
     GetRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetRunRequest, _tape_pb2.RunState]
     ListRuns: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListRunsRequest, _tape_pb2.ListRunsResponse]
     ListRunsToRecover: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListRunsToRecoverRequest, _tape_pb2.ListRunsToRecoverResponse]
+    ListWaitingRuns: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListWaitingRunsRequest, _tape_pb2.ListWaitingRunsResponse]
+    """How many runs of which app and pool wait for somebody to drive them, and since when."""
     ReadRunEntries: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReadRunEntriesRequest, _tape_pb2.EntryBatch]
     """The entries there are, by the page; SubscribeRun goes on into the present."""
     RecordDecision: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RecordDecisionRequest, _tape_pb2.DecisionRecord]
@@ -201,6 +203,8 @@ class TapeAsyncStub(TapeStub):
     GetRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetRunRequest, _tape_pb2.RunState]  # type: ignore[assignment]
     ListRuns: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListRunsRequest, _tape_pb2.ListRunsResponse]  # type: ignore[assignment]
     ListRunsToRecover: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListRunsToRecoverRequest, _tape_pb2.ListRunsToRecoverResponse]  # type: ignore[assignment]
+    ListWaitingRuns: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListWaitingRunsRequest, _tape_pb2.ListWaitingRunsResponse]  # type: ignore[assignment]
+    """How many runs of which app and pool wait for somebody to drive them, and since when."""
     ReadRunEntries: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReadRunEntriesRequest, _tape_pb2.EntryBatch]  # type: ignore[assignment]
     """The entries there are, by the page; SubscribeRun goes on into the present."""
     RecordDecision: _aio.UnaryUnaryMultiCallable[_tape_pb2.RecordDecisionRequest, _tape_pb2.DecisionRecord]  # type: ignore[assignment]
@@ -538,6 +542,14 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         request: _tape_pb2.ListRunsToRecoverRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.ListRunsToRecoverResponse, _abc.Awaitable[_tape_pb2.ListRunsToRecoverResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListWaitingRuns(
+        self,
+        request: _tape_pb2.ListWaitingRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListWaitingRunsResponse, _abc.Awaitable[_tape_pb2.ListWaitingRunsResponse]]:
+        """How many runs of which app and pool wait for somebody to drive them, and since when."""
 
     @_abc_1.abstractmethod
     def ReadRunEntries(
