@@ -30,10 +30,12 @@ DEFAULT_HTTP = "127.0.0.1:7879"
 CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a server"
 
 
-async def open_bus(url: str, settings: Settings | None = None, *, migrating: bool = True) -> Bus:
+async def open_bus(
+    url: str, settings: Settings | None = None, *, migrating: bool = True, creating: bool = True
+) -> Bus:
     """Tape in this process on the store a URL names."""
     settings = settings or Settings()
-    store = await open_store(url, settings, migrating=migrating)
+    store = await open_store(url, settings, migrating=migrating, creating=creating)
     return Bus(store, settings, check_target=check_target)
 
 
@@ -55,12 +57,18 @@ def connect_async(
     return Connecting(lambda: _connected(url, token, settings))
 
 
+def connect_to_existing(url: str | None, settings: Settings) -> Connecting:
+    """Like `connect_async`, but a store that is not there is refused and not created."""
+    return Connecting(lambda: _connected(url, None, settings, creating=False))
+
+
 async def _connected(
-    url: str | None, token: str | None, settings: Settings | None
+    url: str | None, token: str | None, settings: Settings | None, *, creating: bool = True
 ) -> AsyncTapeClient:
     url = default_url() if url is None else url
     token = default_token() if token is None else token
-    return AsyncTapeClient(await open_operations(url, token, settings or Settings()))
+    settings = settings or Settings()
+    return AsyncTapeClient(await open_operations(url, token, settings, creating=creating))
 
 
 def default_url() -> str:
@@ -72,11 +80,13 @@ def default_token() -> str:
     return os.environ.get("TAPE_TOKEN", "")
 
 
-async def open_operations(url: str, token: str, settings: Settings) -> Operations:
+async def open_operations(
+    url: str, token: str, settings: Settings, *, creating: bool = True
+) -> Operations:
     """What a client's URL names: a store in this process, or a server."""
     scheme = url.partition(":")[0]
     if scheme in ("sqlite", "postgres", "postgresql"):
-        return await open_bus(url, settings)
+        return await open_bus(url, settings, creating=creating)
     if scheme in ("tape", "tapes"):
         from tape.client.grpc_bus import GrpcBus  # costs what a store never needs
 

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 from rich.text import Text
 
 from tape.cli.output import notes, print_json, say
-from tape.cli.target import Target, connect
+from tape.cli.target import Target, connect, telling_of_creation
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, Recorded
 
@@ -58,7 +58,9 @@ class _Tally:
 async def record_batch(target: Target, name: str, *, as_json: bool) -> None:
     tally = _Tally()
     with _opened(name) as stream:
-        async with connect(target) as client:
+        with telling_of_creation():
+            client = await connect(target, creating=True)
+        async with client:
             try:
                 for request in requests(read_lines(stream)):
                     try:

@@ -4,8 +4,8 @@ import asyncio
 
 import click
 
-from tape.cli.output import print_json, print_table, say
-from tape.cli.target import Target, target_options
+from tape.cli.output import notes, print_json, print_table, say
+from tape.cli.target import Target, target_options, telling_of_creation
 from tape.stores.by_url import Step, display, inspect_store, upgrade_store
 
 
@@ -21,13 +21,16 @@ from tape.stores.by_url import Step, display, inspect_store, upgrade_store
 @target_options
 @click.pass_obj
 def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
-    """Apply what the store still needs.
+    """Apply what the store still needs, and create it if it is not there.
 
     A server and an embedded client apply the safe steps themselves when they start.
     """
-    url, settings = target.store_url, target.settings
-    names = [] if status else asyncio.run(upgrade_store(url, settings, with_post=post))
+    url, settings = target.store_to_open(changes=post), target.settings
+    with telling_of_creation():
+        names = [] if status else asyncio.run(upgrade_store(url, settings, with_post=post))
     steps = asyncio.run(inspect_store(url, settings)).steps
+    if not any(step.applied for step in steps):
+        notes().print(f"no store at {display(url)} yet: tape migrate creates it", markup=False)
     if as_json:
         for step in steps:
             print_json(step._asdict())

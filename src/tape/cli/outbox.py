@@ -10,7 +10,7 @@ import click
 from tape.brokers.by_target import require_nats
 from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, connect, refuse_absent_store, target_options
 from tape.client import AsyncTapeClient
 from tape.config import Settings
 from tape.errors import InvalidArgument
@@ -47,9 +47,9 @@ def relay(target: Target, nats: str) -> None:
     """
     level = logging.INFO if target.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(name)s %(message)s")
-    if target.url:
-        raise click.UsageError("a relay works on a store: use --store, not --url")
-    run_relay(target.store_url, nats=nats, settings=target.settings)
+    url = target.store_to_open(changes=True)
+    asyncio.run(refuse_absent_store(url, target.settings))
+    run_relay(url, nats=nats, settings=target.settings)
 
 
 @outbox.command()

@@ -69,6 +69,7 @@ def prune(
     has not ended or a task that is queued or dead-lettered still needs. It may be stopped and run
     again at any time. Followers with an older cursor get an error, not a gap.
     """  # fmt: skip
+    url = target.store_to_open(changes=True)
     older_ms = parse_age(older_than, field="--older-than")
     grace_ms = parse_age(grace, field="--grace")
     named = [_relay_bound(path) for path in cursors]
@@ -76,7 +77,7 @@ def prune(
         named.append(Bound(f"--keep-from {keep_from}", keep_from - 1))
 
     async def work() -> tuple[Plan, Outcome | None]:
-        store = await open_store(target.store_url, target.settings)
+        store = await open_store(url, target.settings, creating=False)
         try:
             after, archived = await _archived(store, lake, grace_ms)
             bounds = [*named, *archived]

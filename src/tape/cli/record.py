@@ -8,9 +8,9 @@ import click
 
 from tape.cli import batch
 from tape.cli.output import print_json, say
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, connect, target_options, telling_of_creation
 from tape.errors import InvalidArgument
-from tape.model.event import NewEvent, Recorded
+from tape.model.event import NewEvent, Recorded, draft_event
 
 
 @click.command()
@@ -39,6 +39,8 @@ def record(
 ) -> None:  # fmt: skip
     """Record an event of EVENT_TYPE, or with --batch many.
 
+    A store that is not there is created.
+
     A line of a batch is an object with event_type and, where wanted, payload, entity_type,
     entity_id, idempotency_key, caused_by, source, occurred_at_ms and schema_version.
     """
@@ -64,7 +66,11 @@ def record(
 
 
 async def _record(target: Target, event: NewEvent) -> Recorded:
-    async with connect(target) as client:
+    if not target.server_url:
+        draft_event(event, "", target.settings.limits)  # a refused event creates no store
+    with telling_of_creation():
+        client = await connect(target, creating=True)
+    async with client:
         try:
             (recorded,) = await client.record_many([event])
         except InvalidArgument as fault:

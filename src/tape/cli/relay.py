@@ -12,7 +12,7 @@ from rich.text import Text
 from tape.app import stopping_on_signals
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import notes, printable
-from tape.cli.target import Target, target_options
+from tape.cli.target import Target, refuse_absent_store, target_options
 from tape.outbox.journal_relay import OnProgress, Progress
 from tape.reactors import DEFAULT_CURSOR, DEFAULT_PATTERN, relay_outbox
 from tape.sinks import sink_for
@@ -57,6 +57,7 @@ def relay(
     async def until_signalled(on_progress: OnProgress) -> None:
         stop = asyncio.Event()
         with stopping_on_signals(stop):
+            await refuse_absent_store(target.address, settings)
             await relay_outbox(
                 target.address,
                 sinks=sinks,

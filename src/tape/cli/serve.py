@@ -17,7 +17,7 @@ from tape.app import (
     stopping_on_signals,
 )
 from tape.app import serve as serve_app
-from tape.cli.target import Target, target_options
+from tape.cli.target import Target, target_options, telling_of_creation
 from tape.errors import InvalidArgument
 from tape.telemetry.tracing import export_spans
 
@@ -62,8 +62,8 @@ def serve(
     """Serve the store to clients over gRPC, until SIGTERM or Ctrl-C.
 
     Prints `grpc HOST:PORT` and `http HOST:PORT` when it is ready. The store is --store, TAPE_STORE
-    or sqlite:tape.db. An address that others can reach needs tokens, and TLS or --insecure. Spans
-    go where OTEL_EXPORTER_OTLP_ENDPOINT says.
+    or sqlite:tape.db, and is created if it is not there. An address that others can reach needs
+    tokens, and TLS or --insecure. Spans go where OTEL_EXPORTER_OTLP_ENDPOINT says.
     """
     if target.url:
         raise click.UsageError("a server has a store, not a --url")
@@ -81,7 +81,7 @@ def serve(
     )
     send_spans = export_spans("tape")
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with telling_of_creation(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(options))
     except InvalidArgument as fault:
         if fault.field in ("grpc", "http"):

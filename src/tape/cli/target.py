@@ -1,17 +1,22 @@
 """What a command works on: a server, or a store in this process."""
 
+import contextlib
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from tape.app import connect_async
+from tape.app import connect_async, connect_to_existing, default_url
+from tape.cli.output import printable
 from tape.client import Connecting
 from tape.config import DEFAULT_STORE, Settings
 from tape.settings_file import read_settings
+from tape.stores.by_url import display, open_store
+from tape.stores.migrations import CREATED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,8 +34,29 @@ class Target:
 
     @property
     def store_url(self) -> str:
-        """The store, for commands that open one themselves."""
+        """The store of a command that has nothing to do with a server's URL: a server itself."""
         return self.store or os.environ.get("TAPE_STORE", "") or DEFAULT_STORE
+
+    def store_to_open(self, *, changes: bool, declared: str = "") -> str:
+        """The store of a command that opens one itself and cannot work through a server.
+
+        `declared` is what a file says, which counts more than the environment. A command that
+        `changes` a journal is not left to choose between two that the environment names.
+        """
+        command = click.get_current_context().command_path
+        if self.url:
+            raise click.UsageError(_needs_a_store(command, "--url", self.url))
+        if self.store or declared:
+            return self.store or declared
+        server, store = os.environ.get("TAPE_URL", ""), os.environ.get("TAPE_STORE", "")
+        if server and not store:
+            raise click.UsageError(_needs_a_store(command, "TAPE_URL", server))
+        if server and changes:
+            raise click.UsageError(
+                f"TAPE_STORE names {display(store)} and TAPE_URL {display(server)}, which may be "
+                f"two journals: say with --store which one {command} is to change"
+            )
+        return store or DEFAULT_STORE
 
     @property
     def server_url(self) -> str:
@@ -61,8 +87,46 @@ class Target:
         return read_settings(self.config_path)
 
 
-def connect(target: Target) -> Connecting:
-    return connect_async(target.address, settings=target.settings)
+def connect(target: Target, *, creating: bool = False) -> Connecting:
+    """A client for the server or the store. Only what records creates a store."""
+    if creating:
+        return connect_async(target.address, settings=target.settings)
+    return connect_to_existing(target.address, target.settings)
+
+
+async def refuse_absent_store(url: str | None, settings: Settings) -> None:
+    """Refuse a URL, or the environment's, that names a store which is not there."""
+    url = url or default_url()
+    if not url.startswith(("tape:", "tapes:")):
+        await (await open_store(url, settings, creating=False)).close()
+
+
+@contextlib.contextmanager
+def telling_of_creation() -> Iterator[None]:
+    """Say on standard error that a store was created, if one is."""
+    teller = _Teller()
+    before = CREATED.level, CREATED.propagate
+    CREATED.setLevel(logging.INFO)
+    CREATED.propagate = False
+    CREATED.addHandler(teller)
+    try:
+        yield
+    finally:
+        CREATED.removeHandler(teller)
+        CREATED.setLevel(before[0])
+        CREATED.propagate = before[1]
+
+
+class _Teller(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(printable(record.getMessage()), err=True)
+
+
+def _needs_a_store(command: str, name: str, url: str) -> str:
+    return (
+        f"{command} works on a store, not through a server: give --store (or TAPE_STORE); "
+        f"{name} names {display(url)}"
+    )
 
 
 def config_option(command: F) -> F:

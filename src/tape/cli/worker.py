@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tape.cli.modules import load_modules
-from tape.cli.target import Target, target_options
+from tape.cli.target import Target, target_options, telling_of_creation
 from tape.config import DispatcherSettings, Settings
 from tape.model.reaction import HandlerKind
 from tape.model.run import DEFAULT_POOL
@@ -96,7 +96,8 @@ def worker(
     """Do the work of reactions and drive runs, until SIGTERM or Ctrl-C; then finish what is begun.
 
     Registers what the modules declare, and prints a line for each reaction it serves and each app
-    it runs when it is ready. On a --store it needs no server.
+    it runs when it is ready. On a --store it needs no server, and
+    a store that is not there is created.
     """
     logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
     if not modules and not bridge:
@@ -109,18 +110,17 @@ def worker(
         target.settings, concurrency=concurrency, threads=threads, lease_s=lease_s, grace_s=grace_s
     )
     load_modules(modules)
-    run_worker(
-        WorkerOptions(
-            url=target.address,
-            settings=settings,
-            bridge=bridge,
-            reaction_ids=reaction_ids,
-            shard=ANY_SHARD if shard is None else shard,
-            pool=pool,
-            http_address=http,
-        ),
-        on_ready=lambda ready: _announce(ready, pool),
+    options = WorkerOptions(
+        url=target.address,
+        settings=settings,
+        bridge=bridge,
+        reaction_ids=reaction_ids,
+        shard=ANY_SHARD if shard is None else shard,
+        pool=pool,
+        http_address=http,
     )
+    with telling_of_creation():
+        run_worker(options, on_ready=lambda ready: _announce(ready, pool))
 
 
 def _with_options(settings: Settings, **typed: Any) -> Settings:

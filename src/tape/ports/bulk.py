@@ -108,4 +108,5 @@ class OpenStores(Protocol):
 
     def staging(self, url: str) -> Staging: ...
 
-    def store(self, url: str) -> UseStore: ...
+    def store(self, url: str, *, creating: bool = False) -> UseStore:
+        """Refuses a store that is not there, unless it may be created."""

@@ -29,18 +29,19 @@ class Stores:
     def staging(self, url: str) -> Staging:
         return open_staging(url, self._settings)
 
-    def store(self, url: str) -> UseStore:
-        return _Using(url, self._settings)
+    def store(self, url: str, *, creating: bool = False) -> UseStore:
+        return _Using(url, self._settings, creating)
 
 
 class _Using:
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, creating: bool) -> None:
         self._url = url
         self._settings = settings
+        self._creating = creating
 
     def __call__(self, use: Callable[[Store], Awaitable[T]]) -> T:
         async def opened() -> T:
-            store = await open_store(self._url, self._settings)
+            store = await open_store(self._url, self._settings, creating=self._creating)
             try:
                 return await use(store)
             finally:

@@ -15,7 +15,7 @@ from tape.config import Settings
 from tape.errors import InvalidArgument, StoreMismatch
 from tape.ports.clock import Clock, system_clock
 from tape.ports.store import Store
-from tape.stores.migrations import Applied, load_migrations, newer, pending
+from tape.stores.migrations import Applied, load_migrations, log_created, newer, pending
 from tape.stores.sqlite.inspect import inspect as inspect_sqlite
 from tape.stores.sqlite.migrate import upgrade as upgrade_sqlite
 from tape.stores.sqlite.store import SqliteStore
@@ -39,21 +39,31 @@ class Inspection(NamedTuple):
 
 
 async def open_store(
-    url: str, settings: Settings, *, migrating: bool = True, clock: Clock | None = None
+    url: str,
+    settings: Settings,
+    *,
+    migrating: bool = True,
+    creating: bool = True,
+    clock: Clock | None = None,
 ) -> Store:
     """The store a URL names, brought up to date unless told otherwise.
 
+    One that is not there is created and the log says so, or refused if not `creating`.
     A file has no clock of its own, so it may be given one: a test's, to move time.
     """
     if dialect_of(url) == "sqlite":
         return await SqliteStore.open(
-            sqlite_path(url), settings.sqlite, migrating=migrating, clock=clock or system_clock
+            sqlite_path(url),
+            settings.sqlite,
+            migrating=migrating,
+            creating=creating,
+            clock=clock or system_clock,
         )
     if clock is not None:
         raise InvalidArgument("Postgres has a clock of its own; give none", field="clock")
     from tape.stores.postgres.store import PostgresStore
 
-    return await PostgresStore.open(url, settings.postgres, migrating=migrating)
+    return await PostgresStore.open(url, settings.postgres, migrating=migrating, creating=creating)
 
 
 async def inspect_store(url: str, settings: Settings) -> Inspection:
@@ -69,13 +79,17 @@ async def inspect_store(url: str, settings: Settings) -> Inspection:
 
 
 async def upgrade_store(url: str, settings: Settings, *, with_post: bool) -> list[str]:
-    """Bring the store up to date; the names of what was applied."""
+    """Bring the store up to date, and create it where there is none; the names of what was
+    applied."""
     if dialect_of(url) == "sqlite":
         path = sqlite_path(url)
-        return await asyncio.to_thread(upgrade_sqlite, path, settings.sqlite, with_post=with_post)
-    from tape.stores.postgres.migrate import upgrade as upgrade_postgres
+        names = await asyncio.to_thread(upgrade_sqlite, path, settings.sqlite, with_post=with_post)
+    else:
+        from tape.stores.postgres.migrate import upgrade as upgrade_postgres
 
-    return await upgrade_postgres(url, settings.postgres, with_post=with_post)
+        names = await upgrade_postgres(url, settings.postgres, with_post=with_post)
+    log_created(names, display(url))
+    return names
 
 
 def sqlite_path(url: str) -> Path:

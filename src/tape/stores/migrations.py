@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from tape.errors import StoreMismatch
+from tape.errors import InvalidArgument, StoreMismatch
 
 log = logging.getLogger("tape.migrations")
 
@@ -25,6 +25,10 @@ RECORDED_FOR_ALL = 9
 number that it does not know."""
 RECORDS = (("tape_migrations", True), ("tape_schema_steps", False))
 """Each table, and whether a version must know what is in it."""
+CREATED = logging.getLogger("tape.stores.created")
+"""Says at INFO that a store was made, and nothing else: a mistyped name makes one, too."""
+CREATORS = "`tape serve`, `tape worker`, `tape migrate`, `tape record` and programs create one"
+FIRST_STEP = "journal"
 _FILE = re.compile(r"(\d{4})_(pre|post)_(\w+)\.sql")
 _BREAK = re.compile(r"^-- statement\n", re.MULTILINE)
 
@@ -119,3 +123,14 @@ def refuse_strays(tables: Sequence[str]) -> None:
             f"half-applied migration: {', '.join(strays)} exist but no migration is recorded. "
             "Restore a backup, or drop these tables if they hold nothing"
         )
+
+
+def log_created(applied: Sequence[str], where: str) -> None:
+    """Say that a database is new, by the names of the steps that were just applied to it."""
+    if FIRST_STEP in applied:
+        CREATED.info("created %s", where)
+
+
+def no_store(where: str) -> InvalidArgument:
+    """For who looks at a store or works through one: neither makes it."""
+    return InvalidArgument(f"no store at {where}; {CREATORS}")

@@ -3,6 +3,7 @@
 These call the command line in this process, which is what `tape` does, to keep the table cheap.
 """
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ WRONG = [
     (["tail", "--store", "sqlite:"], "names no file"),
     (["tail", "--store", "sqlite:a.db", "--url", "tape://h:1"], "exclude each other"),
     (["tail", "--no-follow", "--from", "9", "--store", "sqlite:a.db"], "9 is beyond the end of"),
+    (["tail", "--store", "sqlite:no/such/folder.db"], "no store at sqlite:no/such/folder.db; "),
     (["record"], "name an EVENT_TYPE"),
     (["record", "", "--store", "sqlite:a.db"], "event_type"),
     (["record", "x", "--entity", "order"], "--entity is TYPE/ID"),
@@ -55,7 +57,6 @@ FAILED = [
     (["sessions", "show", "a", "u", "s", "--store", "sqlite:a.db"], "no session a/u/s"),
     (["record", "x", "--payload", "@missing.json"], "missing.json: No such file"),
     (["record", "--batch", "missing.ndjson"], "missing.ndjson: No such file"),
-    (["tail", "--store", "sqlite:no/such/folder.db"], "cannot open no/such/folder.db"),
     (["record", "x", "--store", "sqlite:foreign.txt"], "is not a usable SQLite database"),
     (["record", "x", "--url", "tape://127.0.0.1:1"], "127.0.0.1:1"),
     (["serve", "--store", "sqlite:a.db", "--grpc", "0.0.0.0:0"], "give tokens"),
@@ -67,12 +68,13 @@ def _name(parameter: list[str] | str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made_store: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("TAPE_URL", "TAPE_STORE", "TAPE_TOKEN", "TAPE_TOKENS"):
         monkeypatch.delenv(name, raising=False)
     Path("foreign.txt").write_text("not a database " * 100)
     Path("empty.txt").write_text("# nobody yet\n")
+    shutil.copy(made_store, "a.db")
 
 
 def _said(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -122,7 +124,9 @@ def test_long_input_is_cut_around_the_fault(capfd: pytest.CaptureFixture[str]) -
 def test_nothing_is_made_by_looking(capfd: pytest.CaptureFixture[str]) -> None:
     run(["doctor", "--store", "sqlite:never.db"])
     run(["migrate", "--status", "--store", "sqlite:never.db"])
-    assert "will be made at first use" in capfd.readouterr().out
+    printed = capfd.readouterr()
+    assert "no store at sqlite:never.db" in printed.out
+    assert "no store at sqlite:never.db yet: tape migrate creates it" in printed.err
     assert not Path("never.db").exists()
 
 

@@ -1,6 +1,7 @@
 """`tape outbox` as an operator uses it."""
 
 import contextlib
+import shutil
 import signal
 import sqlite3
 import time
@@ -115,11 +116,12 @@ def test_the_stream_is_shown_and_changed_only_safely(desk: Path, nats: NatsServe
         (("stream", "show"), "--nats: say where NATS is"),
         (("stream", "show", "--nats", "nats://me:secret@127.0.0.1"), "holds a login"),
         (("relay", "--nats", "http://127.0.0.1"), "nats: is not nats://HOST:PORT"),
-        (("relay", "--url", "tape://127.0.0.1:1"), "a relay works on a store"),
+        (("relay", "--url", "tape://127.0.0.1:1"), "tape outbox relay works on a store"),
         (("skip", "1"), "--reason"),
     ],
 )
-def test_bad_input(desk: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_bad_input(desk: Path, arguments: tuple[str, ...], told: str, made_store: Path) -> None:
+    shutil.copy(made_store, desk / "tape.db")
     done = tape("outbox", *arguments, folder=desk)
     assert done.code == 2
     assert told in done.err

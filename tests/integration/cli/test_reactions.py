@@ -1,6 +1,7 @@
 """Reactions, tasks and dead letters through the command."""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +206,10 @@ def test_wrong_input_is_refused(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    made_store: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    shutil.copy(made_store, "a.db")
     for name in ("TAPE_URL", "TAPE_STORE", "TAPE_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     code = run(arguments)

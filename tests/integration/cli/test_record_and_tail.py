@@ -11,7 +11,7 @@ from tape.testing.server import ServerProcess
 from tests.integration.cli.command import start, tape
 
 
-@pytest.fixture(params=["sqlite", "postgres", "server"])
+@pytest.fixture(params=["sqlite", "migrated_postgres", "server"])
 def where(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[list[str]]:
     """The options that name the journal."""
     if request.param != "server":

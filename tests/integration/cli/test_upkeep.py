@@ -80,11 +80,16 @@ def test_doctor_warns_of_a_store_that_is_behind(postgres_url: str, tmp_path: Pat
         assert found.fetchone() == (0,)
 
 
-def test_migrate_says_what_is_applied(store_url: str, tmp_path: Path) -> None:
-    arguments = ("migrate", "--store", store_url)
+@pytest.mark.parametrize("dialect", ["new_sqlite", "postgres"])
+def test_migrate_says_what_is_applied(
+    dialect: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    arguments = ("migrate", "--store", request.getfixturevalue(f"{dialect}_url"))
     before = tape(*arguments, "--status", "--json", folder=tmp_path).records
     assert {step["applied"] for step in before} == {False}
-    assert "applied journal" in tape(*arguments, "--post", folder=tmp_path).out
+    made = tape(*arguments, "--post", folder=tmp_path)
+    assert "applied journal" in made.out
+    assert made.err.startswith("created ")
     assert "is up to date" in tape(*arguments, folder=tmp_path).out
     after = tape(*arguments, "--status", "--json", folder=tmp_path).records
     assert {step["applied"] for step in after} == {True}

@@ -30,7 +30,7 @@ READY = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, sqlite_url: str) -> Path:
     (tmp_path / "handlers.py").write_text(MODULE)
     return tmp_path
 

@@ -46,7 +46,7 @@ def identity(violation: Violation) -> str:
 def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
     spark: SparkSession, sqlite_url: str, tmp_path: Path
 ) -> None:
-    runs = Stores().store(sqlite_url)(make_healthy)
+    runs = Stores().store(sqlite_url, creating=True)(make_healthy)
     field = Field(str(tmp_path / "tape.db"), time.time_ns() // 1_000_000)
     to_double = plant_everything(field, runs)
     assert field.expected.keys() == CHECKS.keys()
@@ -103,7 +103,7 @@ def test_a_healthy_store_passes_while_it_is_written_to(
         await make_healthy(store)
         await walk_runs(store, "app", 7, 200)
 
-    Stores().store(store_url)(make)
+    Stores().store(store_url, creating=True)(make)
     report = tmp_path / "report.json"
     with writing(store_url) as rounds:
         before = rounds()

@@ -41,7 +41,7 @@ def url(store_url: str) -> str:
 
 
 def use(url: str, act: Callable[[Store], Awaitable[T]]) -> T:
-    return Stores().store(url)(act)
+    return Stores().store(url, creating=True)(act)
 
 
 def record(url: str, *, count: int = ENTRIES, seed: int = 5) -> None:

@@ -22,7 +22,7 @@ from tape.testing.nats import NatsServer, nats_server_program
 
 @pytest.fixture
 def work(spark: SparkSession, sqlite_url: str) -> Work:
-    return Work(spark, sqlite_url, Stores().store(sqlite_url))
+    return Work(spark, sqlite_url, Stores().store(sqlite_url, creating=True))
 
 
 def job(tmp_path: Path, **options: object) -> Ingest:

@@ -14,7 +14,9 @@ from tape.errors import InvalidArgument, Pruned, StoreMismatch, StoreUnavailable
 from tape.model.entry import Entry
 from tape.ports.bulk import BulkReader, Condition, Scan
 from tape.ports.bulk_tables import SIDE_TABLES
+from tape.ports.store import Store
 from tape.predicates import check
+from tape.stores.blocking import Stores
 from tape.stores.bulk import located, open_reader
 from tape.stores.postgres.packed import MOST_ROWS
 from tests.pipeline.source.journals import TEXTS, odd_entries, prune, run_sql, write_journal
@@ -239,6 +241,23 @@ def test_what_is_no_journal_is_said(tmp_path: Path) -> None:
         text.bounds()
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/x cannot be read"):
         open_reader("postgres://someone:secret@127.0.0.1:1/x")
+
+
+def test_reading_creates_no_store(tmp_path: Path, postgres_url: str) -> None:
+    missing = f"sqlite:{tmp_path / 'missing.db'}"
+    for url in (missing, postgres_url):
+        with pytest.raises(InvalidArgument, match=r"no store at (sqlite|postgres):"):
+            Stores().store(url)(_nothing)
+        with pytest.raises((StoreUnavailable, StoreMismatch)), closing(open_reader(url)) as reader:
+            reader.bounds()
+    assert list(tmp_path.iterdir()) == []
+    for url in (missing, postgres_url):
+        Stores().store(url, creating=True)(_nothing)
+        Stores().store(url)(_nothing)
+
+
+async def _nothing(_store: Store) -> None:
+    """Opening it was all."""
 
 
 def test_a_store_is_named_for_other_working_directories(

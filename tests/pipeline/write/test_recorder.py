@@ -29,7 +29,7 @@ FIRST, SECOND = Epoch("w", 0, BATCH), Epoch("w", 1, BATCH)
 @pytest.fixture(params=["sqlite", "migrated_postgres"])
 def url(request: pytest.FixtureRequest) -> str:
     url: str = request.getfixturevalue(f"{request.param}_url")
-    Stores().store(url)(_nothing)
+    Stores().store(url, creating=True)(_nothing)
     return url
 
 

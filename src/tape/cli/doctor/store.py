@@ -6,6 +6,7 @@ from tape.cli.doctor.finding import Finding, fail, ok, warn
 from tape.config import MIB, Settings
 from tape.errors import InvalidArgument, StoreUnavailable, TapeError
 from tape.stores.by_url import Inspection, display, inspect_store
+from tape.stores.migrations import CREATORS
 
 # What each setting should be, for the stores that have it, and what happens otherwise.
 DURABLE = (
@@ -16,6 +17,7 @@ DURABLE = (
     ("full_page_writes", "on", "a power failure can corrupt pages: set full_page_writes = on"),
 )
 SKEW_MS = 1_000
+ABSENT = f"is the name right? {CREATORS}"
 ROOM = (100 * MIB, 1024 * MIB)
 
 
@@ -37,7 +39,7 @@ def _findings(url: str, seen: Inspection) -> Iterator[Finding]:
         yield ok("store", f"{facts['server']} at {display(url)}, {_size(int(facts['bytes']))}")
         yield _migrations(seen)
     else:
-        yield ok("store", f"{facts['server']}, {display(url)} will be made at first use")
+        yield warn("store", f"{facts['server']}, and no store at {display(url)}", ABSENT)
     for name, wanted, advice in DURABLE:
         if name in facts:
             right = str(facts[name]).lower() == wanted
@@ -49,6 +51,8 @@ def _findings(url: str, seen: Inspection) -> Iterator[Finding]:
 
 
 def _migrations(seen: Inspection) -> Finding:
+    if not any(step.applied for step in seen.steps):
+        return warn("migrations", "none applied: this is no store yet", ABSENT)
     before = [step for step in seen.steps if not step.applied and step.phase == "pre"]
     after = [step for step in seen.steps if not step.applied and step.phase == "post"]
     if before:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
 
@@ -49,6 +49,7 @@ def archive(
     The lake records the range it covers. It goes in steps: stopped at any moment, the next run
     goes on from the last one. Nothing is removed from the journal: that is `tape prune`.
     """
+    store = existing_store(target, changes=False)
     try:
         from tape.pipeline.jobs.archive.job import Archive
     except ModuleNotFoundError as missing:
@@ -56,4 +57,4 @@ def archive(
     job = Archive(
         lake, layout, upto, older_than, rows_per_file, compact, keep_removed, keep_orphans
     )
-    return run_jobs(target, [job], **options)
+    return run_jobs(target, [job], store=store, **options)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from tape.cli.output import say
-from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
 
@@ -41,5 +41,6 @@ def audit(target: Target, /, listing: bool, **options: Any) -> int:
         for check in CHECKS.values():
             say(f"{check.name:26} {check.severity:8} {check.holds}")
         return 0
+    store = existing_store(target, changes=False)
     job = Audit(**{field.name: options.pop(field.name) for field in fields(Audit)})
-    return run_jobs(target, [job], **options)
+    return run_jobs(target, [job], store=store, **options)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
 
@@ -37,9 +37,10 @@ def backfill(
     What has a task already, done or not, gets none again. With --follow, reactions declared with
     the engine spark are matched here as the journal grows: all of them, or those named.
     """
+    store = existing_store(target, changes=True)
     try:
         from tape.pipeline.jobs.backfill.job import Backfill
     except ModuleNotFoundError as missing:
         raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     job = Backfill(reactions, from_seq, upto, lake, dry_run, follow, batch_entries)
-    return run_jobs(target, [job], **options)
+    return run_jobs(target, [job], store=store, **options)

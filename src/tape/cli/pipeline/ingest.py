@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
 
@@ -67,6 +67,7 @@ def ingest(target: Target, /, **options: Any) -> int:
 
     Spark fetches its connector for Kafka by itself, unless --conf spark.jars=… brings one.
     """
+    store = existing_store(target, changes=True)
     try:
         from tape.pipeline.jobs.ingest.job import Ingest
         from tape.pipeline.jobs.ingest.kafka import kafka_packages
@@ -75,4 +76,4 @@ def ingest(target: Target, /, **options: Any) -> int:
     job = Ingest(**{name: options.pop(name) for name in _OWN})
     brought = any(setting.startswith("spark.jars") for setting in options["conf"])
     packages = kafka_packages() if job.source == "kafka" and not brought else ()
-    return run_jobs(target, [job], packages=packages, **options)
+    return run_jobs(target, [job], store=store, packages=packages, **options)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
 
@@ -68,9 +68,10 @@ def rollup(target: Target, /, **options: Any) -> int:
     Goes on from where it was. A kline that is corrected or comes late changes the bars it is part
     of, and no others.
     """
+    store = existing_store(target, changes=True)
     try:
         from tape.pipeline.jobs.rollup.job import Rollup
     except ModuleNotFoundError as missing:
         raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     job = Rollup(**{field.name: options.pop(field.name) for field in fields(Rollup)})
-    return run_jobs(target, [job], **options)
+    return run_jobs(target, [job], store=store, **options)

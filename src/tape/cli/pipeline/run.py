@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tape.cli.pipeline.running import SPARK_EXTRA, job_options, run_jobs
+from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
 
@@ -42,8 +42,7 @@ def run(
     jobs = [job for job in declared.jobs if not only or job.name in only]
     if not jobs:
         raise click.UsageError(f"{spec} declares no job named {' or '.join(only)}")
-    store = "" if target.store else declared.store
     return run_jobs(
         target, jobs, master=master or declared.master, remote=remote or declared.remote,
-        store=store, **options,
+        store=existing_store(target, changes=True, declared=declared.store), **options,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """Runs a job for the command line: a session, progress on the terminal, a summary, metrics."""
 
+import asyncio
 import json
 import logging
 import sys
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from tape.cli.output import say
-from tape.cli.target import Target
+from tape.cli.target import Target, refuse_absent_store
 from tape.errors import SparkUnavailable
 from tape.stores.blocking import Stores
 from tape.telemetry.exposition import render
@@ -41,16 +42,23 @@ def job_options(command: F) -> F:
     return command
 
 
+def existing_store(target: Target, *, changes: bool, declared: str = "") -> str:
+    """The store that a job works on. No job creates one: an audit of nothing finds nothing."""
+    url = target.store_to_open(changes=changes, declared=declared)
+    asyncio.run(refuse_absent_store(url, target.settings))
+    return url
+
+
 def run_jobs(
     target: Target,
     jobs: "Sequence[Job]",
     *,
+    store: str,
     master: str,
     remote: str,
     conf: Sequence[str],
     as_json: bool,
     metrics_file: Path | None,
-    store: str = "",
     packages: Sequence[str] = (),
 ) -> int:
     """One after another, until one fails; the exit code."""
@@ -60,14 +68,13 @@ def run_jobs(
     except ModuleNotFoundError as missing:
         raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     settings = dict(_setting(item) for item in conf)
-    url = store or target.store_url
     spark = session(master=master, remote=remote, packages=packages, config=settings)
     stores = Stores(target.settings)
     code = 0
     try:
         for job in jobs:
             with _watching(job.name, as_json=as_json) as report:
-                summary = job.run(Work(spark, url, stores.store(url), report))
+                summary = job.run(Work(spark, store, stores.store(store), report))
             _tell(summary, as_json=as_json)
             _count(summary, metrics_file)
             if summary.failed:

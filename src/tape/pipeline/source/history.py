@@ -39,8 +39,8 @@ class WithLake:
     def staging(self, url: str) -> Staging:
         return self._stores.staging(url)
 
-    def store(self, url: str) -> UseStore:
-        return self._stores.store(url)
+    def store(self, url: str, *, creating: bool = False) -> UseStore:
+        return self._stores.store(url, creating=creating)
 
 
 class HistoryReader:

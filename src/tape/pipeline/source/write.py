@@ -48,12 +48,15 @@ class Destination:
         return FORMS[self.into]
 
     def prepare(self) -> None:
-        """Reach the store, and bring it up to date: tasks stage in it before it is written to."""
+        """Reach the store, and bring it up to date: tasks stage in it before it is written to.
+
+        A program that writes creates it, as one that records does.
+        """
 
         async def nothing(_store: Store) -> None:
             """Opening it was all."""
 
-        self.stores.store(self.url)(nothing)
+        self.stores.store(self.url, creating=True)(nothing)
 
     def record(self, epoch: Epoch, parts: Sequence[Part]) -> None:
         try:

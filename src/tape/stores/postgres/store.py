@@ -40,7 +40,13 @@ from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.head import Head
-from tape.stores.postgres.connection import connect_reader, connect_worker, translated
+from tape.stores.migrations import log_created, no_store
+from tape.stores.postgres.connection import (
+    address,
+    connect_reader,
+    connect_worker,
+    translated,
+)
 from tape.stores.postgres.ledger import PostgresLedger
 from tape.stores.postgres.matching import PostgresMatching
 from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
@@ -91,10 +97,15 @@ class PostgresStore:
 
     @classmethod
     async def open(
-        cls, url: str, settings: PostgresSettings, *, migrating: bool = True
+        cls,
+        url: str,
+        settings: PostgresSettings,
+        *,
+        migrating: bool = True,
+        creating: bool = True,
     ) -> "PostgresStore":
         store = cls(url, settings)
-        await store._first_contact(migrating=migrating)
+        await store._first_contact(migrating=migrating, creating=creating)
         store._listen = asyncio.create_task(store._keep_listening(), name="tape-postgres-listen")
         return store
 
@@ -355,7 +366,8 @@ class PostgresStore:
             lambda connection: connection.fetch(statement, *params), again=True
         )
 
-    async def _first_contact(self, *, migrating: bool) -> None:
+    async def _first_contact(self, *, migrating: bool, creating: bool) -> None:
+        where = f"postgres://{address(self._url)}"
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.connect_s
         while True:
@@ -363,7 +375,12 @@ class PostgresStore:
                 with translated(self._url):
                     connection = await connect_reader(self._url, self._settings)
                     try:
-                        await (migrate(connection) if migrating else check_current(connection))
+                        if not creating and not await applied_migrations(connection):
+                            raise no_store(where)
+                        if migrating:
+                            log_created(await migrate(connection), where)
+                        else:
+                            await check_current(connection)
                         self._head.advance(await connection.fetchval(SQL["read_head"]))
                     finally:
                         await connection.close()

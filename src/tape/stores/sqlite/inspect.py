@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from tape.config import SqliteSettings
 from tape.errors import StoreUnavailable
-from tape.stores.migrations import Applied
+from tape.stores.migrations import Applied, no_store
 from tape.stores.sqlite.connection import connect, translated
 from tape.stores.sqlite.migrate import applied_migrations
 
@@ -49,3 +49,15 @@ def _recorded(path: Path) -> list[Applied]:
     uri = f"file:{quote(str(path.absolute()))}?mode=rw"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
         return applied_migrations(db)
+
+
+def refuse_absent(path: Path) -> None:
+    """Refuse a file that is not there, or that has nothing in it."""
+    if path.exists():
+        # One that cannot be read like this is there; opening it says what is wrong with it.
+        with translated(path), contextlib.suppress(sqlite3.OperationalError):
+            if not path.is_file() or _recorded(path):
+                return
+            raise no_store(f"sqlite:{path}")
+        return
+    raise no_store(f"sqlite:{path}")

@@ -44,11 +44,13 @@ from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.elections import elect
 from tape.stores.head import Head
+from tape.stores.migrations import log_created
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
 from tape.stores.sqlite import ledger, matching, outbox, retention, runs, tasks, writes
 from tape.stores.sqlite.connection import connect, translated
+from tape.stores.sqlite.inspect import refuse_absent
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
 from tape.stores.statements import PREDICATE
@@ -82,12 +84,16 @@ class SqliteStore:
         settings: SqliteSettings,
         *,
         migrating: bool = True,
+        creating: bool = True,
         clock: Clock = system_clock,
     ) -> "SqliteStore":
         """All stores on one file must go by the same clock."""
+        if not creating:
+            await asyncio.to_thread(refuse_absent, path)
         store = cls(path, settings, clock)
         try:
-            await store._in(store._writing, migrate if migrating else check_current)
+            applied = await store._in(store._writing, migrate if migrating else check_current)
+            log_created(applied, f"sqlite:{path}")
             store._head.advance(await store._in(store._reading, _read_head))
         except BaseException:
             await store.close()
