@@ -199,7 +199,7 @@ def is_plain(value: object) -> bool:
     that rounding could make equal to another."""
     kind = type(value)
     if kind is int or kind is float:
-        return abs(value) < EXACT and value not in (0, 1)  # type: ignore[arg-type, operator]  # a number
+        return abs(value) < EXACT and value not in (0, 1)  # type: ignore[arg-type]  # a number
     return kind is str
 
 

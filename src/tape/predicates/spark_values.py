@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tape.predicates.to_python import EXACT
+from tape.predicates.functions import EXACT
 from tape.predicates.values import INT_MAX, INT_MIN, Type
 
 Comparison = Literal["<", "<=", ">", ">=", "=="]
