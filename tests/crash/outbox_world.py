@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,11 +101,13 @@ class Witness:
 class World:
     """On a Postgres of its own, or else on a SQLite file."""
 
-    def __init__(self, folder: Path, postgres: PostgresServer | None, nats: NatsServer) -> None:
+    def __init__(
+        self, folder: Path, postgres: PostgresServer | None, nats: NatsServer, database: str
+    ) -> None:
         self.folder = folder
         self.postgres = postgres
         self.nats = nats
-        self.url = postgres.url("bus") if postgres else f"sqlite:{folder / 'tape.db'}"
+        self.url = postgres.url(database) if postgres else f"sqlite:{folder / 'tape.db'}"
         self.outbox = "bus.outbox" if postgres else "bus_outbox"
         self.relays: list[WorkerProcess] = []
         self._started = 0
@@ -208,14 +211,18 @@ def until(found: Callable[[], Any], bound_s: float = BOUND_S) -> Any:
 
 
 @contextlib.contextmanager
-def a_world(folder: Path, *, on_sqlite: bool = False) -> Iterator[World]:
+def a_world(
+    folder: Path, *, on_sqlite: bool = False, shared: PostgresServer | None = None
+) -> Iterator[World]:
+    """With a Postgres of its own that may be restarted, or on one that others use."""
     with contextlib.ExitStack() as running:
         nats = running.enter_context(NatsServer())
-        postgres = None
-        if not on_sqlite:
+        postgres, database = shared, f"bus_{uuid.uuid4().hex[:8]}"
+        if postgres is None and not on_sqlite:
             postgres = running.enter_context(PostgresServer())
-            postgres.create_database("bus")
-        world = World(folder, postgres, nats)
+        if postgres is not None:
+            postgres.create_database(database)
+        world = World(folder, postgres, nats, database)
 
         async def migrate() -> None:
             await (await open_store(world.url, Settings())).close()
