@@ -31,6 +31,14 @@ class _OverLimit(BrokerRefused):
     """The message is larger than the server's max_payload."""
 
 
+class ConnectionLost(BrokerUnavailable):
+    """The server closed the connection, or is gone, while a message of `size` was on its way."""
+
+    def __init__(self, text: str, size: int) -> None:
+        super().__init__(text)
+        self.size = size
+
+
 def _login(target: NatsTarget) -> Login:
     """That of the target, where a program gave it one, or that of the environment."""
     if target.password:
@@ -135,10 +143,12 @@ class NatsBroker:
         try:
             await asyncio.wait((sending, losing), return_when=asyncio.FIRST_COMPLETED)
             if not sending.done():
-                raise BrokerUnavailable(f"{self._target.shown}: the connection was lost")
+                text = f"{self._target.shown}: the connection was lost"
+                raise BrokerUnavailable(text) if connection.hung else ConnectionLost(text, size)
             sending.result()
         except TimeoutError:
             # The server hangs, or the way to it is cut: start over rather than wait for each.
+            connection.hung = True
             connection.lost.set()
             raise BrokerUnavailable(f"{self._target.shown}: no acknowledgement in time") from None
         except (NatsError, OSError) as error:

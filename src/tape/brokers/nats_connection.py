@@ -41,6 +41,8 @@ class NatsConnection:
     def __init__(self) -> None:
         self.client = Client()
         self.lost = asyncio.Event()
+        self.hung = False
+        """Given up on because the server did not answer, not because it closed it."""
         self._reason = ""
         self._stream: JetStreamContext | None = None
 

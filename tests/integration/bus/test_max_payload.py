@@ -64,6 +64,40 @@ async def test_a_limit_that_is_changed_is_known_at_once_or_on_the_next_connectio
         await relays.stop()
 
 
+ACCOUNT = """
+accounts {
+  A { jetstream: enabled, users: [{user: a, password: b}], limits: {max_payload: 3000} }
+}
+"""
+
+
+async def test_a_limit_that_nobody_tells_holds_up_one_subject_too(
+    bus: Bus, publish: Publish, store_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server closes the connection, as if it were away, whenever it gets the message."""
+    monkeypatch.setenv("TAPE_NATS_USER", "a")
+    monkeypatch.setenv("TAPE_NATS_PASSWORD", "b")
+    with NatsServer(ACCOUNT) as server:
+        url = f"nats://{server.address}"
+        relays = Relays(store_url, quick(url, prefix))
+        publish([(f"{prefix}.a", "x" * 4_000), (f"{prefix}.a", 1)])
+        publish([(f"{prefix}.b", n) for n in range(5)])
+        relays.start()
+        row = await one_failing(bus)
+        assert "the connection was lost again as soon as this message was sent" in row.last_error
+        publish([(f"{prefix}.b", 5)])
+
+        async def only_the_held_wait() -> bool:
+            return (await bus.outbox_status()).waiting == 2
+
+        await until(only_the_held_wait)
+        await bus.skip_outbox_row(row.id, reason="too large", by="desk")
+        login = f"nats://a:b@{server.address}"
+        stored = await read_stream(login, prefix, 7)
+        assert [m.payload for m in stored if m.subject.endswith(".a")] == ["1"]
+        await relays.stop()
+
+
 @pytest.mark.parametrize("attempt", [1, 2])
 async def test_at_the_limit_and_one_byte_over(attempt: int) -> None:
     """As the server counts: one byte more than we let through, and it closes the connection."""
