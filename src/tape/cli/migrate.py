@@ -7,6 +7,7 @@ import click
 from tape.cli.output import notes, print_json, print_table, say
 from tape.cli.target import Target, target_options, telling_of_creation
 from tape.stores.by_url import Step, display, inspect_store, upgrade_store
+from tape.stores.migrations import Upgraded
 
 
 @click.command()
@@ -21,13 +22,16 @@ from tape.stores.by_url import Step, display, inspect_store, upgrade_store
 @target_options
 @click.pass_obj
 def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
-    """Apply what the store still needs, and create it if it is not there.
+    """Apply what the store still needs, and create it if it is not there; mend sequences that are
+    behind.
 
     A server and an embedded client apply the safe steps themselves when they start.
     """
     url, settings = target.store_to_open(changes=post), target.settings
-    with telling_of_creation():
-        names = [] if status else asyncio.run(upgrade_store(url, settings, with_post=post))
+    done = Upgraded([], [])
+    if not status:
+        with telling_of_creation():
+            done = asyncio.run(upgrade_store(url, settings, with_post=post))
     steps = asyncio.run(inspect_store(url, settings)).steps
     if not any(step.applied for step in steps):
         notes().print(f"no store at {display(url)} yet: tape migrate creates it", markup=False)
@@ -39,8 +43,9 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
         rows = [(f"{s.number:04d}", s.phase, s.name, _state(s)) for s in steps]
         print_table(("NUMBER", "PHASE", "NAME", "STATE"), rows)
         return
-    did = f"applied {', '.join(names)}" if names else "is up to date"
-    say(f"{display(url)}: {did}")
+    did = [f"applied {', '.join(done.applied)}"] if done.applied else []
+    did += [f"mended {each.name}: {each.given} to {each.used}" for each in done.mended]
+    say(f"{display(url)}: {'; '.join(did) or 'is up to date'}")
 
 
 def _state(step: Step) -> str:

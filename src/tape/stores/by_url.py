@@ -15,7 +15,15 @@ from tape.config import Settings
 from tape.errors import InvalidArgument, StoreMismatch
 from tape.ports.clock import Clock, system_clock
 from tape.ports.store import Store
-from tape.stores.migrations import Applied, load_migrations, log_created, newer, pending
+from tape.stores.migrations import (
+    Applied,
+    NumberSequence,
+    Upgraded,
+    load_migrations,
+    log_created,
+    newer,
+    pending,
+)
 from tape.stores.sqlite.inspect import inspect as inspect_sqlite
 from tape.stores.sqlite.migrate import upgrade as upgrade_sqlite
 from tape.stores.sqlite.store import SqliteStore
@@ -34,8 +42,16 @@ class Step(NamedTuple):
 
 
 class Inspection(NamedTuple):
+    """`sequences` are those of a store that is up to date."""
+
     facts: Mapping[str, str | int]
     steps: list[Step]
+    sequences: list[NumberSequence]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the store is there with all that this version needs."""
+        return "bytes" in self.facts and all(s.applied for s in self.steps if s.phase == "pre")
 
 
 async def open_store(
@@ -70,26 +86,26 @@ async def inspect_store(url: str, settings: Settings) -> Inspection:
     """What the store says of itself; nothing is changed or made."""
     dialect = dialect_of(url)
     if dialect == "sqlite":
-        facts, applied = await inspect_sqlite(sqlite_path(url), settings.sqlite)
+        seen = await inspect_sqlite(sqlite_path(url), settings.sqlite)
     else:
         from tape.stores.postgres.inspect import inspect as inspect_postgres
 
-        facts, applied = await inspect_postgres(url, settings.postgres)
-    return Inspection(facts, _steps(dialect, applied))
+        seen = await inspect_postgres(url, settings.postgres)
+    return Inspection(seen.facts, _steps(dialect, seen.applied), seen.sequences)
 
 
-async def upgrade_store(url: str, settings: Settings, *, with_post: bool) -> list[str]:
-    """Bring the store up to date, and create it where there is none; the names of what was
-    applied."""
+async def upgrade_store(url: str, settings: Settings, *, with_post: bool) -> Upgraded:
+    """Bring the store up to date, and create it where there is none; mend sequences that are
+    behind."""
     if dialect_of(url) == "sqlite":
         path = sqlite_path(url)
-        names = await asyncio.to_thread(upgrade_sqlite, path, settings.sqlite, with_post=with_post)
+        done = await asyncio.to_thread(upgrade_sqlite, path, settings.sqlite, with_post=with_post)
     else:
         from tape.stores.postgres.migrate import upgrade as upgrade_postgres
 
-        names = await upgrade_postgres(url, settings.postgres, with_post=with_post)
-    log_created(names, display(url))
-    return names
+        done = await upgrade_postgres(url, settings.postgres, with_post=with_post)
+    log_created(done.applied, display(url))
+    return done
 
 
 def sqlite_path(url: str) -> Path:

@@ -66,6 +66,35 @@ def record_of(migration: Migration) -> str:
     return next(table for table, for_all in RECORDS if for_all == migration.must_be_known)
 
 
+class Seen(NamedTuple):
+    """What a store says of itself: facts by name, the migrations recorded and, if none is missing,
+    its sequences."""
+
+    facts: dict[str, str | int]
+    applied: list[Applied]
+    sequences: "list[NumberSequence]"
+
+
+class Upgraded(NamedTuple):
+    """The names of the steps that were applied, and the sequences that had to be mended."""
+
+    applied: list[str]
+    mended: "list[NumberSequence]"
+
+
+class NumberSequence(NamedTuple):
+    """What numbers are drawn from: the last one given, and the highest in use."""
+
+    name: str
+    given: int
+    used: int
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it would give out a number that is in use, so that a write fails."""
+        return self.given < self.used
+
+
 def load_migrations(package: str) -> list[Migration]:
     found = []
     for resource in files(package).joinpath("migrations").iterdir():

@@ -1,11 +1,15 @@
 """Doctor, migrate and bench."""
 
+import asyncio
+import contextlib
+import json
 import sqlite3
 from pathlib import Path
 
 import psycopg
 import pytest
 
+import tape as package
 from tape.testing.server import ServerProcess
 from tests.integration.cli.command import Done, tape
 
@@ -128,3 +132,103 @@ def test_bench_needs_a_checkout(tmp_path: Path) -> None:
     done = tape("bench", "all", folder=tmp_path)
     assert (done.code, done.out) == (1, "")
     assert "there is no benchmarks package here" in done.err
+
+
+def _change(store_url: str, *statements: str) -> None:
+    """Behind the store's back."""
+    if store_url.startswith("sqlite:"):
+        with contextlib.closing(sqlite3.connect(store_url.removeprefix("sqlite:"))) as db, db:
+            for statement in statements:
+                db.execute(statement)
+        return
+    with psycopg.connect(store_url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+BEHIND = {
+    "sqlite": ["UPDATE sqlite_sequence SET seq = 1 WHERE name = 'tape_journal'"],
+    "gone": ["DELETE FROM sqlite_sequence"],
+    "postgres": ["SELECT setval('tape_global_seq', 1)"],
+}
+
+
+@pytest.mark.parametrize("how", BEHIND)
+def test_a_sequence_that_is_behind_is_found_and_mended(
+    how: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    fixture = "postgres_url" if how == "postgres" else "sqlite_url"
+    store_url: str = request.getfixturevalue(fixture)
+    for _ in range(3):
+        assert tape("record", "a", "--store", store_url, folder=tmp_path).code == 0
+    _change(store_url, *BEHIND[how])
+    assert tape("record", "a", "--store", store_url, folder=tmp_path).code == 1
+    done = tape("doctor", "--store", store_url, "--json", folder=tmp_path)
+    assert (done.code, _verdicts(done)["sequences"]) == (1, "fail")
+    (finding,) = [record for record in done.records if record["check"] == "sequences"]
+    assert "3 is in use" in finding["found"]
+    assert "tape migrate" in finding["advice"]
+    mended = tape("migrate", "--store", store_url, folder=tmp_path)
+    assert " to 3\n" in mended.out
+    assert tape("migrate", "--store", store_url, folder=tmp_path).out.endswith("is up to date\n")
+    assert tape("record", "a", "--store", store_url, folder=tmp_path).out.startswith(
+        "recorded as 4"
+    )
+    assert tape("doctor", "--store", store_url, folder=tmp_path).code == 0
+
+
+def test_doctor_checks_the_file(sqlite_url: str, tmp_path: Path) -> None:
+    for _ in range(3):
+        tape("record", "a", "--payload", json.dumps("x" * 9_000), "--store", sqlite_url,
+             folder=tmp_path)  # fmt: skip
+    path = Path(sqlite_url.removeprefix("sqlite:"))
+    assert _verdicts(_doctor(sqlite_url, tmp_path))["quick_check"] == "ok"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'tape_journal_run'"
+        ).fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * 100)
+    done = _doctor(sqlite_url, tmp_path)
+    assert (done.code, _verdicts(done)["quick_check"]) == (1, "fail")
+
+
+def _doctor(store_url: str, folder: Path) -> Done:
+    return tape("doctor", "--store", store_url, "--json", folder=folder)
+
+
+WORK = ("drainers", "dead letters", "waiting runs")
+LONG_AGO = (
+    "UPDATE tape_reaction_tallies SET dead_letters = 2 WHERE reaction_id = 'r'",
+    "UPDATE tape_event_drain_state SET waiting_since_ms = 1 WHERE drainer_id = 'waiting'",
+    "UPDATE tape_journal SET ts_ms = 1 WHERE kind = 'run'",
+)
+
+
+def test_doctor_names_what_is_halted_given_up_or_waits(store_url: str, tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with package.connect_async(store_url) as client:
+            await client.subscribe_events("a", "nobody", drainer="waiting")
+            await client.subscribe_events("a", "x", drainer="halted", input={"n": "$.payload.n"})
+            await client.register_reaction("r", "/tape/event/recorded/a/**")
+            await client.record("a", {})
+            await client.drain("waiting", await_s=0)
+            assert (await client.drain("halted")).error
+
+    asyncio.run(fill())
+    _change(store_url, *LONG_AGO)
+    with ServerProcess(store_url) as server:
+        for where in (("--store", store_url), ("--url", server.url)):
+            findings = {
+                record["check"]: record
+                for record in tape("doctor", *where, "--json", folder=tmp_path).records
+            }
+            for words in ("halted is halted at", "waiting has waited", "of app nobody in pool"):
+                assert words in findings["drainers"]["found"]
+            assert findings["dead letters"]["found"] == "2 of r"
+            assert "1 of nobody in pool shared" in findings["waiting runs"]["found"]
+            warned = {findings[name]["verdict"] for name in WORK}
+            assert warned == {"warn"}

@@ -149,7 +149,7 @@ async def test_a_pre_step_of_a_newer_tape_is_worked_with_and_listed(
     steps = (await inspect_store(store_url, Settings())).steps
     assert steps[-1] == Step(9000, "pre", "later", applied=True, known=False)
     assert all(step.known and step.applied for step in steps[:-1])
-    assert await upgrade_store(store_url, Settings(), with_post=True) == []
+    assert await upgrade_store(store_url, Settings(), with_post=True) == ([], [])
 
 
 async def test_a_post_step_of_a_newer_tape_is_refused(

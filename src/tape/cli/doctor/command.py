@@ -6,12 +6,15 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tape.app import connect_async
-from tape.cli.doctor.finding import Finding, Verdict, fail, ok
+from tape.app import default_token, open_operations
+from tape.bus import Operations
+from tape.cli.doctor.finding import Finding, Verdict, fail, ok, warn
 from tape.cli.doctor.installation import check_installation
 from tape.cli.doctor.store import check_store
+from tape.cli.doctor.work import check_work
 from tape.cli.output import console, print_json
 from tape.cli.target import Target, target_options
+from tape.config import Settings
 from tape.errors import TapeError
 from tape.stores.by_url import display
 
@@ -45,20 +48,33 @@ async def _checks(target: Target) -> list[Finding]:
     if target.store or not target.server_url:
         found += await check_store(target.store_url, target.settings)
     if target.server_url:
-        found.append(await _server(target.server_url))
+        found += await _server(target.server_url, target.settings)
     return found
 
 
-async def _server(url: str) -> Finding:
+async def _server(url: str, settings: Settings) -> list[Finding]:
     advice = "is tape serve running there, and TAPE_TOKEN right?"
     try:
-        async with asyncio.timeout(SERVER_S), connect_async(url) as client:
-            info = await client.info()
+        async with asyncio.timeout(SERVER_S):
+            operations = await open_operations(url, default_token(), settings)
+            try:
+                info = await operations.info()
+                work = await _work(operations)
+            finally:
+                await operations.close()
     except TapeError as error:
-        return fail("server", str(error), advice)
+        return [fail("server", str(error), advice)]
     except TimeoutError:
-        return fail("server", f"{display(url)} did not answer within {SERVER_S} s", advice)
-    return ok("server", f"{display(url)} on {info.store}, newest entry {info.head_global_seq}")
+        return [fail("server", f"{display(url)} did not answer within {SERVER_S} s", advice)]
+    found = f"{display(url)} on {info.store}, newest entry {info.head_global_seq}"
+    return [ok("server", found), *work]
+
+
+async def _work(operations: Operations) -> list[Finding]:
+    try:
+        return await check_work(operations)
+    except TapeError as error:  # such as a server that is older than this command
+        return [warn("work", str(error), "is the server older than this command? Upgrade it")]
 
 
 def _print(findings: list[Finding]) -> None:

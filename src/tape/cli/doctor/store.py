@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from tape.app import open_bus
 from tape.cli.doctor.finding import Finding, fail, ok, warn
+from tape.cli.doctor.work import check_work
 from tape.config import MIB, Settings
 from tape.errors import InvalidArgument, StoreUnavailable, TapeError
 from tape.stores.by_url import Inspection, display, inspect_store
@@ -24,20 +26,33 @@ ROOM = (100 * MIB, 1024 * MIB)
 async def check_store(url: str, settings: Settings) -> list[Finding]:
     try:
         seen = await inspect_store(url, settings)
+        work = await _work(url, settings) if seen.is_current else []
     except InvalidArgument:
         raise
     except StoreUnavailable as error:
         return [fail("store", str(error), "is the database running, and the URL right?")]
     except TapeError as error:
         return [fail("store", str(error), "point --store at a database of Tape's own")]
-    return list(_findings(url, seen))
+    return [*_findings(url, seen), *work]
+
+
+async def _work(url: str, settings: Settings) -> list[Finding]:
+    """On a store that needs no migration, so that nothing is changed."""
+    bus = await open_bus(url, settings, migrating=False)
+    try:
+        return await check_work(bus)
+    finally:
+        await bus.close()
 
 
 def _findings(url: str, seen: Inspection) -> Iterator[Finding]:
     facts = seen.facts
     if "bytes" in facts:
-        yield ok("store", f"{facts['server']} at {display(url)}, {_size(int(facts['bytes']))}")
+        read_only = ", which can only be read here" if "reads_only" in facts else ""
+        size = _size(int(facts["bytes"]))
+        yield ok("store", f"{facts['server']} at {display(url)}, {size}{read_only}")
         yield _migrations(seen)
+        yield from _soundness(seen)
     else:
         yield warn("store", f"{facts['server']}, and no store at {display(url)}", ABSENT)
     for name, wanted, advice in DURABLE:
@@ -66,6 +81,21 @@ def _migrations(seen: Inspection) -> Finding:
     if theirs := len(seen.steps) - len(ours):
         found += f", and {theirs} of a newer version of Tape, with which this one works"
     return ok("migrations", found)
+
+
+def _soundness(seen: Inspection) -> Iterator[Finding]:
+    faults = seen.facts.get("quick_check")
+    if faults == "ok":
+        yield ok("quick_check", "the file is sound")
+    elif faults is not None:
+        advice = "stop writing, and restore a back-up or use the recovery of the sqlite3 shell"
+        yield fail("quick_check", str(faults), advice)
+    behind = [each for each in seen.sequences if each.is_behind]
+    if behind:
+        found = ", ".join(f"{s.name} is at {s.given}, {s.used} is in use" for s in behind)
+        yield fail("sequences", found, "the next write fails: tape migrate mends it")
+    elif seen.sequences:
+        yield ok("sequences", "none is behind what is in use")
 
 
 def _clock(skew_ms: str | int | None) -> Finding:

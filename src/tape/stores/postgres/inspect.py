@@ -3,18 +3,16 @@
 import time
 
 from tape.config import PostgresSettings
-from tape.stores.migrations import Applied
+from tape.stores.migrations import Seen, load_migrations, pending
 from tape.stores.postgres.connection import connect_writer, translated
-from tape.stores.postgres.migrate import applied_migrations
+from tape.stores.postgres.migrate import applied_migrations, read_sequences
 
 _DURABILITY = ("synchronous_commit", "fsync", "full_page_writes")
 
 
-async def inspect(
-    url: str, settings: PostgresSettings
-) -> tuple[dict[str, str | int], list[Applied]]:
-    """Facts by name, with the settings as the writer's own sessions have them, and the migrations
-    recorded. `skew_ms` is how far the server's clock is ahead of ours."""
+async def inspect(url: str, settings: PostgresSettings) -> Seen:
+    """The settings are as the writer's own sessions have them. `skew_ms` is how far the server's
+    clock is ahead of ours."""
     with translated(url):
         connection, _backend = await connect_writer(url, settings)
         try:
@@ -30,6 +28,10 @@ async def inspect(
                 "SELECT extract(epoch FROM clock_timestamp())::float8"
             )
             facts["skew_ms"] = round((theirs - (before + time.time()) / 2) * 1000)
-            return facts, await applied_migrations(connection)
+            applied = await applied_migrations(connection)
+            is_current = not pending(
+                load_migrations("tape.stores.postgres"), applied, with_post=False
+            )
+            return Seen(facts, applied, await read_sequences(connection) if is_current else [])
         finally:
             await connection.close()

@@ -7,6 +7,8 @@ from tape.errors import StoreMismatch
 from tape.stores.migrations import (
     RECORDS,
     Applied,
+    NumberSequence,
+    Upgraded,
     load_migrations,
     log_newer,
     pending,
@@ -15,6 +17,7 @@ from tape.stores.migrations import (
     refuse_strays,
 )
 from tape.stores.postgres.connection import OLDEST_SERVER, connect_reader, translated
+from tape.stores.postgres.turn import SQL
 
 # Any number that is not the journal's: a starting server must not wait behind a busy writer.
 _LOCK = "SELECT pg_advisory_xact_lock(7879, 0)"
@@ -68,11 +71,26 @@ async def applied_migrations(connection: asyncpg.Connection) -> list[Applied]:
     return applied
 
 
-async def upgrade(url: str, settings: PostgresSettings, *, with_post: bool) -> list[str]:
+async def upgrade(url: str, settings: PostgresSettings, *, with_post: bool) -> Upgraded:
     """Bring the database up to date over a session of its own."""
     with translated(url):
         connection = await connect_reader(url, settings)
         try:
-            return await migrate(connection, with_post=with_post)
+            names = await migrate(connection, with_post=with_post)
+            return Upgraded(names, await _mend(connection))
         finally:
             await connection.close()
+
+
+async def read_sequences(connection: asyncpg.Connection) -> list[NumberSequence]:
+    return [NumberSequence(*row) for row in await connection.fetch(SQL["read_sequences"])]
+
+
+async def _mend(connection: asyncpg.Connection) -> list[NumberSequence]:
+    """Have sequences go on after the highest number in use; those that were behind it."""
+    async with connection.transaction():
+        await connection.execute("SELECT tape_take_turn()")  # keeps writers out until it is done
+        behind = [sequence for sequence in await read_sequences(connection) if sequence.is_behind]
+        for sequence in behind:
+            await connection.execute("SELECT setval($1, $2)", sequence.name, sequence.used)
+    return behind

@@ -207,8 +207,8 @@ ORDER BY started_at_ms, run_id
 LIMIT $3;
 
 -- name: list_waiting_runs
--- How many runs of these pools and apps nobody drives, which has waited longest and since when, and
--- how many are driven. Nothing has happened in a runnable one since its newest entry.
+-- How many runs of these pools and apps nobody drives, the oldest of them, and how many are driven.
+-- A runnable one has waited since its newest entry, another since its lease ran out.
 SELECT of_pool, of_app, waiting.many, running.many, waiting.run_id, waiting.since_ms
 FROM unnest($1::text[], $2::text[]) AS wanted (of_pool, of_app)
 CROSS JOIN LATERAL (

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import pyarrow as pa
 from adbc_driver_manager import Error, OperationalError
@@ -31,6 +30,7 @@ from tape.stores.scan import (
     refuse_pruned,
     table_columns,
 )
+from tape.stores.sqlite.connection import reading_uri
 from tape.stores.statements import PREDICATE, load_statements
 
 SQL: Final = load_statements("tape.stores.sqlite")
@@ -47,7 +47,7 @@ class SqliteReader:
             raise StoreUnavailable(f"cannot open {path}: there is no such file on this machine")
         with self._translated():
             # Without autocommit every look until the next rollback is at one state of the file.
-            self._db: Connection = connect(f"file:{quote(str(path.absolute()))}?mode=ro")
+            self._db: Connection = connect(reading_uri(path))
             self._rows(f"PRAGMA busy_timeout = {READ_S * 1000:.0f}")
 
     def bounds(self) -> Bounds:

@@ -1,6 +1,7 @@
 """Opening a SQLite file the way a journal needs it, and its errors in our words."""
 
 import contextlib
+import os
 import re
 import sqlite3
 import time
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
 from tape.errors import StoreFailed, StoreFull, StoreMismatch, StoreUnavailable, TapeError
 
@@ -24,10 +26,40 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _NOT_OURS = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
+def is_read_only(path: Path) -> bool:
+    """Whether a file is there that we can only read: by its mode, or by its file system."""
+    if not path.exists():
+        return False
+    log, index = _beside(path)
+    can_write_beside = os.access(path.absolute().parent, os.W_OK) or (
+        os.access(log, os.W_OK) and os.access(index, os.W_OK)
+    )
+    return not (os.access(path, os.W_OK) and can_write_beside)
+
+
+def reading_uri(path: Path) -> str:
+    """Opens a file for reading.
+
+    Where nothing can be written, SQLite reads the log beside the file through an index that has to
+    be there. Without a log nobody has the file open, and it is read as it is.
+    """
+    log, index = _beside(path)
+    has_log = log.exists() and (index.exists() or log.stat().st_size > 0)
+    how = "immutable=1" if is_read_only(path) and not has_log else "mode=ro"
+    return f"file:{quote(str(path.absolute()))}?{how}"
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
 def connect(path: Path, busy_s: float) -> sqlite3.Connection:
-    """A connection in WAL mode whose commits are on the disk when they return."""
+    """A connection in WAL mode whose commits are on the disk when they return. To a file that can
+    only be read, one that reads."""
+    reads_only = is_read_only(path)
     connection = sqlite3.connect(
-        path,
+        reading_uri(path) if reads_only else path,
+        uri=reads_only,
         timeout=busy_s,
         isolation_level=None,
         check_same_thread=False,
@@ -35,6 +67,8 @@ def connect(path: Path, busy_s: float) -> sqlite3.Connection:
     )
     try:
         refuse_foreign(connection)  # before the first PRAGMA that would change somebody else's file
+        if reads_only:
+            return connection
         with retry_while_busy(busy_s) as attempt:
             attempt(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = FULL")
@@ -142,6 +176,20 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreFailed(f"SQLite cannot hold this value: {error}") from error
 
 
+def _cannot_open_or_write(code: int, path: Path) -> TapeError:
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreFailed(
+            f"{path} can only be read: it, its folder or its file system is read-only; nothing "
+            "was written"
+        )
+    if is_read_only(path):
+        return StoreUnavailable(
+            f"cannot read {path} where nothing can be written: it has a log (-wal) without its "
+            "index (-shm); copy both files to a folder that can be written"
+        )
+    return StoreUnavailable(f"cannot open {path}: does its folder exist, may we write there?")
+
+
 def _primary(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -158,10 +206,8 @@ def _translate(error: sqlite3.Error, path: Path) -> TapeError:
     match code:
         case sqlite3.SQLITE_FULL:
             return StoreFull(f"{path}: the disk is full; nothing was written")
-        case sqlite3.SQLITE_CANTOPEN:
-            return StoreUnavailable(
-                f"cannot open {path}: does its folder exist, may we write there?"
-            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN:
+            return _cannot_open_or_write(code, path)
         case sqlite3.SQLITE_IOERR:
             return StoreUnavailable(f"{path}: input/output error; nothing was written ({error})")
     return StoreFailed(f"{path}: {error}")

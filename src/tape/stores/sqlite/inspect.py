@@ -9,22 +9,21 @@ from urllib.parse import quote
 
 from tape.config import SqliteSettings
 from tape.errors import StoreUnavailable
-from tape.stores.migrations import Applied, no_store
-from tape.stores.sqlite.connection import connect, translated
-from tape.stores.sqlite.migrate import applied_migrations
+from tape.stores.migrations import Applied, Seen, load_migrations, no_store, pending
+from tape.stores.sqlite.connection import connect, is_read_only, reading_uri, translated
+from tape.stores.sqlite.migrate import applied_migrations, read_sequences
 
+FAULTS_TOLD = 5
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
-async def inspect(
-    path: Path, settings: SqliteSettings
-) -> tuple[dict[str, str | int], list[Applied]]:
-    """Facts by name, with the settings as Tape's own connections have them, and the migrations
-    recorded. A file that is not there yet has no settings."""
+async def inspect(path: Path, settings: SqliteSettings) -> Seen:
+    """The settings are as Tape's own connections have them. A file that is not there yet has none,
+    nor has one that can only be read: `reads_only`."""
     return await asyncio.to_thread(_inspect, path, settings)
 
 
-def _inspect(path: Path, settings: SqliteSettings) -> tuple[dict[str, str | int], list[Applied]]:
+def _inspect(path: Path, settings: SqliteSettings) -> Seen:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise StoreUnavailable(f"cannot open {path}: its folder does not exist")
@@ -33,20 +32,30 @@ def _inspect(path: Path, settings: SqliteSettings) -> tuple[dict[str, str | int]
         "free_bytes": shutil.disk_usage(folder).free,
     }
     if not path.exists():
-        return facts, []
+        return Seen(facts, [], [])
+    facts["bytes"] = path.stat().st_size
     with translated(path):
         applied = _recorded(path)
         with contextlib.closing(connect(path, settings.busy_s)) as db:
-            (facts["journal_mode"],) = db.execute("PRAGMA journal_mode").fetchone()
-            (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
-    facts["synchronous"] = _SYNCHRONOUS[synchronous]
-    facts["bytes"] = path.stat().st_size
-    return facts, applied
+            faults = [fault for (fault,) in db.execute(f"PRAGMA quick_check({FAULTS_TOLD})")]
+            facts["quick_check"] = "; ".join(faults)
+            if is_read_only(path):
+                facts["reads_only"] = 1
+            else:
+                (facts["journal_mode"],) = db.execute("PRAGMA journal_mode").fetchone()
+                (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
+                facts["synchronous"] = _SYNCHRONOUS[synchronous]
+            is_current = not pending(
+                load_migrations("tape.stores.sqlite"), applied, with_post=False
+            )
+            return Seen(facts, applied, read_sequences(db) if is_current else [])
 
 
 def _recorded(path: Path) -> list[Applied]:
     """Asked on a plain connection first: ours would switch somebody else's file to WAL."""
     uri = f"file:{quote(str(path.absolute()))}?mode=rw"
+    if is_read_only(path):
+        uri = reading_uri(path)
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
         return applied_migrations(db)
 

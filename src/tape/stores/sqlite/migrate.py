@@ -9,6 +9,8 @@ from tape.config import SqliteSettings
 from tape.stores.migrations import (
     RECORDS,
     Applied,
+    NumberSequence,
+    Upgraded,
     load_migrations,
     log_newer,
     pending,
@@ -23,6 +25,7 @@ from tape.stores.sqlite.connection import (
     transaction,
     translated,
 )
+from tape.stores.sqlite.turn import SQL
 
 _RECORD = """CREATE TABLE IF NOT EXISTS {} (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
@@ -76,7 +79,24 @@ def _apply(connection: sqlite3.Connection, *, with_post: bool) -> list[str]:
     return [migration.name for migration in todo]
 
 
-def upgrade(path: Path, settings: SqliteSettings, *, with_post: bool) -> list[str]:
+def upgrade(path: Path, settings: SqliteSettings, *, with_post: bool) -> Upgraded:
     """Bring the file up to date with nothing else open on it by us."""
     with translated(path), contextlib.closing(connect(path, settings.busy_s)) as connection:
-        return migrate(connection, with_post=with_post)
+        names = migrate(connection, with_post=with_post)
+        with transaction(connection):
+            return Upgraded(names, _mend(connection))
+
+
+def read_sequences(connection: sqlite3.Connection) -> list[NumberSequence]:
+    return [NumberSequence(*row) for row in connection.execute(SQL["read_sequences"])]
+
+
+def _mend(connection: sqlite3.Connection) -> list[NumberSequence]:
+    """Have sequences go on after the highest number in use; those that were behind it."""
+    behind = [sequence for sequence in read_sequences(connection) if sequence.is_behind]
+    for sequence in behind:
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (sequence.name,))
+        connection.execute(
+            "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (sequence.name, sequence.used)
+        )
+    return behind

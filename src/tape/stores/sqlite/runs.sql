@@ -215,8 +215,8 @@ ORDER BY started_at_ms, run_id
 LIMIT ?;
 
 -- name: list_waiting_runs
--- How many runs of one pool and app nobody drives, which has waited longest and since when, and how
--- many are driven. Nothing has happened in a runnable one since its newest entry.
+-- How many runs of one pool and app nobody drives, the oldest of them, and how many are driven.
+-- A runnable one has waited since its newest entry, another since its lease ran out.
 SELECT
   ?1 AS pool, ?2 AS app_name, count(*) AS waiting,
   (SELECT count(*) FROM (

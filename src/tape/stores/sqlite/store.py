@@ -49,7 +49,7 @@ from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
 from tape.stores.sqlite import ledger, matching, outbox, retention, runs, tasks, writes
-from tape.stores.sqlite.connection import connect, translated
+from tape.stores.sqlite.connection import connect, is_read_only, translated
 from tape.stores.sqlite.inspect import refuse_absent
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
@@ -92,7 +92,8 @@ class SqliteStore:
             await asyncio.to_thread(refuse_absent, path)
         store = cls(path, settings, clock)
         try:
-            applied = await store._in(store._writing, migrate if migrating else check_current)
+            brings_up = migrating and not is_read_only(path)
+            applied = await store._in(store._writing, migrate if brings_up else check_current)
             log_created(applied, f"sqlite:{path}")
             store._head.advance(await store._in(store._reading, _read_head))
         except BaseException:
