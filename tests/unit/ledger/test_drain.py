@@ -224,7 +224,8 @@ async def test_since_when_it_waits_is_not_moved_by_later_passes(desk: Desk) -> N
         await desk.bus.ledger.drain(await_s=0.01)
         (state,) = await desk.bus.ledger.list_drainers()
         seen.add((state.drainer.waiting_on_run_id, state.drainer.waiting_since_ms))
-    assert len(seen) == 1
+    ((run_id, _since),) = seen
+    assert run_id
 
 
 async def test_a_retry_writes_no_more_than_the_run_it_made(desk: Desk) -> None:
