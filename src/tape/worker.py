@@ -144,7 +144,7 @@ async def _answer_http(
     from tape.api.http.door import Door
     from tape.api.http_server import HttpServer, health_app
 
-    door = Door(operations, Tokens.parse(""), lambda: refresh_metrics(operations))
+    door = Door(operations, Tokens(), lambda: refresh_metrics(operations))
     listening = HttpServer(lambda: health_app(door), door)
     running.push_async_callback(listening.stop)
     return await listening.start(address)

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from tape.api.grpc_server import SERVICE
+from tape.api.rpcs import SERVICE
 from tape.app import Addresses, ServeOptions, serve
 from tape.wire.errors import from_rpc_error
 from tape.wire.v1 import tape_pb2 as pb

@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from tape.api.auth import Role, needs
 from tape.bus import Operations
 from tape.config import VERSION
 from tape.errors import TooLarge
@@ -18,10 +19,12 @@ class Calls:
         self._operations = operations
         self._answer_bytes = answer_bytes
 
+    @needs(Role.WRITE)
     async def record_events(self, request: pb.RecordEventsRequest) -> pb.RecordEventsResponse:
         events = mapping_events.events_from_wire(request)
         return mapping_events.recorded_to_wire(await self._operations.record_events(events))
 
+    @needs(Role.WRITE)
     async def write_value(self, request: pb.WriteValueRequest) -> pb.ValueRecord:
         written = await self._operations.write_value(
             request.namespace,
@@ -32,15 +35,18 @@ class Calls:
         )
         return mapping_values.value_to_wire(written)
 
+    @needs(Role.READ)
     async def get_value(self, request: pb.GetValueRequest) -> pb.GetValueResponse:
         found = await self._operations.get_value(request.namespace, request.key)
         return mapping_values.found_to_wire(found)
 
+    @needs(Role.WRITE)
     async def delete_value(self, request: pb.DeleteValueRequest) -> pb.DeleteValueResponse:
         author = mapping_values.author_from_wire(request)
         deleted = await self._operations.delete_value(request.namespace, request.key, author)
         return mapping_values.deleted_to_wire(deleted)
 
+    @needs(Role.READ)
     async def list_values(self, request: pb.ListValuesRequest) -> pb.ListValuesResponse:
         values = await self._operations.list_values(
             request.namespace, request.after_key, request.limit
@@ -53,6 +59,7 @@ class Calls:
             kept += 1
         return mapping_values.values_to_wire(values[:kept])
 
+    @needs(Role.WRITE)
     async def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
         key = mapping_sessions.key_from_wire(request)
         return mapping_sessions.session_to_wire(
@@ -61,20 +68,24 @@ class Calls:
             )
         )
 
+    @needs(Role.READ)
     async def get_session(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
         key = mapping_sessions.key_from_wire(request)
         found = await self._operations.get_session(key, request.max_events)
         return self._sendable(mapping_sessions.found_to_wire(found), "max_events")
 
+    @needs(Role.READ)
     async def list_sessions(self, request: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
         found = await self._operations.list_sessions(request.app_name, request.user_id)
         return self._sendable(mapping_sessions.sessions_to_wire(found), "user_id")
 
+    @needs(Role.WRITE)
     async def delete_session(self, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
         key = mapping_sessions.key_from_wire(request)
         trace = mapping_values.trace_from_wire(request)
         return pb.DeleteSessionResponse(deleted=await self._operations.delete_session(key, trace))
 
+    @needs(Role.WRITE)
     async def append_event(self, request: pb.AppendEventRequest) -> pb.AppendEventResponse:
         appended = await self._operations.append_event(
             mapping_sessions.key_from_wire(request),
@@ -85,6 +96,7 @@ class Calls:
         )
         return mapping_sessions.appended_to_wire(appended)
 
+    @needs(Role.READ)
     async def get_journal_info(self, _request: pb.GetJournalInfoRequest) -> Message:
         return mapping_entries.info_to_wire(await self._operations.info(), VERSION)
 

@@ -1,5 +1,6 @@
 """The calls of those who dispatch, reconcile and compensate: each under a claim of its own."""
 
+from tape.api.auth import Role, needs
 from tape.api.handlers import Unary
 from tape.api.run_input import ttl_ms
 from tape.bus import Operations
@@ -30,6 +31,7 @@ class ClaimCalls:
             "ResolveObligation": self.resolve_obligation,
         }
 
+    @needs(Role.WRITE)
     async def claim_effect_dispatch(
         self, request: pb.ClaimEffectDispatchRequest
     ) -> pb.ClaimEffectDispatchResponse:
@@ -38,12 +40,14 @@ class ClaimCalls:
         row = await self._runs.change_run(request.run_id, write)
         return mapping_effects.claimed_to_wire(row)
 
+    @needs(Role.WRITE)
     async def renew_effect_claim(self, request: pb.RenewEffectClaimRequest) -> pb.EffectRecord:
         ttl = ttl_ms(request.lease_ttl_ms, self._limits)
         write = RenewClaim(request.idempotency_key, request.fencing_token, ttl)
         row = await self._runs.change_run(request.run_id, write)
         return mapping_effects.effect_to_wire(row)
 
+    @needs(Role.WRITE)
     async def record_dispatch_attempt(
         self, request: pb.RecordDispatchAttemptRequest
     ) -> pb.EffectRecord:
@@ -51,6 +55,7 @@ class ClaimCalls:
         row = await self._runs.change_run(request.run_id, write)
         return mapping_effects.effect_to_wire(row)
 
+    @needs(Role.WRITE)
     async def record_external_observation(
         self, request: pb.RecordExternalObservationRequest
     ) -> pb.EffectRecord:
@@ -58,11 +63,13 @@ class ClaimCalls:
         row = await self._runs.change_run(request.run_id, write)
         return mapping_effects.effect_to_wire(row)
 
+    @needs(Role.WRITE)
     async def reconcile_effect(self, request: pb.ReconcileEffectRequest) -> pb.EffectRecord:
         write = mapping_effects.reconcile_from_wire(request)
         row = await self._runs.change_run(request.run_id, write)
         return mapping_effects.effect_to_wire(row)
 
+    @needs(Role.WRITE)
     async def claim_obligation(
         self, request: pb.ClaimObligationRequest
     ) -> pb.ClaimObligationResponse:
@@ -71,6 +78,7 @@ class ClaimCalls:
         row = await self._runs.change_run(request.run_id, write)
         return mapping_obligations.claimed_to_wire(row)
 
+    @needs(Role.WRITE)
     async def renew_obligation_claim(
         self, request: pb.RenewObligationClaimRequest
     ) -> pb.ObligationRecord:
@@ -79,6 +87,7 @@ class ClaimCalls:
         row = await self._runs.change_run(request.run_id, write)
         return mapping_obligations.obligation_to_wire(row)
 
+    @needs(Role.WRITE)
     async def record_obligation_attempt(
         self, request: pb.RecordObligationAttemptRequest
     ) -> pb.ObligationRecord:
@@ -86,6 +95,7 @@ class ClaimCalls:
         row = await self._runs.change_run(request.run_id, write)
         return mapping_obligations.obligation_to_wire(row)
 
+    @needs(Role.WRITE)
     async def resolve_obligation(self, request: pb.ResolveObligationRequest) -> pb.ObligationRecord:
         write = mapping_obligations.resolve_from_wire(request, await self._named(request))
         row = await self._runs.change_run(request.run_id, write)

@@ -106,7 +106,9 @@ class Handlers:
 
 
 class RoleCheck(grpc.aio.ServerInterceptor):
-    """Turns away whoever lacks the role of a method before anything of the request is read."""
+    """Turns away whoever lacks the role of a method before anything of the request is read. A
+    method that was given no role is for nobody.
+    """
 
     def __init__(self, tokens: Tokens, roles: Mapping[str, Role], public: frozenset[str]) -> None:
         self._tokens = tokens
@@ -117,14 +119,17 @@ class RoleCheck(grpc.aio.ServerInterceptor):
         self, continuation: Any, handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
         path = handler_call_details.method
+        needed = self._roles.get(path)
         if path.rpartition("/")[0] not in self._public:
             try:
-                self._tokens.check(
-                    _authorization(handler_call_details), self._roles.get(path, Role.READ)
-                )
+                self._tokens.check(_authorization(handler_call_details), needed or Role.READ)
             except (Unauthenticated, PermissionDenied) as error:
                 return _refusing(error)
-        return await continuation(handler_call_details)
+        handler = await continuation(handler_call_details)
+        if handler is not None and needed is None and path.rpartition("/")[0] not in self._public:
+            log.error("%s has no role, so nobody may call it", path)
+            return _refusing(PermissionDenied("this method has no role, so nobody may call it"))
+        return handler
 
 
 class _CallerGone(Exception):

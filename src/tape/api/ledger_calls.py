@@ -1,5 +1,6 @@
 """The calls on the event ledger: a message in, the operation, a message out."""
 
+from tape.api.auth import Role, needs
 from tape.api.fitting import ANSWER_BYTES, fitting
 from tape.api.handlers import Unary
 from tape.bus import Operations
@@ -28,16 +29,19 @@ class LedgerCalls:
             "ReadRecent": self.read_recent,
         }
 
+    @needs(Role.WRITE)
     async def put_subscription(self, request: pb.EventSubscription) -> pb.EventSubscription:
         new = mapping_ledger.new_from_wire(request)
         return mapping_ledger.subscription_to_wire(await self._ledger.put_subscription(new))
 
+    @needs(Role.WRITE)
     async def delete_subscription(
         self, request: pb.DeleteEventSubscriptionRequest
     ) -> pb.DeleteEventSubscriptionResponse:
         deleted = await self._ledger.delete_subscription(request.subscription_id)
         return pb.DeleteEventSubscriptionResponse(deleted=deleted)
 
+    @needs(Role.READ)
     async def list_subscriptions(
         self, request: pb.ListEventSubscriptionsRequest
     ) -> pb.ListEventSubscriptionsResponse:
@@ -50,6 +54,7 @@ class LedgerCalls:
         rows, more = fitting(map(mapping_ledger.subscription_to_wire, later))
         return pb.ListEventSubscriptionsResponse(subscriptions=rows, more=more)
 
+    @needs(Role.WRITE)
     async def drain(self, request: pb.DrainEventsRequest) -> pb.DrainEventsResponse:
         report = await self._ledger.drain(
             request.drainer_id or DEFAULT_DRAINER,
@@ -58,6 +63,7 @@ class LedgerCalls:
         )
         return mapping_ledger.report_to_wire(report)
 
+    @needs(Role.READ)
     async def list_drainers(self, request: pb.ListDrainersRequest) -> pb.ListDrainersResponse:
         """Likewise."""
         after = check_name(request.after_drainer_id, self._limits, field="after_drainer_id")
@@ -66,16 +72,19 @@ class LedgerCalls:
         records, more = fitting(map(mapping_ledger.state_to_wire, later))
         return pb.ListDrainersResponse(drainers=records, more=more)
 
+    @needs(Role.ADMIN)
     async def skip(self, request: pb.SkipDrainerEventRequest) -> pb.DrainerRecord:
         state = await self._ledger.skip(
             request.drainer_id, request.event_id, reason=request.reason, by=request.by
         )
         return mapping_ledger.state_to_wire(state)
 
+    @needs(Role.WRITE)
     async def resume(self, request: pb.ResumeDrainerRequest) -> pb.DrainerRecord:
         state = await self._ledger.resume(request.drainer_id, by=request.by)
         return mapping_ledger.state_to_wire(state)
 
+    @needs(Role.READ)
     async def read_recent(self, request: pb.ReadRecentRequest) -> pb.EntryBatch:
         """As many as fit. The answer says where to go on, so what is left out is not lost."""
         query = mapping_ledger.recent_from_wire(request)

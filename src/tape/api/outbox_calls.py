@@ -1,5 +1,6 @@
 """The calls on the outbox: a message in, the operation, a message out."""
 
+from tape.api.auth import Role, needs
 from tape.api.handlers import Unary
 from tape.bus import Operations
 from tape.config import Limits
@@ -14,9 +15,11 @@ class OutboxCalls:
     def methods(self) -> dict[str, Unary]:
         return {"GetOutboxStatus": self.get_status, "SkipOutboxRow": self.skip}
 
+    @needs(Role.READ)
     async def get_status(self, _request: pb.GetOutboxStatusRequest) -> pb.OutboxStatus:
         return mapping_outbox.status_to_wire(await self._operations.outbox_status())
 
+    @needs(Role.ADMIN)
     async def skip(self, request: pb.SkipOutboxRowRequest) -> pb.OutboxPlace:
         place = await self._operations.skip_outbox_row(
             request.row_id, reason=request.reason, by=request.by

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from tape.api.auth import Role, needs
 from tape.api.fitting import ANSWER_BYTES
 from tape.bus import Operations, settle_one
 from tape.errors import TapeError, TooLarge
@@ -30,16 +31,19 @@ class ReactionCalls:
         """Whoever waits for tasks is answered, with none."""
         self._ending = True
 
+    @needs(Role.WRITE)
     async def register_reaction(self, request: pb.Reaction) -> pb.Reaction:
         new = named(mapping_reactions.new_from_wire(request))
         return mapping_reactions.reaction_to_wire(await self._operations.register_reaction(new))
 
+    @needs(Role.WRITE)
     async def deregister_reaction(
         self, request: pb.DeregisterReactionRequest
     ) -> pb.DeregisterReactionResponse:
         known = await self._operations.deregister_reaction(request.reaction_id)
         return pb.DeregisterReactionResponse(deregistered=known)
 
+    @needs(Role.READ)
     async def list_reactions(self, request: pb.ListReactionsRequest) -> pb.ListReactionsResponse:
         found = await self._operations.list_reactions(request.subject_pattern)
         answer = mapping_reactions.states_to_wire(found)
@@ -50,6 +54,7 @@ class ReactionCalls:
             )
         return answer
 
+    @needs(Role.WRITE)
     async def claim_tasks(self, request: pb.ClaimTasksRequest) -> pb.ClaimTasksResponse:
         answer = pb.ClaimTasksResponse()
         if request.task_ids:
@@ -65,6 +70,7 @@ class ReactionCalls:
         await self._give_back(claim.owner, found[kept:])
         return answer
 
+    @needs(Role.READ)
     async def listen_for_tasks(
         self, request: pb.ListenForTasksRequest
     ) -> pb.ListenForTasksResponse:
@@ -74,21 +80,25 @@ class ReactionCalls:
         )
         return pb.ListenForTasksResponse(heard=heard)
 
+    @needs(Role.WRITE)
     async def complete_task(self, request: pb.CompleteTaskRequest) -> pb.CompleteTaskResponse:
         outcome = TaskOutcome(request.task_id)
         task = await settle_one(self._operations, request.owner, outcome)
         return pb.CompleteTaskResponse(task=mapping_tasks.task_to_wire(task))
 
+    @needs(Role.WRITE)
     async def nack_task(self, request: pb.NackTaskRequest) -> pb.NackTaskResponse:
         outcome = failed_task(request.task_id, request.error, permanent=request.permanent)
         task = await settle_one(self._operations, request.owner, outcome)
         return pb.NackTaskResponse(task=mapping_tasks.task_to_wire(task))
 
+    @needs(Role.WRITE)
     async def settle_tasks(self, request: pb.SettleTasksRequest) -> pb.SettleTasksResponse:
         outcomes = mapping_tasks.outcomes_from_wire(request)
         results = await self._operations.settle_tasks(request.owner, outcomes)
         return mapping_tasks.settled_to_wire(results)
 
+    @needs(Role.READ)
     async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         """As many as fit; the rest is what the next call begins with."""
         answer = pb.ListTasksResponse()
@@ -104,12 +114,14 @@ class ReactionCalls:
         mapping_tasks.tasks_to_wire(answer, found, ANSWER_BYTES)
         return answer
 
+    @needs(Role.WRITE)
     async def replay_dead_letters(
         self, request: pb.ReplayDeadLettersRequest
     ) -> pb.ReplayDeadLettersResponse:
         count = await self._operations.replay_dead_letters(request.reaction_id, request.task_ids)
         return pb.ReplayDeadLettersResponse(count=count)
 
+    @needs(Role.ADMIN)
     async def drop_dead_letters(
         self, request: pb.DropDeadLettersRequest
     ) -> pb.DropDeadLettersResponse:

@@ -1,5 +1,6 @@
 """The calls on a run's life: begun, leased, let go of, signalled, cancelled, looked at."""
 
+from tape.api.auth import Role, needs
 from tape.api.fitting import fitting
 from tape.api.handlers import Unary
 from tape.api.run_input import (
@@ -45,6 +46,7 @@ class RunCalls:
             "ReadRunEntries": self.read_run_entries,
         }
 
+    @needs(Role.WRITE)
     async def begin_run(self, request: pb.BeginRunRequest) -> pb.BeginRunResponse:
         check_size(request, self._limits, field="writes")
         new, taker, writes = mapping_begin.begin_from_wire(request)
@@ -52,6 +54,7 @@ class RunCalls:
             begun = await self._runs.begin_run(new, taker, writes)
         return mapping_begin.begun_to_wire(begun, writes)
 
+    @needs(Role.WRITE)
     async def resume_run(self, request: pb.ResumeRunRequest) -> pb.ResumeRunResponse:
         taker = mapping_runs.taker_from_wire(request)
         run = await self._runs.resume_run(
@@ -60,12 +63,14 @@ class RunCalls:
         token = run.fencing_token if taker.owner else 0
         return pb.ResumeRunResponse(run=mapping_runs.run_to_wire(run), fencing_token=token)
 
+    @needs(Role.WRITE)
     async def heartbeat_run(self, request: pb.HeartbeatRunRequest) -> pb.HeartbeatRunResponse:
         run = await self._runs.heartbeat_run(
             request.run_id, request.fencing_token, request.lease_ttl_ms
         )
         return pb.HeartbeatRunResponse(run=mapping_runs.run_to_wire(run))
 
+    @needs(Role.WRITE)
     async def release_run(self, request: pb.ReleaseRunRequest) -> pb.ReleaseRunResponse:
         run = await self._runs.release_run(
             request.run_id,
@@ -75,22 +80,26 @@ class RunCalls:
         )
         return pb.ReleaseRunResponse(run=mapping_runs.run_to_wire(run))
 
+    @needs(Role.WRITE)
     async def cancel_run(self, request: pb.CancelRunRequest) -> pb.CancelRunResponse:
         write = CancelRun(request.reason)
         run: Run = await self._runs.change_run(request.run_id, write)
         return pb.CancelRunResponse(run=mapping_runs.run_to_wire(run))
 
+    @needs(Role.WRITE)
     async def send_signal(self, request: pb.SendSignalRequest) -> pb.SendSignalResponse:
         run_id = request.run_id or await self._newest_open(request)
         write = mapping_gates.signal_from_wire(request)
         return mapping_gates.signalled_to_wire(await self._runs.change_run(run_id, write))
 
+    @needs(Role.READ)
     async def get_run(self, request: pb.GetRunRequest) -> pb.RunState:
         run = await self._runs.get_run(request.run_id)
         if run is None:
             raise NotFound(f"no run has the id {request.run_id!r}")
         return mapping_runs.run_to_wire(run)
 
+    @needs(Role.READ)
     async def list_runs(self, request: pb.ListRunsRequest) -> pb.ListRunsResponse:
         """As many as fit; the rest is what the next call begins with."""
         check_member(RunStatus, request.status, field="status")
@@ -100,6 +109,7 @@ class RunCalls:
         runs, more = fitting(map(mapping_runs.run_to_wire, found))
         return pb.ListRunsResponse(runs=runs, more=more)
 
+    @needs(Role.READ)
     async def list_runs_to_recover(
         self, request: pb.ListRunsToRecoverRequest
     ) -> pb.ListRunsToRecoverResponse:
@@ -109,6 +119,7 @@ class RunCalls:
         runs, _ = fitting(map(mapping_runs.run_to_wire, found))
         return pb.ListRunsToRecoverResponse(runs=runs)
 
+    @needs(Role.READ)
     async def list_waiting_runs(
         self, request: pb.ListWaitingRunsRequest
     ) -> pb.ListWaitingRunsResponse:
@@ -117,6 +128,7 @@ class RunCalls:
         waiting, more = fitting(map(mapping_runs.waiting_to_wire, found))
         return pb.ListWaitingRunsResponse(waiting=waiting, more=more)
 
+    @needs(Role.READ)
     async def read_run_entries(self, request: pb.ReadRunEntriesRequest) -> pb.EntryBatch:
         """As many as fit; the rest is what the next call begins with."""
         after = check_number(request.after_seq, SEQUENCE, field="after_seq")

@@ -1,5 +1,6 @@
 """What a run has written down, for whoever looks."""
 
+from tape.api.auth import Role, needs
 from tape.api.fitting import fitting
 from tape.api.handlers import Unary
 from tape.api.run_input import INDEXES, SEQUENCE, TIMES, check_member, check_names, check_number
@@ -30,15 +31,18 @@ class RunLookCalls:
             "AdmitBudget": self.admit_budget,
         }
 
+    @needs(Role.READ)
     async def get_decision(self, request: pb.GetDecisionRequest) -> pb.GetDecisionResponse:
         index = check_number(request.decision_index, INDEXES, field="decision_index")
         entry = await self._runs.get_decision(request.run_id, index)
         return mapping_decisions.found_to_wire(entry, as_entry=request.as_entry)
 
+    @needs(Role.READ)
     async def get_effect(self, request: pb.GetEffectRequest) -> pb.GetEffectResponse:
         row = await self._runs.get_effect(request.run_id, request.idempotency_key)
         return mapping_effects.found_to_wire(row)
 
+    @needs(Role.READ)
     async def list_pending_effects(
         self, request: pb.ListPendingEffectsRequest
     ) -> pb.ListPendingEffectsResponse:
@@ -49,6 +53,7 @@ class RunLookCalls:
         effects, _ = fitting(map(mapping_effects.effect_to_wire, found))
         return pb.ListPendingEffectsResponse(effects=effects)
 
+    @needs(Role.READ)
     async def list_effects_to_dispatch(
         self, request: pb.ListEffectsToDispatchRequest
     ) -> pb.ListEffectsToDispatchResponse:
@@ -59,6 +64,7 @@ class RunLookCalls:
         effects, _ = fitting(map(mapping_effects.effect_to_wire, found))
         return pb.ListEffectsToDispatchResponse(effects=effects)
 
+    @needs(Role.READ)
     async def list_obligations(
         self, request: pb.ListObligationsRequest
     ) -> pb.ListObligationsResponse:
@@ -75,6 +81,7 @@ class RunLookCalls:
         obligations, more = fitting(map(mapping_obligations.obligation_to_wire, found))
         return pb.ListObligationsResponse(obligations=obligations, more=more)
 
+    @needs(Role.READ)
     async def list_unresolved_obligations(
         self, request: pb.ListUnresolvedObligationsRequest
     ) -> pb.ListUnresolvedObligationsResponse:
@@ -88,6 +95,7 @@ class RunLookCalls:
         obligations, _ = fitting(map(mapping_obligations.obligation_to_wire, chosen[:most]))
         return pb.ListUnresolvedObligationsResponse(obligations=obligations)
 
+    @needs(Role.READ)
     async def admit_budget(self, request: pb.AdmitBudgetRequest) -> pb.AdmitBudgetResponse:
         admission = await self._runs.admit_budget(
             request.run_id, request.usd_estimate, request.token_estimate

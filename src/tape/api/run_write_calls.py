@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from tape.api.auth import Role, needs
 from tape.api.handlers import Unary
 from tape.api.run_input import check_size, naming_write
 from tape.bus import Operations
@@ -51,6 +52,7 @@ class RunWriteCalls:
             "EndRun": self.end_run,
         }
 
+    @needs(Role.WRITE)
     async def extend_run(self, request: pb.ExtendRunRequest) -> pb.ExtendRunResponse:
         check_size(request, self._limits, field="writes")
         writes = mapping_run_writes.extend_from_wire(request)
@@ -58,6 +60,7 @@ class RunWriteCalls:
             extended = await self._extend(request, *writes)
         return mapping_run_writes.extended_to_wire(extended, writes)
 
+    @needs(Role.WRITE)
     async def record_decision(self, request: pb.RecordDecisionRequest) -> pb.DecisionRecord:
         write = mapping_decisions.record_from_wire(request)
         extended = await self._extend(request, write)
@@ -69,40 +72,49 @@ class RunWriteCalls:
             return mapping_decisions.place_to_wire(place)
         return mapping_decisions.decision_to_wire(entry)
 
+    @needs(Role.WRITE)
     async def begin_effect(self, request: pb.BeginEffectRequest) -> pb.BeginEffectResponse:
         write = mapping_effects.begin_from_wire(request)
         return mapping_effects.begun_to_wire(await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def complete_effect(self, request: pb.CompleteEffectRequest) -> pb.EffectRecord:
         write = mapping_effects.complete_from_wire(request)
         return mapping_effects.effect_to_wire(await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def register_compensation(
         self, request: pb.RegisterCompensationRequest
     ) -> pb.ObligationRecord:
         write = mapping_obligations.register_from_wire(request)
         return mapping_obligations.obligation_to_wire(await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def await_signal(self, request: pb.AwaitSignalRequest) -> pb.AwaitSignalResponse:
         write = mapping_gates.await_from_wire(request)
         return mapping_gates.awaited_to_wire(await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def set_timer(self, request: pb.SetTimerRequest) -> pb.TimerRecord:
         write = mapping_timers.set_from_wire(request)
         return mapping_timers.timer_to_wire(await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def cancel_timer(self, request: pb.CancelTimerRequest) -> pb.CancelTimerResponse:
         write = mapping_timers.cancel_from_wire(request)
         return pb.CancelTimerResponse(cancelled=await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def set_budget(self, request: pb.SetBudgetRequest) -> pb.BudgetState:
         write = mapping_budgets.set_from_wire(request)
         return mapping_budgets.budget_to_wire(await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def charge_budget(self, request: pb.ChargeBudgetRequest) -> pb.BudgetState:
         write = mapping_budgets.charge_from_wire(request)
         return mapping_budgets.budget_to_wire(await self._reply(request, write))
 
+    @needs(Role.WRITE)
     async def end_run(self, request: pb.EndRunRequest) -> pb.EndRunResponse:
         extended = await self._extend(request, mapping_run_writes.end_from_wire(request))
         return pb.EndRunResponse(run=run_to_wire(extended.run))

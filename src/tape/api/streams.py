@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from tape.api.auth import Role, needs
 from tape.api.handlers import Send
 from tape.bus import FollowQuery, Operations
 from tape.errors import Closed
@@ -40,6 +41,7 @@ class Streams:
         for task in self._open:
             task.cancel()
 
+    @needs(Role.READ)
     async def follow_entries(self, request: pb.FollowEntriesRequest, send: Send) -> None:
         query = FollowQuery(
             request.subject_pattern,
@@ -54,12 +56,14 @@ class Streams:
         async with self._opened(), aclosing(self._operations.follow(query)) as pages:
             await _send_pages(pages, send, query.after)
 
+    @needs(Role.READ)
     async def subscribe_by_subject(self, request: pb.SubscribeBySubjectRequest, send: Send) -> None:
         await self._send_singly(
             FollowQuery(request.subject_pattern, request.predicate_cel, request.from_global_seq),
             send,
         )
 
+    @needs(Role.READ)
     async def subscribe_events(self, request: pb.SubscribeEventsRequest, send: Send) -> None:
         query = FollowQuery(
             request.subject_pattern or EVERYTHING,
@@ -70,6 +74,7 @@ class Streams:
         )
         await self._send_singly(query, send)
 
+    @needs(Role.READ)
     async def subscribe_run(self, request: pb.SubscribeRunRequest, send: Send) -> None:
         following = self._operations.follow_run(request.run_id, request.from_seq)
         async with self._opened(), aclosing(following) as batches:
@@ -77,6 +82,7 @@ class Streams:
                 for entry in entries:
                     await send(run_entry_to_wire(entry))
 
+    @needs(Role.READ)
     async def watch_value(self, request: pb.WatchValueRequest, send: Send) -> None:
         watching = self._operations.watch_value(
             request.namespace, request.key, request.from_version

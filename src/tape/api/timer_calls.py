@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from tape.api.auth import Role, needs
 from tape.api.fitting import ANSWER_BYTES, fitting
 from tape.api.handlers import Unary
 from tape.bus import Operations
@@ -25,6 +26,7 @@ class TimerCalls:
             "NextTimer": self.next_timer,
         }
 
+    @needs(Role.READ)
     async def list_timers(self, request: pb.ListTimersRequest) -> pb.ListTimersResponse:
         """As many as fit; the rest is what the next call begins with."""
         after = check_name(request.after_timer_id, self._limits, field="after_timer_id")
@@ -33,6 +35,7 @@ class TimerCalls:
         timers, more = fitting(map(mapping_timers.timer_to_wire, later))
         return pb.ListTimersResponse(timers=timers, more=more)
 
+    @needs(Role.WRITE)
     async def list_due_timers(self, request: pb.ListDueTimersRequest) -> pb.ListDueTimersResponse:
         if request.claim:
             found = await self._runs.fire_due_timers(request.limit)
@@ -40,6 +43,7 @@ class TimerCalls:
             found = await self._runs.list_due_timers(request.limit)
         return pb.ListDueTimersResponse(timers=_all_of(found))
 
+    @needs(Role.READ)
     async def next_timer(self, _request: pb.NextTimerRequest) -> pb.NextTimerResponse:
         return mapping_timers.next_to_wire(await self._runs.next_timer_in_ms())
 

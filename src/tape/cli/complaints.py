@@ -48,7 +48,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, TapeError):
         return one_line(str(error))
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return one_line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     return one_line(str(error) or type(error).__name__)
 
 

@@ -1,13 +1,13 @@
 """`tape outbox`: events of programs' own transactions, on their way to the journal and to NATS."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
 
 from tape.brokers.by_target import require_nats
+from tape.cli.logs import start_logging
 from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
 from tape.cli.target import Target, connect, refuse_absent_store, target_options
@@ -45,8 +45,7 @@ def relay(target: Target, nats: str) -> None:
     in the settings, rows go to the journal alone. A login comes from TAPE_NATS_USER and
     TAPE_NATS_PASSWORD, or from the file that TAPE_NATS_CREDENTIALS names.
     """
-    level = logging.INFO if target.verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(message)s")
+    start_logging(verbose=target.verbose, form="%(asctime)s %(name)s %(message)s")
     url = target.store_to_open(changes=True)
     asyncio.run(refuse_absent_store(url, target.settings))
     run_relay(url, nats=nats, settings=target.settings)

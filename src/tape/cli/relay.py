@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from tape.app import stopping_on_signals
 from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.logs import start_logging
 from tape.cli.output import notes, printable
 from tape.cli.target import Target, refuse_absent_store, target_options
 from tape.outbox.journal_relay import OnProgress, Progress
@@ -49,7 +49,7 @@ def relay(
     Every sink acknowledges a page before the cursor moves past it; a sink that is away is waited
     for. A webhook is signed with the secret in TAPE_WEBHOOK_SECRET.
     """
-    logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
+    start_logging(verbose=target.verbose)
     target.inputs.update(subject_pattern=pattern, predicate_cel=where)
     settings = target.settings
     sinks = [sink_for(text) for text in targets]

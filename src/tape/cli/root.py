@@ -12,6 +12,7 @@ import click
 from tape import __version__
 from tape.cli.complaints import describe, exit_code, one_line, silence_stdout
 from tape.cli.lazy import LazyGroup
+from tape.cli.logs import guard_terminal
 from tape.cli.target import Target, target_options
 from tape.errors import StoreUnavailable, TapeError
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     # gRPC writes lines of its own to stderr, beside the one error that we print.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    guard_terminal()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -6,10 +6,20 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from rich.text import Text
 
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.json_input import read_json
-from tape.cli.output import abridged, console, date_time, notes, print_json, print_table, say
+from tape.cli.output import (
+    abridged,
+    console,
+    date_time,
+    notes,
+    print_json,
+    print_table,
+    printable,
+    say,
+)
 from tape.cli.records import run_record, status_name
 from tape.cli.run_view import (
     STATUS_STYLES,
@@ -178,7 +188,7 @@ def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
             try:
                 entries = await client.read_run(run_id)
             except Pruned as gone:
-                notes().print(f"note: {gone}", style="dim")
+                notes().print(Text(printable(f"note: {gone}"), style="dim"))
                 entries = []
             children = [await client.get_run(child) for child in children_of(entries)]
             return RunSeen(run, entries, [child for child in children if child is not None])

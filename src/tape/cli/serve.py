@@ -1,7 +1,6 @@
 """`tape serve`: a server on one store."""
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from tape.app import (
     stopping_on_signals,
 )
 from tape.app import serve as serve_app
+from tape.cli.logs import start_logging
 from tape.cli.target import Target, target_options, telling_of_creation
 from tape.errors import InvalidArgument
 from tape.telemetry.tracing import export_spans
@@ -67,7 +67,7 @@ def serve(
     """
     if target.url:
         raise click.UsageError("a server has a store, not a --url")
-    logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
+    start_logging(verbose=target.verbose)
     options = ServeOptions(
         store_url=target.store_url,
         settings=target.settings,

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tape.cli.complaints import quiet_on_broken_pipe
-from tape.cli.output import abridged, clock_time, console, notes, print_json
+from tape.cli.output import abridged, clock_time, console, notes, print_json, printable
 from tape.cli.records import entry_record
 from tape.cli.target import Target, connect, target_options
 from tape.model.entry import Entry
@@ -125,4 +125,4 @@ def _shower(out: Console) -> Callable[[Entry], None]:
 
 
 def _note(text: str) -> None:
-    notes().print(Text(f"note: {text}", style="yellow"))
+    notes().print(Text(printable(f"note: {text}"), style="yellow"))

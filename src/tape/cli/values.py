@@ -8,7 +8,15 @@ import click
 import orjson
 
 from tape.cli.complaints import quiet_on_broken_pipe
-from tape.cli.output import abridged, clock_time, date_time, print_json, print_table, say
+from tape.cli.output import (
+    abridged,
+    clock_time,
+    date_time,
+    print_json,
+    print_table,
+    say,
+    terminal_safe,
+)
 from tape.cli.records import change_record, value_record
 from tape.cli.target import Target, connect, target_options
 from tape.errors import NotFound
@@ -43,7 +51,7 @@ def get(target: Target, namespace: str, key: str, as_json: bool) -> None:
     if as_json:
         print_json(value_record(value))
     else:
-        click.echo(value.value_json)
+        click.echo(terminal_safe(value.value_json))
 
 
 @values.command("set")

@@ -1,12 +1,13 @@
 """`tape worker`: does the work of the reactions and apps that modules declare."""
 
-import logging
 from dataclasses import replace
 from typing import Any
 
 import click
 
+from tape.cli.logs import start_logging
 from tape.cli.modules import load_modules
+from tape.cli.output import say
 from tape.cli.target import Target, target_options, telling_of_creation
 from tape.config import DispatcherSettings, Settings
 from tape.model.reaction import HandlerKind
@@ -99,7 +100,7 @@ def worker(
     it runs when it is ready. On a --store it needs no server, and
     a store that is not there is created.
     """
-    logging.basicConfig(level=logging.INFO if target.verbose else logging.WARNING)
+    start_logging(verbose=target.verbose)
     if not modules and not bridge:
         raise click.UsageError(
             "name a module that declares reactions or apps with -m, or a --bridge"
@@ -132,9 +133,9 @@ def _with_options(settings: Settings, **typed: Any) -> Settings:
 def _announce(ready: Ready, pool: str) -> None:
     for reaction in ready.reactions:
         kind = HandlerKind(reaction.handler_kind).name.lower()
-        print(f"{kind} {reaction.reaction_id} {reaction.subject_pattern}", flush=True)
+        say(f"{kind} {reaction.reaction_id} {reaction.subject_pattern}")
     for app in ready.apps:
         version = f" version {app.version}" if app.version else ""
-        print(f"app {app.name}{version} in pool {pool}", flush=True)
+        say(f"app {app.name}{version} in pool {pool}")
     if ready.http is not None:
-        print(f"http {ready.http}", flush=True)
+        say(f"http {ready.http}")

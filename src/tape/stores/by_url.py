@@ -15,6 +15,7 @@ from tape.config import Settings
 from tape.errors import InvalidArgument, StoreMismatch
 from tape.ports.clock import Clock, system_clock
 from tape.ports.store import Store
+from tape.stores.login import without_login
 from tape.stores.migrations import (
     Applied,
     NumberSequence,
@@ -118,12 +119,11 @@ def sqlite_path(url: str) -> Path:
 
 
 def display(url: str) -> str:
-    """The URL without user and password, for messages."""
-    parts = urlsplit(url)
-    if parts.hostname is None:
+    """The URL without user, password and parameters, for messages; however malformed it is."""
+    scheme, colon, rest = url.partition(":")
+    if scheme == "sqlite" or not colon:
         return url
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+    return f"{scheme}://{without_login(rest)}"
 
 
 def dialect_of(url: str) -> Literal["sqlite", "postgres"]:
@@ -135,9 +135,25 @@ def dialect_of(url: str) -> Literal["sqlite", "postgres"]:
         raise InvalidArgument(f"{scheme!r} is not a store; use {STORE_URLS}", field="store")
     if find_spec("asyncpg") is None:
         raise StoreMismatch("Postgres needs its driver: pip install 'tape-bus[postgres]'")
-    if not urlsplit(url).path.strip("/"):
-        raise InvalidArgument("names no database", field="store")
+    _check_postgres_url(url)
     return "postgres"
+
+
+def _check_postgres_url(url: str) -> None:
+    """Refuse what a driver would read in another way, without repeating any of it."""
+    parts = urlsplit(url)
+    try:
+        readable = url.startswith(f"{parts.scheme}://") and (parts.port or True)
+    except ValueError:
+        readable = False
+    if not readable or "@" in parts.path or "@" in parts.fragment:
+        raise InvalidArgument(
+            "is not postgres://USER:PASSWORD@HOST:PORT/DATABASE; /, ?, # and @ in a password are "
+            "written %2F, %3F, %23 and %40",
+            field="store",
+        )
+    if not parts.path.strip("/"):
+        raise InvalidArgument("names no database", field="store")
 
 
 def _steps(dialect: str, applied: list[Applied]) -> list[Step]:

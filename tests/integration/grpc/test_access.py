@@ -4,7 +4,8 @@ import io
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -12,8 +13,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import tape
-from tape.api.auth import Role
-from tape.api.grpc_server import ADMINISTERING, ROLES, SERVICE, WRITING
+from tape.api.auth import Role, Tokens
+from tape.api.handlers import RoleCheck
+from tape.api.rpcs import SERVICE, Rpcs
+from tape.bus import Operations
+from tape.config import Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 TOKENS = "read:reader-token,write:writer-token,admin:admin-token"
@@ -50,7 +54,7 @@ async def test_every_rpc_has_its_role(
     sqlite_url: str, serving: Any, dial: Any, name: str, logged: io.StringIO
 ) -> None:
     rpc = await dial((await serving(sqlite_url, tokens=TOKENS)).address)
-    needed = Role.ADMIN if name in ADMINISTERING else Role.WRITE if name in WRITING else Role.READ
+    needed = ROLES[f"/{SERVICE.full_name}/{name}"]
     assert await code_of(rpc, name, "") == grpc.StatusCode.UNAUTHENTICATED
     assert await code_of(rpc, name, "wrong") == grpc.StatusCode.UNAUTHENTICATED
     for role, token in HELD:
@@ -61,6 +65,7 @@ async def test_every_rpc_has_its_role(
     assert "er-token" not in logged.getvalue()
 
 
+ROLES = Rpcs(cast("Operations", None), Limits()).roles()
 LOOKS = """
 FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValue ListValues
 GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo
@@ -87,6 +92,28 @@ def test_the_roles_are_the_ones_ruled() -> None:
     assert held[Role.READ] == set(LOOKS.split())
     assert held[Role.WRITE] == set(WRITES.split())
     assert held[Role.ADMIN] == {"DropDeadLetters", "SkipDrainerEvent", "SkipOutboxRow"}
+
+
+def test_every_rpc_of_the_service_has_a_role() -> None:
+    assert ROLES.keys() == {f"/{SERVICE.full_name}/{method.name}" for method in SERVICE.methods}
+
+
+async def test_a_method_without_a_role_is_for_nobody() -> None:
+    async def is_there(_details: Any) -> object:
+        return object()
+
+    async def is_not_there(_details: Any) -> None:
+        return None
+
+    check = RoleCheck(Tokens(), {"/s/Known": Role.READ}, frozenset())
+    for path, continuation, refused in (
+        ("/s/Known", is_there, False),
+        ("/s/Forgotten", is_there, True),
+        ("/s/Nothing", is_not_there, False),  # gRPC says that there is no such method
+    ):
+        details = SimpleNamespace(method=path, invocation_metadata=())
+        handler = await check.intercept_service(continuation, details)
+        assert isinstance(handler, grpc.RpcMethodHandler) == refused
 
 
 async def test_the_client_says_which(sqlite_url: str, serving: Any) -> None:

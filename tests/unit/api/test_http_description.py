@@ -4,14 +4,19 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
+from fastapi import FastAPI
+
 from tape import errors
 from tape.api.auth import Tokens
-from tape.api.grpc_server import ROLES, SERVICE
 from tape.api.http.app import server_app
 from tape.api.http.door import Door
-from tape.api.http.errors import STATUSES
+from tape.api.http.errors import STATUSES, refused
 from tape.api.http.openapi import ROLE, describe
+from tape.api.http.routes import _GuardedRoute
+from tape.api.rpcs import SERVICE, Rpcs
 from tape.bus import Operations
+from tape.config import Limits
 
 # Where both doors have a call of the same meaning: the operation's id and the method's name.
 SAME = {
@@ -75,8 +80,9 @@ def test_every_endpoint_is_in_the_documents() -> None:
 
 def test_roles_are_those_of_grpc() -> None:
     operations = described()
+    roles = Rpcs(cast("Operations", None), Limits()).roles()
     for name, method in SAME.items():
-        role = ROLES[f"/{SERVICE.full_name}/{method}"].name.lower()
+        role = roles[f"/{SERVICE.full_name}/{method}"].name.lower()
         assert operations[name][ROLE] == role, name
 
 
@@ -101,3 +107,16 @@ def test_every_error_has_a_status() -> None:
     for kind in own - {errors.TapeError}:
         status = next(STATUSES[each] for each in kind.__mro__ if each in STATUSES)
         assert status != 500, kind.__name__
+
+
+def test_an_endpoint_without_a_role_is_for_nobody() -> None:
+    async def ask() -> int:
+        app = FastAPI()
+        app.router.route_class = _GuardedRoute
+        app.add_api_route("/forgotten", lambda: "secret", methods=["GET"])
+        app.add_exception_handler(errors.TapeError, refused)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            return (await client.get("/forgotten")).status_code
+
+    assert asyncio.run(ask()) == 403

@@ -11,6 +11,9 @@ from tape.api.http.errors import ErrorReply
 from tape.config import VERSION
 
 ROLE = "x-tape-role"
+ANYBODY = "anybody"
+"""In the place of a role, for endpoints that need no token."""
+
 BEARER = "bearer"
 
 ABOUT = (
@@ -138,6 +141,6 @@ def describe(app: FastAPI) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)
-            if ROLE in operation:
+            if operation[ROLE] != ANYBODY:
                 operation["security"] = [{BEARER: []}]
     return document

@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope
 
 from tape.api.auth import Role
 from tape.api.http.door import Door
-from tape.api.http.openapi import ROLE, errors_of
-from tape.errors import InvalidArgument, TooLarge
+from tape.api.http.openapi import ANYBODY, ROLE, errors_of
+from tape.errors import InvalidArgument, PermissionDenied, TooLarge
 
 Endpoint = Callable[..., Awaitable[Any]]
 
@@ -50,7 +50,8 @@ class Routes:
         refusals: tuple[int, ...] = (),
         responses: dict[int | str, dict[str, Any]] | None = None,
     ) -> Callable[[Endpoint], Endpoint]:
-        """`refusals` are the statuses that this endpoint has besides those that all have."""
+        """`role` None is for anybody, token or not. `refusals` are the statuses that this endpoint
+        has besides those that all have."""
 
         def declare(endpoint: Endpoint) -> Endpoint:
             self._declared.append(
@@ -65,7 +66,7 @@ class Routes:
                         **errors_of(method, role=role, more=refusals),
                         **(responses or {}),
                     },
-                    "openapi_extra": {ROLE: role.name.lower()} if role is not None else None,
+                    "openapi_extra": {ROLE: role.name.lower() if role is not None else ANYBODY},
                     "operation_id": endpoint.__name__,
                 }
             )
@@ -84,7 +85,9 @@ class _GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         name = (self.openapi_extra or {}).get(ROLE)
-        needed = Role[name.upper()] if name else None
+        if name is None:
+            return _refuse_everybody
+        needed = None if name == ANYBODY else Role[name.upper()]
         takes_body = not _WITH_BODY.isdisjoint(self.methods or ())
         needs_body = self.body_field is None or self.body_field.field_info.is_required()
 
@@ -100,6 +103,10 @@ class _GuardedRoute(APIRoute):
             return await handle(request)
 
         return guarded
+
+
+async def _refuse_everybody(_request: Request) -> Response:
+    raise PermissionDenied("this endpoint has no role, so nobody may call it")
 
 
 class _JsonRequest(Request):

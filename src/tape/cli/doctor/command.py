@@ -12,7 +12,7 @@ from tape.cli.doctor.finding import Finding, Verdict, fail, ok, warn
 from tape.cli.doctor.installation import check_installation
 from tape.cli.doctor.store import check_store
 from tape.cli.doctor.work import check_work
-from tape.cli.output import console, print_json
+from tape.cli.output import console, print_json, printable
 from tape.cli.target import Target, target_options
 from tape.config import Settings
 from tape.errors import TapeError
@@ -81,9 +81,9 @@ def _print(findings: list[Finding]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
-        text = Text(finding.found)
+        text = Text(printable(finding.found))
         if finding.advice:
-            text.append(f"\n→ {finding.advice}", style="bold")
+            text.append(f"\n→ {printable(finding.advice)}", style="bold")
         table.add_row(verdict, finding.check, text)
     console().print(table)
     counts = {v: sum(f.verdict is v for f in findings) for v in Verdict}

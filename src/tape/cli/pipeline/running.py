@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from tape.cli.output import say
+from tape.cli.output import printable, say, terminal_safe
 from tape.cli.target import Target, refuse_absent_store
 from tape.errors import SparkUnavailable
 from tape.stores.blocking import Stores
@@ -137,7 +137,7 @@ def _tell(summary: "Summary", *, as_json: bool) -> None:
             "job": summary.job, **summary.counts, "seconds": round(summary.seconds, 3),
             **summary.facts, "failed": summary.failed,
         }  # fmt: skip
-        sys.stdout.write(json.dumps(record, default=str) + "\n")
+        sys.stdout.write(terminal_safe(json.dumps(record, default=str)) + "\n")
         sys.stdout.flush()
         return
     counts = ", ".join(
@@ -147,7 +147,7 @@ def _tell(summary: "Summary", *, as_json: bool) -> None:
     for name, fact in summary.facts.items():
         say(f"  {name.replace('_', ' ')}: {fact}")
     if summary.failed:
-        click.echo(f"error: {summary.job}: {summary.failed}", err=True)
+        click.echo(printable(f"error: {summary.job}: {summary.failed}"), err=True)
 
 
 def _count(summary: "Summary", metrics_file: Path | None) -> None:

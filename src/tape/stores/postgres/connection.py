@@ -7,12 +7,12 @@ while it holds the turn is cut off within seconds and the others go on.
 import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import asyncpg
 
 from tape.config import PostgresSettings
 from tape.errors import StoreFailed, StoreFull, StoreMismatch, StoreUnavailable, TapeError
+from tape.stores.login import without_login
 
 OLDEST_SERVER = 14
 _HAS_TRANSACTION_TIMEOUT = 17
@@ -75,9 +75,11 @@ class Backend(NamedTuple):
 
 
 def address(url: str) -> str:
-    """The URL without user and password, for messages."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    """The URL without user, password and parameters, for messages."""
+    place = without_login(url.partition(":")[2])
+    host, slash, database = place.partition("/")
+    port = "" if ":" in host.rpartition("]")[2] else ":5432"
+    return f"{host or 'localhost'}{port}{slash}{database}"
 
 
 async def connect_reader(url: str, settings: PostgresSettings) -> asyncpg.Connection:

@@ -57,6 +57,8 @@ def connect(path: Path, busy_s: float) -> sqlite3.Connection:
     """A connection in WAL mode whose commits are on the disk when they return. To a file that can
     only be read, one that reads."""
     reads_only = is_read_only(path)
+    if not reads_only:
+        _create_for_owner(path)
     connection = sqlite3.connect(
         reading_uri(path) if reads_only else path,
         uri=reads_only,
@@ -78,6 +80,12 @@ def connect(path: Path, busy_s: float) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _create_for_owner(path: Path) -> None:
+    """A new file is its owner's alone; SQLite gives its log and index the same mode."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite says why it cannot be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def refuse_foreign(connection: sqlite3.Connection) -> list[str]:

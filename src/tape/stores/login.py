@@ -1,0 +1,16 @@
+"""What of a store's URL may be said to others."""
+
+import re
+
+_PARAMETERS = re.compile("[?#]")
+
+
+def without_login(rest: str) -> str:
+    """What follows the scheme, without the user, the password and the parameters.
+
+    Where it cannot be told what belongs to a password, nothing is said.
+    """
+    place, *parameters = _PARAMETERS.split(rest, maxsplit=1)
+    if "@" not in place and any("@" in text for text in parameters):
+        return "…"  # a password with ? or # in it, or a parameter that has an address
+    return place.rpartition("@")[2].lstrip("/") if "@" in place else place.removeprefix("//")
