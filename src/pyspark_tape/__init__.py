@@ -4,9 +4,14 @@ A module on the path whose name starts with `pyspark_` and that has a `DefaultSo
 source without being registered.
 """
 
+from pathlib import Path
+
+from tape.config import Settings
 from tape.pipeline.source import TapeSource
+from tape.settings_yaml import read_yaml
 from tape.stores.blocking import Stores
 
 
 class DefaultSource(TapeSource):
-    stores = Stores()
+    def open_stores(self, config: str) -> Stores:
+        return Stores(read_yaml(Path(config), Settings()) if config else Settings())

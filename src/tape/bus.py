@@ -77,6 +77,10 @@ class FollowQuery(NamedTuple):
 
 class Operations(Protocol):
     @property
+    def settings(self) -> Settings:
+        """What this process is set to."""
+
+    @property
     def runs(self) -> RunOperations:
         """The operations on runs."""
 
@@ -207,6 +211,10 @@ class Bus:
         self._draining: asyncio.Task[None] | None = None
         self._relaying: asyncio.Task[None] | None = None
         self._stop_relay = asyncio.Event()
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
 
     @property
     def limits(self) -> Limits:

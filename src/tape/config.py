@@ -117,7 +117,6 @@ class ReactorsSettings:
     recovery: ReactorSettings = field(default_factory=ReactorSettings)
     reconciler: ReactorSettings = field(default_factory=ReactorSettings)
     compensation: ReactorSettings = field(default_factory=ReactorSettings)
-    timers: ReactorSettings = field(default_factory=ReactorSettings)
     outbox: ReactorSettings = field(default_factory=ReactorSettings)
     agent: ReactorSettings = field(default_factory=ReactorSettings)
     backoff_first_s: float = 1.0

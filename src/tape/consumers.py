@@ -24,11 +24,12 @@ import orjson
 
 from tape.brokers.by_target import require_nats
 from tape.brokers.targets import parse_nats_url
-from tape.config import ConsumerSettings
+from tape.config import ConsumerSettings, Settings
 from tape.errors import InvalidArgument
 from tape.model.bus_subject import check_bus_pattern
 from tape.ports.consumer import Delivery
 from tape.ports.user_code import as_failure, called
+from tape.settings_file import read_settings
 
 if TYPE_CHECKING:
     from tape.brokers.nats_consumer import NatsConsumer
@@ -132,6 +133,8 @@ class Consumer:
     Each message of `async for` is acknowledged by whoever takes it. Several processes may use one
     durable: each message goes to one of them. With `in_order` nothing is delivered, to any of them,
     before the message ahead of it is acknowledged: a strict order, for a round trip per message.
+
+    Without `settings` it goes by the settings file, as a command does.
     """
 
     def __init__(
@@ -141,7 +144,7 @@ class Consumer:
         stream: str,
         durable: str,
         subject: str | Sequence[str],
-        settings: ConsumerSettings | None = None,
+        settings: Settings | ConsumerSettings | None = None,
         in_order: bool = False,
     ) -> None:
         subjects = [subject] if isinstance(subject, str) else list(subject)
@@ -157,7 +160,9 @@ class Consumer:
         from tape.brokers.nats_consumer import NatsConsumer
 
         self.durable = durable
-        self.settings = settings or ConsumerSettings()
+        if settings is None:
+            settings = read_settings(None)
+        self.settings = settings.consumers if isinstance(settings, Settings) else settings
         self._consumer = NatsConsumer(
             nats_url,
             stream=stream,

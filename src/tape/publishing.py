@@ -10,6 +10,7 @@ Each function takes the program's own handle and is awaited where that is asynch
 from collections.abc import Coroutine
 from typing import Any, overload
 
+from tape.config import Settings
 from tape.model.event import NewEvent
 from tape.outbox import processed_within as processed
 from tape.outbox.publish_within import outbox_row, publish
@@ -30,6 +31,7 @@ def publish_within(
     source: str = "",
     occurred_at_ms: int = 0,
     schema_version: int | None = None,
+    settings: Settings | None = None,
 ) -> Coroutine[Any, Any, str]: ...
 @overload
 def publish_within(
@@ -44,6 +46,7 @@ def publish_within(
     source: str = "",
     occurred_at_ms: int = 0,
     schema_version: int | None = None,
+    settings: Settings | None = None,
 ) -> str: ...
 def publish_within(
     tx: Any,
@@ -57,11 +60,13 @@ def publish_within(
     source: str = "",
     occurred_at_ms: int = 0,
     schema_version: int | None = None,
+    settings: Settings | None = None,
 ) -> str | Coroutine[Any, Any, str]:
     """Add an event to the transaction that `tx` is in the middle of; the event's id.
 
     The event is published if and only if that transaction commits. The payload is any JSON value or
-    a `tape.payloads.Payload`, whose version it then has.
+    a `tape.payloads.Payload`, whose version it then has. Pass the `settings` of the process that
+    relays where its limits are not the defaults.
     """
     said = NewEvent(
         "",
@@ -72,22 +77,28 @@ def publish_within(
         source=source,
         occurred_at_ms=occurred_at_ms,
     )
-    row = outbox_row(subject, payload, said, schema_version)
+    row = outbox_row(subject, payload, said, schema_version, (settings or Settings()).limits)
     return publish(adapt_caller(tx), row)
 
 
 @overload
 def processed_within(
-    tx: AsyncHandle, consumer: str, message_id: str
+    tx: AsyncHandle, consumer: str, message_id: str, *, settings: Settings | None = None
 ) -> Coroutine[Any, Any, bool]: ...
 @overload
-def processed_within(tx: BlockingHandle, consumer: str, message_id: str) -> bool: ...
-def processed_within(tx: Any, consumer: str, message_id: str) -> Any:
+def processed_within(
+    tx: BlockingHandle, consumer: str, message_id: str, *, settings: Settings | None = None
+) -> bool: ...
+def processed_within(
+    tx: Any, consumer: str, message_id: str, *, settings: Settings | None = None
+) -> Any:
     """Note that a consumer handles a message in this transaction.
 
     True the first time; False if it was handled before, and there is nothing to do.
     """
-    return processed.note_processed(adapt_caller(tx), consumer, message_id)
+    return processed.note_processed(
+        adapt_caller(tx), consumer, message_id, (settings or Settings()).limits
+    )
 
 
 @overload

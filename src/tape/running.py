@@ -27,6 +27,7 @@ def start(
     invocation_id: str = "",
     url: str | None = None,
     token: str | None = None,
+    settings: Settings | None = None,
 ) -> Any:
     """Start a run for a worker of its pool to drive; its id.
 
@@ -38,7 +39,7 @@ def start(
             if given:
                 raise InvalidArgument("a child run has that of its parent", field=field)
         return around.start(app, payload, pool=pool, name=invocation_id)
-    with connect(url, token=token) as client:
+    with connect(url, token=token, settings=settings) as client:
         run = client.start_run(
             app,
             payload,
@@ -57,9 +58,10 @@ def send_signal(
     *,
     url: str | None = None,
     token: str | None = None,
+    settings: Settings | None = None,
 ) -> bool:
     """Open a gate of a run; False if it was open already, or the run has ended."""
-    with connect(url, token=token) as client:
+    with connect(url, token=token, settings=settings) as client:
         return client.send_signal(run_id, gate_name, resolution)
 
 

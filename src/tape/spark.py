@@ -4,6 +4,9 @@ spark = tape.spark.session()
 df = tape.spark.journal(spark, "sqlite:tape.db")
 """
 
+from pathlib import Path
+
+from tape.config import Settings
 from tape.errors import SparkUnavailable
 
 try:
@@ -19,6 +22,7 @@ except ModuleNotFoundError as missing:
         f"the pipeline needs {missing.name}: pip install 'tape-bus[spark]'"
     ) from missing
 
+from tape.settings_yaml import read_yaml
 from tape.stores.blocking import Stores
 
 __all__ = [
@@ -33,6 +37,12 @@ __all__ = [
 ]
 
 
-def run(spark: SparkSession, url: str, job: Job, report: Report = say_nothing) -> Summary:
-    """Run a job on the store at this URL; it says what it did. The session stays."""
-    return job.run(Work(spark, url, Stores().store(url), report))
+def run(
+    spark: SparkSession, url: str, job: Job, report: Report = say_nothing, *, config: str = ""
+) -> Summary:
+    """Run a job on the store at this URL; it says what it did. The session stays.
+
+    `config` is a settings file; without one the defaults hold.
+    """
+    settings = read_yaml(Path(config), Settings()) if config else Settings()
+    return job.run(Work(spark, url, Stores(settings).store(url), report, settings, config))

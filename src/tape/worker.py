@@ -169,9 +169,13 @@ def run_worker(
         send_spans()
 
 
-async def register(url: str | None, token: str | None) -> list[Reaction]:
+async def register(
+    url: str | None, token: str | None, settings: Settings | None = None
+) -> list[Reaction]:
     """Register every declared reaction and event subscription; the reactions as they are now."""
-    operations = await open_operations(url or default_url(), token or default_token(), Settings())
+    operations = await open_operations(
+        url or default_url(), token or default_token(), settings or Settings()
+    )
     try:
         await put_declared(operations.ledger, DECLARED_SUBSCRIPTIONS)
         return await register_declared(operations, apps=DECLARED_APPS.apps)

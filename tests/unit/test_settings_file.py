@@ -188,7 +188,7 @@ WRONG = [
     ("tape: {limits: {shards: 5, shards: 5}}", "tape.limits.shards", "is there twice"),
     ("tape: {writer: {}, writer: {}}", "tape.writer", "is there twice"),
     ("tape: {}\ntape: {}", "tape", "is there twice; leave one (desk.yaml, line 2)"),
-    ("tape: {reactors: {timers: {heartbeat_s: 30}}}", "tape.reactors.timers.heartbeat_s",
+    ("tape: {reactors: {agent: {heartbeat_s: 30}}}", "tape.reactors.agent.heartbeat_s",
      "heartbeat_s is 30 and must be below lease_ttl_s, which is 30"),
     ("tape: {reactors: {outbox: {lease_ttl_s: 5, heartbeat_s: 8}}}",
      "tape.reactors.outbox.heartbeat_s", "heartbeat_s is 8 and must be below lease_ttl_s"),

@@ -6,7 +6,7 @@ from google.protobuf.message import Message
 
 from tape.api.auth import Role, needs
 from tape.bus import Operations
-from tape.config import VERSION
+from tape.config import VERSION, Limits
 from tape.errors import TooLarge
 from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
 from tape.wire.v1 import tape_pb2 as pb
@@ -15,9 +15,10 @@ M = TypeVar("M", bound=Message)
 
 
 class Calls:
-    def __init__(self, operations: Operations, answer_bytes: int) -> None:
+    def __init__(self, operations: Operations, limits: Limits) -> None:
         self._operations = operations
-        self._answer_bytes = answer_bytes
+        self._limits = limits
+        self._answer_bytes = limits.request_bytes
 
     @needs(Role.WRITE)
     async def record_events(self, request: pb.RecordEventsRequest) -> pb.RecordEventsResponse:
@@ -98,7 +99,7 @@ class Calls:
 
     @needs(Role.READ)
     async def get_journal_info(self, _request: pb.GetJournalInfoRequest) -> Message:
-        return mapping_entries.info_to_wire(await self._operations.info(), VERSION)
+        return mapping_entries.info_to_wire(await self._operations.info(), VERSION, self._limits)
 
     def _sendable(self, answer: M, field: str) -> M:
         if answer.ByteSize() > self._answer_bytes:

@@ -30,7 +30,7 @@ class Rpcs:
         self.streams = Streams(operations)
         self.recording = RecordStream(operations, limits.request_bytes)
         self.reactions = ReactionCalls(operations, limits.request_bytes)
-        self._unary = _on_values_and_sessions(Calls(operations, limits.request_bytes))
+        self._unary = _on_values_and_sessions(Calls(operations, limits))
         self._unary |= _on_reactions(self.reactions)
         on_runs = (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls)
         for calls in (*on_runs, LedgerCalls, OutboxCalls):

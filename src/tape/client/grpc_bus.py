@@ -49,9 +49,14 @@ class GrpcBus(GrpcReactions):
 
     def __init__(self, server: Server, settings: Settings) -> None:
         super().__init__(server)
+        self._settings = settings
         self._retry_for_s = settings.writer.retry_for_s
-        self._runs = GrpcRuns(server, self._retry_for_s)
+        self._runs = GrpcRuns(server, self._retry_for_s, settings.limits)
         self._ledger = GrpcLedger(server)
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
 
     @property
     def runs(self) -> GrpcRuns:
@@ -65,9 +70,9 @@ class GrpcBus(GrpcReactions):
     async def open(cls, url: str, token: str, settings: Settings) -> "GrpcBus":
         """A server that is not there, or does not let us in, is found out here."""
         address = parse_address(url, with_token=bool(token))
-        bus = cls(Server(address, token, settings.limits), settings)
+        bus = cls(Server(address, token), settings)
         try:
-            await bus.info()
+            await bus._learn_limits()
         except BaseException:
             await bus.close()
             raise
@@ -227,9 +232,15 @@ class GrpcBus(GrpcReactions):
         )
 
     async def info(self) -> JournalInfo:
-        return mapping_entries.info_from_wire(
-            await self._server.call(self._rpc.GetJournalInfo, pb.GetJournalInfoRequest())
-        )
+        return mapping_entries.info_from_wire(await self._info())
+
+    async def _info(self) -> pb.GetJournalInfoResponse:
+        return await self._server.call(self._rpc.GetJournalInfo, pb.GetJournalInfoRequest())
+
+    async def _learn_limits(self) -> None:
+        """What is refused before it is sent is what the server would refuse."""
+        told = await self._info()
+        self._runs.limits = mapping_entries.limits_from_wire(told, self._settings.limits)
 
     async def close(self) -> None:
         await self._server.close()

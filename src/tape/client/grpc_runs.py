@@ -13,6 +13,7 @@ from tape.client.again import until_answered
 from tape.client.grpc_run_looks import GrpcRunLooks
 from tape.client.representable import representable
 from tape.client.server import Server
+from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.effect_claim import (
@@ -55,8 +56,9 @@ HEARTBEATS = 2
 
 
 class GrpcRuns(GrpcRunLooks):
-    def __init__(self, server: Server, retry_for_s: float) -> None:
+    def __init__(self, server: Server, retry_for_s: float, limits: Limits) -> None:
         super().__init__(server)
+        self.limits = limits
         self._retry_for_s = retry_for_s
 
     async def begin_run(

@@ -8,7 +8,6 @@ import orjson
 
 from tape.bus import Operations
 from tape.client.build import as_json
-from tape.config import ReactorsSettings
 from tape.errors import EffectFailed, InvalidArgument, RunCancelled
 from tape.journal.ids import UlidFactory
 from tape.model.entry import Entry
@@ -132,7 +131,7 @@ class RunCalls:
 
     def _running_here(self) -> RunsHere:
         if self._here is None:
-            settings = ReactorsSettings()
+            settings = self._operations.settings.reactors
             self._here = RunsHere(
                 self._operations, settings, lease_owner(), HandlerThreads(settings.threads)
             )

@@ -9,9 +9,8 @@ from typing import TypeVar
 import grpc
 
 from tape.client.address import Address
-from tape.config import Limits
 from tape.errors import Closed, InvalidArgument, OutcomeUnknown, StoreUnavailable, TapeError
-from tape.wire.channel import CALLS_AT_ONCE, CLIENT_OPTIONS, message_bytes
+from tape.wire.channel import CALLS_AT_ONCE, CLIENT_OPTIONS
 from tape.wire.errors import from_rpc_error, is_ours
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 
@@ -31,12 +30,12 @@ _PID = os.getpid()
 
 
 class Server:
-    def __init__(self, address: Address, token: str, limits: Limits) -> None:
+    def __init__(self, address: Address, token: str) -> None:
         if os.getpid() != _PID:
             raise Closed("gRPC does not survive a fork: start the child with spawn instead")
         if not (token.isascii() and token.isprintable()):
             raise InvalidArgument("is not printable ASCII", field="token")
-        self._channel = address.channel((*CLIENT_OPTIONS, *message_bytes(limits)))
+        self._channel = address.channel(CLIENT_OPTIONS)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._closed = asyncio.Event()
         self._turns = asyncio.Semaphore(CALLS_AT_ONCE)

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.ledger.operations import LedgerOperations
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
-from tape.model.json_text import to_json
-from tape.predicates import check
+from tape.model.json_text import UNLIMITED, to_json
+from tape.predicates import STORED_LIMITS, check
 
 
 class Named(Protocol):
@@ -64,7 +63,7 @@ def new_subscription(
         event_type_glob,
         app,
         drainer,
-        to_json(dict(input), Limits(), field="input") if input else "",
+        to_json(dict(input), UNLIMITED, field="input") if input else "",
         where,
         enabled=enabled,
         awaits_end=awaits_end,
@@ -101,8 +100,8 @@ def on_event(
             input=input,
             enabled=enabled,
             awaits_end=awaits_end,
-        ).checked(Limits())
-        check(where, field="where")
+        ).checked(UNLIMITED)
+        check(where, field="where", limits=STORED_LIMITS)
         (DECLARED_SUBSCRIPTIONS if registry is None else registry).add(new)
         return app
 

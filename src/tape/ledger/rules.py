@@ -18,14 +18,14 @@ from tape.model.input_mapper import Mapper, parse_mapper
 from tape.model.lease import NewRun
 from tape.model.run import RunName
 from tape.ports.predicate import Predicate
-from tape.predicates import check
+from tape.predicates import STORED_LIMITS, check
 
 TYPES_REMEMBERED = 10_000
 
 
 @lru_cache(10_000)
 def _checked(expression: str) -> Predicate:
-    return check(expression)
+    return check(expression, limits=STORED_LIMITS)
 
 
 class Rule(NamedTuple):

@@ -10,6 +10,7 @@ that is gone belong to the shard that has their number's remainder. New shards b
 others stand.
 """
 
+import sys
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
@@ -170,7 +171,8 @@ def check_reaction(new: NewReaction, limits: Limits) -> None:
     for field, (least, most) in ranges.items():
         number = getattr(new, field)
         if not least <= number <= most:
-            raise InvalidArgument(f"{number} is not in {least}..{most}", field=field)
+            span = f"in {least}..{most}" if most < sys.maxsize else f"{least} or more"
+            raise InvalidArgument(f"{number} is not {span}", field=field)
     if new.engine not in ENGINES:
         raise InvalidArgument(f"{new.engine!r} is not one of {', '.join(ENGINES)}", field="engine")
     if new.from_global_seq is not None and not 0 <= new.from_global_seq < 2**63:

@@ -12,10 +12,10 @@ from urllib.parse import quote, unquote
 
 from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
+from tape.model.json_text import UNLIMITED
 
 ROOT = "/tape/"
 EVERYTHING = "/**"
-DEFAULT_LIMITS = Limits()
 
 _PLAIN = re.compile(r"[A-Za-z0-9.~-][A-Za-z0-9._~-]*|_[A-Za-z0-9._~-]+").fullmatch
 _WORD = re.compile(r"[a-z][a-z0-9_]*").fullmatch
@@ -49,7 +49,7 @@ def check_length(subject: str, limits: Limits) -> str:
 
 
 def parse_subject(
-    text: str, *, field: str = "subject", limits: Limits = DEFAULT_LIMITS
+    text: str, *, field: str = "subject", limits: Limits = UNLIMITED
 ) -> tuple[str, ...]:
     """The segments after `/tape`, or a refusal that says where the fault is."""
     _require_root(text, field, limits)
@@ -85,7 +85,7 @@ class Pattern(NamedTuple):
 
 
 def parse_pattern(
-    text: str, *, field: str = "subject_pattern", limits: Limits = DEFAULT_LIMITS
+    text: str, *, field: str = "subject_pattern", limits: Limits = UNLIMITED
 ) -> Pattern:
     if text == EVERYTHING:
         return _compile(text, (), deep=True)

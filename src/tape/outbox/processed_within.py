@@ -16,14 +16,15 @@ from tape.ports.caller import Answer, CallerTransaction, Handled
 LEST = "the message could count as handled although its handling is not done, or the reverse"
 CREATE_LEST = "the table could be made by half"
 FORGET_LEST = "what is removed could not be kept back together with the rest of your work"
-_LIMITS = Limits()
 
 
-def note_processed(tx: CallerTransaction, consumer: str, message_id: str) -> Answer[bool]:
+def note_processed(
+    tx: CallerTransaction, consumer: str, message_id: str, limits: Limits
+) -> Answer[bool]:
     for field, text in (("consumer", consumer), ("message_id", message_id)):
         if not isinstance(text, str):
             raise InvalidArgument(f"must be a text, not {type(text).__name__}", field=field)
-        check_name(text, _LIMITS, field=field, required=True)
+        check_name(text, limits, field=field, required=True)
     tx.require_open(LEST)
     return tx.note_processed(Handled(consumer, message_id))
 

@@ -24,7 +24,6 @@ from tape.ports.caller import CallerTransaction, settled
 from tape.telemetry.tracing import recording
 
 LEST = "the event could be there without what it tells of (a ghost event)"
-_LIMITS = Limits()
 _NAMES = ("entity_type", "entity_id", "idempotency_key", "caused_by", "source")
 
 
@@ -57,7 +56,9 @@ async def _publish_later(tx: CallerTransaction, row: NewOutboxRow) -> str:
     return row.event_id
 
 
-def outbox_row(subject: str, payload: Any, said: NewEvent, version: int | None) -> NewOutboxRow:
+def outbox_row(
+    subject: str, payload: Any, said: NewEvent, version: int | None, limits: Limits
+) -> NewOutboxRow:
     """The row an event becomes; every fault in it is found here. `said` has its other fields."""
     check_bus_subject(subject)
     for name in _NAMES:
@@ -71,11 +72,11 @@ def outbox_row(subject: str, payload: Any, said: NewEvent, version: int | None) 
         version = _version_of(payload, subject, version)
         text = payload.to_json()
     else:
-        text = to_json(payload, _LIMITS, field="payload")
-    text = check_json(text, _LIMITS, field="payload")  # parts may be texts, taken as they are
+        text = to_json(payload, limits, field="payload")
+    text = check_json(text, limits, field="payload")  # parts may be texts, taken as they are
     event_id = IDS.draw()
     new = said._replace(event_type=subject, schema_version=1 if version is None else version)
-    draft = draft_event(new, event_id, _LIMITS)
+    draft = draft_event(new, event_id, limits)
     return NewOutboxRow(
         event_id, subject, text, draft.schema_version, draft.entity_type, draft.entity_id,
         draft.idempotency_key, draft.caused_by, draft.source, draft.occurred_at_ms,

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
 
+from tape.config import Settings
 from tape.ports.bulk import UseStore
 
 
@@ -49,6 +50,14 @@ class Work:
     store_url: str
     use_store: UseStore
     report: Report = say_nothing
+    settings: Settings = field(default_factory=Settings)
+    config: str = ""
+    """The settings file they are from, for the data source that a job writes to."""
+
+    @property
+    def destination(self) -> dict[str, str]:
+        """Options of the data source."""
+        return {"url": self.store_url, **({"config": self.config} if self.config else {})}
 
 
 class Job(Protocol):

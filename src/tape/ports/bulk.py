@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
+from tape.config import Settings
 from tape.ports.predicate import Predicate
 from tape.ports.store import Store
 
@@ -100,6 +101,9 @@ class UseStore(Protocol):
 
 class OpenStores(Protocol):
     """How Spark's processes come to a store by its URL; can be pickled, since they are sent it."""
+
+    @property
+    def settings(self) -> Settings: ...
 
     def located(self, url: str) -> str:
         """The same store for a process with another working directory."""

@@ -2,12 +2,13 @@
 
 from tape.errors import PredicateError
 from tape.predicates.check import ENVELOPE, check
-from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateLimits
+from tape.predicates.predicate import DEFAULT_LIMITS, STORED_LIMITS, Predicate, PredicateLimits
 from tape.predicates.sql import SqlCondition
 
 __all__ = [
     "DEFAULT_LIMITS",
     "ENVELOPE",
+    "STORED_LIMITS",
     "Predicate",
     "PredicateError",
     "PredicateLimits",

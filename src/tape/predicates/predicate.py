@@ -1,5 +1,6 @@
 """A checked predicate: what the rest of Tape holds and asks."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,6 +30,8 @@ class PredicateLimits:
 
 
 DEFAULT_LIMITS: Final = PredicateLimits()
+STORED_LIMITS: Final = PredicateLimits(length=sys.maxsize)
+"""For an expression that was taken before: whoever took it knew how long it may be."""
 
 
 @dataclass(frozen=True, slots=True)

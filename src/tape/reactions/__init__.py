@@ -72,10 +72,12 @@ def run_pubsub_bridge(
     )
 
 
-def register_all(url: str | None = None, *, token: str | None = None) -> "list[Reaction]":
+def register_all(
+    url: str | None = None, *, token: str | None = None, settings: "Settings | None" = None
+) -> "list[Reaction]":
     """Register every declared reaction and event subscription with a journal, and do no more."""
     import asyncio
 
     from tape.worker import register
 
-    return asyncio.run(register(url, token))
+    return asyncio.run(register(url, token, settings))

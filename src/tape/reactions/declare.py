@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TapeError
+from tape.model.json_text import UNLIMITED
 from tape.model.reaction import NewReaction, Reaction, check_reaction
 from tape.model.run import RunStatus
 from tape.model.subject import encode_segment
@@ -175,7 +175,7 @@ def on(
             _check_handler(function, origin)
             options["reaction_id"] = reaction_id or _id_of(origin)
         new = new_reaction(subject_pattern, **options)
-        check_reaction(new, Limits())
+        check_reaction(new, UNLIMITED)  # sizes are judged where it is registered
         DECLARED.add(Declaration(new, function if is_task else None, origin))
         return function
 

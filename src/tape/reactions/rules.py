@@ -16,7 +16,7 @@ from tape.model.subject import Pattern, parse_pattern
 from tape.model.subject_trie import SubjectTrie
 from tape.ports.matching import CursorStep, NewTask
 from tape.ports.predicate import Predicate
-from tape.predicates import check
+from tape.predicates import STORED_LIMITS, check
 
 SUBJECTS_REMEMBERED = 50_000
 ERROR_CHARACTERS = 500
@@ -25,7 +25,7 @@ ERROR_CHARACTERS = 500
 @lru_cache(20_000)
 def _checked(expression: str) -> Predicate:
     """Compiled once: every registration is followed by reading all reactions again."""
-    return check(expression)
+    return check(expression, limits=STORED_LIMITS)
 
 
 class Matched(NamedTuple):

@@ -28,7 +28,7 @@ class Acting(Decisions):
     def __init__(
         self, run: Run, log: ReplayLog, pen: Pen, journal: JournalWrites, executor: Executor
     ) -> None:
-        super().__init__(run, log, pen, executor)
+        super().__init__(run, log, pen, executor, journal.limits)
         self._journal = journal
 
     async def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -79,6 +79,7 @@ class Acting(Decisions):
                 run_id=self._run.run_id,
                 decision_index=self._decisions,
                 call_index=self._calls,
+                limits=self._limits,
             )
             self._calls += 1
             if call.only_looks and not self._log.is_replaying:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from tape.config import ReactorSettings
+from tape.config import Limits, ReactorSettings
 from tape.errors import GiveUp, InvalidArgument
 from tape.model.json_text import to_json
 from tape.model.obligation import (
@@ -28,7 +28,7 @@ from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, check_arguments, in_words, plain
 from tape.runs.declare import Apps, RetryPolicy, effect_name
-from tape.runs.effect_call import LIMITS, described
+from tape.runs.effect_call import described
 from tape.runs.hands import REFUSED, Claim, Claiming, ClaimLost, ClaimReactor, Hands
 from tape.runs.operations import RunOperations
 
@@ -124,7 +124,7 @@ class Compensation(ClaimReactor[Obligation]):
             boundary(f"after act {name}")
             return self._failed(claim, error)
         boundary(f"after act {name}")
-        return _compensated(row, _result_json(result))
+        return _compensated(row, _result_json(result, self._runs.limits))
 
     def _failed(self, claim: Claim[Obligation], error: Exception) -> RunWrite:
         """Again later, unless that is of no use; the store knows which attempt is the last."""
@@ -178,9 +178,9 @@ def _taken_by(undo: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]
     return {name: value for name, value in given.items() if name in names}
 
 
-def _result_json(result: Any) -> str:
+def _result_json(result: Any, limits: Limits) -> str:
     """It is undone whatever it returned; what cannot be written down must not undo that."""
     try:
-        return to_json(result, LIMITS, field="result")
+        return to_json(result, limits, field="result")
     except InvalidArgument as error:
         return described(error)

@@ -38,12 +38,11 @@ from tape.ports.user_code import as_failure
 from tape.runs.acting import Acting
 from tape.runs.ambient import within
 from tape.runs.declare import App
-from tape.runs.effect_call import LIMITS
 from tape.runs.journal_writes import JournalWrites
 from tape.runs.pen import Pen
 from tape.runs.replay import ReplayLog
 from tape.runs.signals import Parked, Unwind
-from tape.runs.steps import DECISION, decision
+from tape.runs.steps import DECISION
 
 R = TypeVar("R")
 
@@ -144,7 +143,7 @@ class Context(Acting):
 
         If `ask` raises, that is recorded as well, and is EffectFailed now and in every replay.
         """
-        record = decision(model, request, rationale=rationale, policy_version=policy_version)
+        record = self.decision(model, request, rationale=rationale, policy_version=policy_version)
         is_answered, answer = self.begin_decision(record)
         if is_answered:
             return answer
@@ -191,7 +190,9 @@ class Context(Acting):
         timer = None
         if timeout_s is not None:
             timer = self._timer(f"gate:{name}", timeout_s, GATE_TIMEOUT, {"gate": name})
-        wait = AwaitSignal(name, to_json(payload, LIMITS, field="payload")).checked(LIMITS)
+        wait = AwaitSignal(name, to_json(payload, self._limits, field="payload")).checked(
+            self._limits
+        )
         self._gates.add(name)
         entered = []
         with self._line.place() as place:
@@ -232,7 +233,7 @@ class Context(Acting):
 
     async def cancel_timer(self, timer_id: str) -> bool:
         """Whether it was cancelled before it fired is told by the answer, the same ever after."""
-        cancel = CancelTimer(timer_id).checked(LIMITS)
+        cancel = CancelTimer(timer_id).checked(self._limits)
         with self._line.place() as place:
             ask = partial(self._pen.write, cancel)
             return bool(await self._ask(place, f"cancel_timer/{timer_id}", None, ask))
@@ -243,10 +244,10 @@ class Context(Acting):
             raise InvalidArgument(f"{seconds} seconds cannot be waited", field=timer_id)
         if timer_id in self._timers:
             raise InvalidArgument(f"this run has set {timer_id!r} before", field="timer_id")
-        text = to_json(payload, LIMITS, field="payload")
+        text = to_json(payload, self._limits, field="payload")
         timer = SetTimer(
             timer_id, kind=kind, payload_json=text, after_ms=round(seconds * 1000)
-        ).checked(LIMITS)
+        ).checked(self._limits)
         self._timers.add(timer_id)
         return timer
 
@@ -268,7 +269,7 @@ class Context(Acting):
         name = f"{namespace}/{key}"
         value_json = self._journal.checked_value(namespace, key, value)
         request = {"value": orjson.loads(value_json), "if_version": if_version}
-        mismatch = decision(f"set_value/{name}", request)
+        mismatch = self.decision(f"set_value/{name}", request)
         with self._line.place() as place:
             await place.come_up()
             if if_version >= 0 and self._is_next(mismatch.model):
@@ -302,7 +303,7 @@ class Context(Acting):
         """Delete a value as this run; whether there was one."""
         name = f"{namespace}/{key}"
         self._journal.check_name(namespace, key)
-        nothing = decision(f"delete_value/{name}", None)
+        nothing = self.decision(f"delete_value/{name}", None)
         with self._line.place() as place:
             await place.come_up()
             if self._is_next(nothing.model):
@@ -333,7 +334,7 @@ class Context(Acting):
 
     async def set_budget(self, *, usd: float = 0.0, tokens: int = 0) -> None:
         """What this run may spend in all; zero is no cap."""
-        budget = SetBudget(usd, tokens).checked(LIMITS)
+        budget = SetBudget(usd, tokens).checked(self._limits)
         self._enter("a budget")
         self._budgets += 1
         if self._budgets > self._log.budgets:
@@ -341,7 +342,7 @@ class Context(Acting):
 
     async def charge(self, *, usd: float = 0.0, tokens: int = 0) -> None:
         """Note what was spent."""
-        charge = ChargeBudget(usd, tokens, f"charge-{self._charges + 1}").checked(LIMITS)
+        charge = ChargeBudget(usd, tokens, f"charge-{self._charges + 1}").checked(self._limits)
         self._enter("a charge")
         self._charges += 1
         if charge.charge_id not in self._log.charges:
@@ -357,12 +358,12 @@ class Context(Acting):
         child = RunName(app_name, self.user_id, self.session_id, f"{self.run_id}/{number}")
         new = NewRun(
             child,
-            to_json(payload, LIMITS, field="input"),
+            to_json(payload, self._limits, field="input"),
             pool or (app.pool if isinstance(app, App) else self._run.pool),
             app.version if isinstance(app, App) else "",
             self.run_id,
             self._run.fencing_token,
-        ).checked(LIMITS)
+        ).checked(self._limits)
         self._starts += 1
 
         async def begin() -> str:

@@ -27,7 +27,7 @@ from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, check_arguments, in_words
 from tape.runs.declare import Apps, EffectSpec
-from tape.runs.effect_call import LIMITS, compensation_of, described
+from tape.runs.effect_call import compensation_of, described
 from tape.runs.effect_hands import connectors, effect_hands, is_still
 from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
 from tape.runs.operations import RunOperations
@@ -99,12 +99,13 @@ class OutboxDispatch(ClaimReactor[Effect]):
     def _confirmed(self, claim: Claim[Effect], spec: EffectSpec, result: Any) -> RunWrite:
         row = claim.row
         try:
-            response_json = to_json(result, LIMITS, field=f"result of {spec.name}")
+            response_json = to_json(result, self._runs.limits, field=f"result of {spec.name}")
             compensation = compensation_of(
                 spec,
                 row.idempotency_key,
                 orjson.loads(row.request_json),
                 orjson.loads(response_json),
+                self._runs.limits,
             )
         except InvalidArgument as error:
             return _unknown(row, error)

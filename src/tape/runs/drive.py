@@ -21,7 +21,7 @@ from tape.runs.ambient import running
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
 from tape.runs.declare import App
-from tape.runs.effect_call import LIMITS, described
+from tape.runs.effect_call import described
 from tape.runs.journal_writes import JournalOperations, JournalWrites
 from tape.runs.keep import Held, LeaseKeeper
 from tape.runs.pen import Pen
@@ -127,7 +127,7 @@ class Driver:
         """
         try:
             result = await self._called(context, app)
-            detail = to_json(result, LIMITS, field="result")
+            detail = to_json(result, self._operations.runs.limits, field="result")
         except BaseException as raised:  # noqa: BLE001 - what is no error of the app is raised again
             context.check_end(raised)
             error = _own_error(raised)

@@ -39,8 +39,6 @@ from tape.runs.pen import Pen
 from tape.runs.replay import EffectState, ReplayLog, Step
 from tape.runs.signals import HasDiverged, Parked
 
-LIMITS = Limits()
-
 
 class Settled(Exception):
     """There is nothing to do, this is the recorded result."""
@@ -60,7 +58,9 @@ class EffectCall:
         run_id: str,
         decision_index: int,
         call_index: int,
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self.spec = spec
         self._args = args
         self._kwargs = kwargs
@@ -69,7 +69,7 @@ class EffectCall:
         self._call_index = call_index
         self.key = effect_key(run_id, decision_index, spec.name, call_index)
         self._request_json = to_json(
-            {"args": args, "kwargs": kwargs}, LIMITS, field=f"arguments of {spec.name}"
+            {"args": args, "kwargs": kwargs}, limits, field=f"arguments of {spec.name}"
         )
         self._beginning = self._begin()
         self._entered: asyncio.Future[Any] | None = None
@@ -80,7 +80,7 @@ class EffectCall:
         for what was done before.
         """
         if not self._is(log.peek()):  # what is recorded was not refused
-            self._beginning.check_terms(LIMITS)
+            self._beginning.check_terms(self._limits)
         step = log.take("effect pending", self.spec.name)
         if step is None:
             if self.only_looks:
@@ -177,11 +177,13 @@ class EffectCall:
         """The body returned. The app gets what a replay will give it: what JSON makes of it."""
         boundary(f"after act {self.spec.name}")
         try:
-            response_json = to_json(result, LIMITS, field=f"result of {self.spec.name}")
+            response_json = to_json(result, self._limits, field=f"result of {self.spec.name}")
             response = orjson.loads(response_json)
             compensation = None
             if self.spec.compensate is not None:
-                compensation = compensation_of(self.spec, self.key, self._request, response)
+                compensation = compensation_of(
+                    self.spec, self.key, self._request, response, self._limits
+                )
         except InvalidArgument as error:
             if self.only_looks:
                 return await self.failed(pen, GiveUp(str(error)))
@@ -216,7 +218,13 @@ class EffectCall:
 
 
 def compensation_of(
-    spec: EffectSpec, key: str, request: Any, response: Any, *, duplicate: bool = False
+    spec: EffectSpec,
+    key: str,
+    request: Any,
+    response: Any,
+    limits: Limits,
+    *,
+    duplicate: bool = False,
 ) -> RegisterCompensation | None:
     """The obligation that a confirmed effect leaves behind, if it has one."""
     undo: Callable[..., Any] | None = spec.compensate
@@ -228,7 +236,7 @@ def compensation_of(
     return RegisterCompensation(
         key,
         f"duplicate:{kind}" if duplicate else kind,
-        to_json({"request": request, "response": response, "key": key}, LIMITS, field="payload"),
+        to_json({"request": request, "response": response, "key": key}, limits, field="payload"),
         spec.name,
         spec.compensate_attempts,
     )

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 from uuid import uuid4
 
+from tape.config import Limits
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded, draft_event
 from tape.model.json_text import to_json
@@ -13,7 +14,6 @@ from tape.model.subject import check_length
 from tape.model.subjects import value_changed
 from tape.model.value import Author, Deleted, Value
 from tape.runs.boundary import boundary
-from tape.runs.effect_call import LIMITS
 from tape.runs.operations import RunOperations
 from tape.runs.pen import Pen
 
@@ -42,11 +42,16 @@ class JournalWrites:
         self._operations = operations
         self._run = run
         self._ttl_ms = ttl_ms
+        self._limits = operations.runs.limits
         self._author = Author(f"run:{run.run_id}", run.run_id, run.fencing_token)
 
     @property
     def runs(self) -> RunOperations:
         return self._operations.runs
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
 
     async def heartbeat(self) -> Run:
         run = self._run
@@ -54,14 +59,14 @@ class JournalWrites:
 
     def check_name(self, namespace: str, key: str) -> None:
         """Refuse what no value can be named."""
-        check_name(namespace, LIMITS, field="namespace", required=True)
-        check_name(key, LIMITS, field="key", required=True)
-        check_length(value_changed(namespace, key), LIMITS)
+        check_name(namespace, self._limits, field="namespace", required=True)
+        check_name(key, self._limits, field="key", required=True)
+        check_length(value_changed(namespace, key), self._limits)
 
     def checked_value(self, namespace: str, key: str, value: Any) -> str:
         """The value as JSON, if it and its name can be written at all."""
         self.check_name(namespace, key)
-        return to_json(value, LIMITS, field="value")
+        return to_json(value, self._limits, field="value")
 
     async def set_value(
         self, namespace: str, key: str, value_json: str, if_version: int, pen: Pen
@@ -92,14 +97,14 @@ class JournalWrites:
         """An event of this run, if it can be written at all."""
         event = NewEvent(
             event_type,
-            to_json(payload, LIMITS, field="payload"),
+            to_json(payload, self._limits, field="payload"),
             entity_type=entity[0],
             entity_id=entity[1],
             idempotency_key=key,
             run_id=self._run.run_id,
             fencing_token=self._run.fencing_token,
         )
-        draft_event(event, "", LIMITS)
+        draft_event(event, "", self._limits)
         return event
 
     async def record(self, event: NewEvent, pen: Pen) -> None:

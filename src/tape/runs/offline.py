@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import orjson
 
-from tape.config import ReactorSettings
+from tape.config import Limits, ReactorSettings
 from tape.errors import InvalidArgument
 from tape.model.entry import Entry, Kind
+from tape.model.json_text import UNLIMITED
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import RunWrite
 from tape.runs.context import Context
@@ -188,6 +189,11 @@ class _Nowhere:
     @property
     def runs(self) -> "_Nowhere":
         return self
+
+    @property
+    def limits(self) -> Limits:
+        """What is recorded was within them, whatever they were."""
+        return UNLIMITED
 
     async def heartbeat_run(self, *_lease: Any) -> Run:
         return self._run

@@ -48,6 +48,10 @@ class Admission(NamedTuple):
 
 
 class RunOperations(Protocol):
+    @property
+    def limits(self) -> Limits:
+        """Those of who keeps the journal."""
+
     async def begin_run(
         self, new: NewRun, taker: Taker = NOBODY, writes: Sequence[RunWrite] = ()
     ) -> Begun:
@@ -129,6 +133,10 @@ class Runs:
         self._writer = writer
         self._ids = ids
         self._limits = limits
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
 
     async def begin_run(
         self, new: NewRun, taker: Taker = NOBODY, writes: Sequence[RunWrite] = ()

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from tape.config import ReactorSettings
+from tape.config import Limits, ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument
 from tape.model.effect import DispatchMode, Effect, EffectStatus
 from tape.model.effect_claim import (
@@ -26,7 +26,7 @@ from tape.ports.runs import PendingQuery
 from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, in_words
 from tape.runs.declare import Apps, EffectSpec, RetryPolicy
-from tape.runs.effect_call import LIMITS, compensation_of, described
+from tape.runs.effect_call import compensation_of, described
 from tape.runs.effect_hands import connectors, effect_hands, is_still
 from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
 from tape.runs.observed import Observed
@@ -153,7 +153,7 @@ class Reconciler(ClaimReactor[Effect]):
         try:
             observed = await self._hands.hold(claim, asking)
             boundary(f"after check {spec.name}")
-            return _observation(row, spec, request, observed)
+            return _observation(row, spec, request, observed, self._runs.limits)
         except ClaimLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it raises, it could not tell
@@ -184,25 +184,27 @@ class Reconciler(ClaimReactor[Effect]):
         )
 
 
-def _observation(row: Effect, spec: EffectSpec, request: Any, observed: Any) -> RunWrite:
+def _observation(
+    row: Effect, spec: EffectSpec, request: Any, observed: Any, limits: Limits
+) -> RunWrite:
     if not isinstance(observed, Observed):
         raise InvalidArgument(f"returned {observed!r}, not tape.Observed", field="check")
     resolution, key = observed.number, row.idempotency_key
-    response_json = to_json(observed.response, LIMITS, field="response")
+    response_json = to_json(observed.response, limits, field="response")
     response = orjson.loads(response_json)
     happened = resolution in (Resolution.CONFIRMED, Resolution.DUPLICATE)
     compensation = on_duplicate = None
     if happened:
-        compensation = compensation_of(spec, key, request, response)
+        compensation = compensation_of(spec, key, request, response, limits)
     if resolution is Resolution.DUPLICATE:
-        on_duplicate = compensation_of(spec, key, request, response, duplicate=True)
+        on_duplicate = compensation_of(spec, key, request, response, limits, duplicate=True)
         if on_duplicate is None:
             log.error("effect %s was done more than once, and nothing undoes it", key)
     elif resolution is Resolution.STUCK:
         log.error("effect %s of run %s is stuck, says its check", key, row.run_id)
     error_json = "null"
     if not happened and resolution is not Resolution.ABSENT:
-        error_json = _error_json(observed)
+        error_json = _error_json(observed, limits)
     return RecordExternalObservation(
         key,
         row.claim_token,
@@ -215,7 +217,7 @@ def _observation(row: Effect, spec: EffectSpec, request: Any, observed: Any) -> 
     )
 
 
-def _error_json(observed: Observed) -> str:
+def _error_json(observed: Observed, limits: Limits) -> str:
     if observed.error is None:
         return described(AckLost(f"its check says that it is {observed.resolution}"))
-    return to_json(observed.error, LIMITS, field="error")
+    return to_json(observed.error, limits, field="error")

@@ -14,13 +14,12 @@ import orjson
 from tape.config import ReactorsSettings
 from tape.errors import Closed, InvalidArgument, LeaseHeld, NotFound, RunEnded, TapeError
 from tape.journal.ids import UlidFactory
-from tape.model.json_text import to_json
+from tape.model.json_text import UNLIMITED, to_json
 from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_write import RunWrite
 from tape.runs.declare import App
 from tape.runs.drive import Driver
-from tape.runs.effect_call import LIMITS
 from tape.runs.journal_writes import JournalOperations
 from tape.runs.keep import LeaseKeeper
 from tape.runs.replay import ReplayLog
@@ -38,17 +37,20 @@ def new_run(
     session_id: str = "",
     invocation_id: str = "",
 ) -> NewRun:
-    """A run to begin. One by the same four names is the same run; by default it is a new one."""
+    """A run to begin. One by the same four names is the same run; by default it is a new one.
+
+    Who begins it judges its size, and knows the limits.
+    """
     declared = app if isinstance(app, App) else None
     name = declared.name if declared else str(app)
     if not name:
         raise InvalidArgument("must not be empty", field="app")
     return NewRun(
         RunName(name, user_id, session_id, invocation_id or next(_IDS)),
-        to_json(payload, LIMITS, field="input"),
+        to_json(payload, UNLIMITED, field="input"),
         pool or (declared.pool if declared else ""),
         declared.version if declared else "",
-    ).checked(LIMITS)
+    ).checked(UNLIMITED)
 
 
 class RunsHere:
@@ -76,6 +78,7 @@ class RunsHere:
 
         `is_new` if nobody else can have begun a run by that name.
         """
+        new = new.checked(self._runs.limits)
         taker = self._next_taker()
         if is_new:
             run = await self._run_new(new, app, taker)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from tape.config import Limits
 from tape.errors import (
     EffectFailed,
     InvalidArgument,
@@ -24,7 +25,7 @@ from tape.model.names import check_name
 from tape.model.run import Run
 from tape.runs.acts import Acts
 from tape.runs.ambient import WITHIN, within
-from tape.runs.effect_call import LIMITS, described, failure
+from tape.runs.effect_call import described, failure
 from tape.runs.line import Line, Place
 from tape.runs.pen import REFUSALS, Pen
 from tape.runs.replay import ReplayLog, Step
@@ -41,7 +42,10 @@ FAILED = "failed/"
 class RunSteps:
     """What all steps of a run share; `Context` has the steps themselves."""
 
-    def __init__(self, run: Run, log: ReplayLog, pen: Pen, executor: Executor) -> None:
+    def __init__(
+        self, run: Run, log: ReplayLog, pen: Pen, executor: Executor, limits: Limits
+    ) -> None:
+        self._limits = limits
         self._run = run
         self._log = log
         self._pen = pen
@@ -140,14 +144,23 @@ class RunSteps:
         self, place: Place, model: str, request: Any, ask: Callable[[], Awaitable[Any]]
     ) -> Any:
         """A question to the journal, answered once: a decision of our own."""
-        record = decision(model, request)
+        record = self.decision(model, request)
         step = self._decided(record)
         if step is not None:
             return step.payload["response"]
         self._check_cancelled()
         response = await self._journalled(ask())
         await place.come_up()
-        return self._record(record, to_json(response, LIMITS, field=model))
+        return self._record(record, to_json(response, self._limits, field=model))
+
+    def decision(
+        self, model: str, request: Any, *, rationale: str = "", policy_version: str = ""
+    ) -> RecordDecision:
+        """A decision to be made, refused before anybody is asked if it could not be written."""
+        check_name(FAILED + model, self._limits, field="model")
+        request_json = to_json(request, self._limits, field="request")
+        record = RecordDecision(0, model, request_json, "null", rationale, policy_version)
+        return record.checked(self._limits)
 
     def _decided(self, record: RecordDecision) -> Step | None:
         """The recorded decision that this one repeats, even if it could not be had."""
@@ -179,15 +192,6 @@ class RunSteps:
         self._calls = 0
 
 
-def decision(
-    model: str, request: Any, *, rationale: str = "", policy_version: str = ""
-) -> RecordDecision:
-    """A decision to be made, refused before anybody is asked if it could not be written down."""
-    check_name(FAILED + model, LIMITS, field="model")
-    request_json = to_json(request, LIMITS, field="request")
-    return RecordDecision(0, model, request_json, "null", rationale, policy_version).checked(LIMITS)
-
-
 class Decisions(RunSteps):
     """Decisions of the app, in two halves: what is asked in between is the app's own, and is asked
     where the app is.
@@ -195,7 +199,7 @@ class Decisions(RunSteps):
 
     def begin_draw(self, model: str) -> tuple[bool, Any]:
         """Whether it is on the journal, and then what was drawn."""
-        check_name(model, LIMITS, field="name")
+        check_name(model, self._limits, field="name")
         step = self._step(DECISION, model)
         if step is None:
             return False, None
@@ -203,7 +207,7 @@ class Decisions(RunSteps):
         return True, step.payload["response"]
 
     def end_draw(self, model: str, drawn: Any) -> Any:
-        return self._record(RecordDecision(0, model), to_json(drawn, LIMITS, field=model))
+        return self._record(RecordDecision(0, model), to_json(drawn, self._limits, field=model))
 
     def _drawn(self, model: str, draw: Callable[[], Any]) -> Any:
         is_drawn, before = self.begin_draw(model)
@@ -225,7 +229,7 @@ class Decisions(RunSteps):
 
     def end_decision(self, record: RecordDecision, response: Any) -> Any:
         try:
-            response_json = to_json(response, LIMITS, field=f"answer of {record.model}")
+            response_json = to_json(response, self._limits, field=f"answer of {record.model}")
         except InvalidArgument as error:
             return self.fail_decision(record, error)
         return self._record(record, response_json)

@@ -21,7 +21,6 @@ from tape.runs.context import Context
 from tape.runs.declare import App, Effect
 from tape.runs.effect_call import EffectCall, Settled
 from tape.runs.signals import Abandoned, Unwind
-from tape.runs.steps import decision
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -164,7 +163,9 @@ class SyncContext:
         policy_version: str = "",
     ) -> Any:
         context = self._context
-        record = decision(model, request, rationale=rationale, policy_version=policy_version)
+        record = context.decision(
+            model, request, rationale=rationale, policy_version=policy_version
+        )
         is_answered, answer = self._here(lambda: context.begin_decision(record))
         if is_answered:
             return answer

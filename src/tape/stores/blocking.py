@@ -20,6 +20,10 @@ class Stores:
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
 
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
     def located(self, url: str) -> str:
         return located(url)
 

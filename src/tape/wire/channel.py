@@ -35,6 +35,9 @@ CLIENT_OPTIONS: Options = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # Else a new client shares the connection, and its waits, of an older one to the same server.
     ("grpc.use_local_subchannel_pool", 1),
+    # The server judges what it takes; the client does not know what that server is set to.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
 )
 
 

@@ -5,8 +5,10 @@ made inside their batch instead of being copied into it.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from operator import attrgetter
 
+from tape.config import Limits
 from tape.model.entry import Entry
 from tape.ports.store import JournalInfo
 from tape.wire.v1 import tape_pb2 as pb
@@ -80,8 +82,18 @@ def _fill(message: pb.EventEntry | pb.JournalEntry, entry: Entry) -> None:
         message.idempotency_key = key
 
 
-def info_to_wire(info: JournalInfo, version: str) -> pb.GetJournalInfoResponse:
-    return pb.GetJournalInfoResponse(**info._asdict(), version=version)
+def info_to_wire(info: JournalInfo, version: str, limits: Limits) -> pb.GetJournalInfoResponse:
+    return pb.GetJournalInfoResponse(
+        **info._asdict(), version=version, limits=pb.Limits(**asdict(limits))
+    )
+
+
+def limits_from_wire(message: pb.GetJournalInfoResponse, own: Limits) -> Limits:
+    """Those of the server; of one that does not tell them, what this side is set to."""
+    if not message.HasField("limits"):
+        return own
+    told = {field.name: value for field, value in message.limits.ListFields()}
+    return replace(own, **told)
 
 
 def info_from_wire(message: pb.GetJournalInfoResponse) -> JournalInfo:

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.pipeline.jobs.ingest.files import csv_records, landed_message
 from tape.pipeline.jobs.ingest.validate import Rules, checking, event_of
@@ -62,7 +63,7 @@ def test_a_body_is_an_event() -> None:
     ],
 )
 def test_what_is_no_event_has_a_reason(one: dict[str, Any], rules: Rules, reason: str) -> None:
-    (checked,) = checking(rules)(iter([pa.RecordBatch.from_pylist([one])]))
+    (checked,) = checking(rules, Limits())(iter([pa.RecordBatch.from_pylist([one])]))
     (row,) = checked.to_pylist()
     assert row["reason"].startswith(reason)
     assert (row["origin"], row["number"], row["raw"]) == ("nats/S", 7, one["raw"])

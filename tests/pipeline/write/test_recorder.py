@@ -58,7 +58,7 @@ def _stage(url: str, epoch: Epoch, name: str, *chunks: str) -> Part:
 
 
 def recorder(store: Store) -> Recorder:
-    return Recorder(store, EVENTS, Limits())
+    return Recorder(store, EVENTS, Settings())
 
 
 async def entity_ids(store: Store) -> list[str]:

@@ -13,6 +13,7 @@ def test_public_names() -> None:
     assert tape.predicates.__all__ == [
         "DEFAULT_LIMITS",
         "ENVELOPE",
+        "STORED_LIMITS",
         "Predicate",
         "PredicateError",
         "PredicateLimits",

@@ -309,7 +309,7 @@ def test_secrets_are_in_no_id() -> None:
     ("options", "said"),
     [
         ({"max_concurrency": 0}, "max_concurrency: 0 is not in 1.."),
-        ({"num_shards": 2000}, "num_shards: 2000 is not in 1..1024"),
+        ({"num_shards": 0}, "num_shards: 0 is not 1 or more"),
         ({"debounce_ms": -1}, "debounce_ms"),
         ({"retry_max": "5"}, "retry_max: '5' is not a whole number"),
         ({"rate_limit_per_s": 1.5}, "rate_limit_per_s: 1.5 is not a whole number"),
@@ -322,9 +322,7 @@ def test_secrets_are_in_no_id() -> None:
         ({"publish": ""}, "publish_target: is required"),
         ({"pool": "gpu"}, "pool: goes only with the handler kind agent"),
         ({"agent": 7}, "agent_app: 7 is not a text"),
-        ({"agent": "a", "pool": "p" * 600}, "pool"),
         ({"reaction_id": "\0"}, "reaction_id"),
-        ({"reaction_id": "r" * 600}, "reaction_id"),
     ],
 )
 def test_bad_settings(options: dict[str, Any], said: str) -> None:

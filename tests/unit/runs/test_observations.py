@@ -16,6 +16,7 @@ from tape.model.run import RunStatus
 from tape.runs import pen
 from tape.runs.context import Context
 from tape.runs.declare import Apps
+from tape.runs.operations import Runs
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import at_boundaries, outcome, ran, signalled
 
@@ -222,8 +223,11 @@ def test_one_that_only_looks_leaves_nothing_to_undo(apps: Apps) -> None:
 
 
 @pytest.fixture
-async def sparing(tmp_path: Path, apps: Apps) -> AsyncIterator[AppKit]:
+async def sparing(
+    tmp_path: Path, apps: Apps, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AppKit]:
     """A journal that takes less than an app may think."""
+    monkeypatch.setattr(Runs, "limits", Limits())
     settings = Settings(limits=Limits(payload_bytes=2000))
     async with app_kit(tmp_path, apps=apps, settings=settings) as kit:
         yield kit

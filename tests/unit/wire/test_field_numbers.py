@@ -135,6 +135,8 @@ PUBLISHED = {
     "TimerRecord": "run_id#1 timer_id#2 fire_at_ms#3 kind#4 payload_json#5 fired#6 created_at_ms#7",
 }
 OURS = {
+    "Limits": "payload_bytes#1 json_depth#2 name_bytes#3 subject_bytes#4 predicate_bytes#5 "
+    "request_events#6 request_bytes#7 page_entries#8 page_bytes#9 shards#10 claim_tasks#11",
     "NewEvent": "event_type#1 entity_type#2 entity_id#3 payload_json#4 schema_version#5 "
     "idempotency_key#6 caused_by#7 source#8 occurred_at_ms#9 run_id#10 fencing_token#11 "
     "trace_id#12 span_id#13 parent_span_id#14",
@@ -230,6 +232,7 @@ ADDED = {
     "AppendEventRequest": "run_id#40 fencing_token#41 trace_id#42 span_id#43 parent_span_id#44",
     "Session": "event_count#40 created_at_ms#41",
     "Reaction": "from_global_seq#40 engine#41 pool#42",
+    "GetJournalInfoResponse": "limits#40",
     "ListReactionsResponse": "progress#40",
     "Task": "claimed_at_ms#40 completed_at_ms#41 source_seq#42 source_kind#43 schema_version#44 "
     "source_parent_span_id#45 source_ts_ms#46 event_id#47 event_type#48 entity_type#49 "

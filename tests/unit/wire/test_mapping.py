@@ -6,6 +6,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tape.config import Limits
 from tape.model.entry import Entry, Trace
 from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
@@ -136,6 +137,10 @@ def test_appending(
 
 @given(rows(JournalInfo, migration=int32s), texts)
 def test_info(info: JournalInfo, version: str) -> None:
-    message = sent(mapping_entries.info_to_wire(info, version))
+    limits = Limits(payload_bytes=4, shards=5)
+    message = sent(mapping_entries.info_to_wire(info, version, limits))
     assert mapping_entries.info_from_wire(message) == info
+    assert mapping_entries.limits_from_wire(message, Limits()) == limits
+    message.ClearField("limits")  # of a server before this one
+    assert mapping_entries.limits_from_wire(message, Limits()) == Limits()
     assert message.version == version

@@ -16,6 +16,7 @@ from rich.progress import Progress as Bar
 from tape.cli.output import printable, say, terminal_safe
 from tape.cli.target import Target, refuse_absent_store
 from tape.errors import SparkUnavailable
+from tape.settings_file import settings_path
 from tape.stores.blocking import Stores
 from tape.telemetry.exposition import render
 from tape.telemetry.metrics import PIPELINE_ROWS, PIPELINE_RUNS, PIPELINE_SECONDS
@@ -70,11 +71,15 @@ def run_jobs(
     settings = dict(_setting(item) for item in conf)
     spark = session(master=master, remote=remote, packages=packages, config=settings)
     stores = Stores(target.settings)
+    file = settings_path(target.config_path)
+    config = str(file.resolve()) if file else ""
     code = 0
     try:
         for job in jobs:
             with _watching(job.name, as_json=as_json) as report:
-                summary = job.run(Work(spark, store, stores.store(store), report))
+                summary = job.run(
+                    Work(spark, store, stores.store(store), report, target.settings, config)
+                )
             _tell(summary, as_json=as_json)
             _count(summary, metrics_file)
             if summary.failed:

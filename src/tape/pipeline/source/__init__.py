@@ -1,6 +1,6 @@
 """The data source `tape`: the journal as a table that Spark reads, follows and appends to."""
 
-from typing import ClassVar
+from abc import abstractmethod
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,16 +25,19 @@ from tape.ports.bulk import OpenStores
 class TapeSource(DataSource):
     """Its subclass in `pyspark_tape` says how stores are opened."""
 
-    stores: ClassVar[OpenStores]
-
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         refuse_unknown(options)
+        self.stores = self.open_stores(options.get("config", ""))
         if url := options.get("url"):
             # Here it is the driver's working directory that counts; executors have their own.
             options["url"] = self.stores.located(url)
         if lake := options.get("lake"):
             options["lake"] = str(LakeLog(lake).path)
+
+    @abstractmethod
+    def open_stores(self, config: str) -> OpenStores:
+        """By the settings of a file, or by the defaults."""
 
     @classmethod
     def name(cls) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from tape.config import Settings
 from tape.errors import Pruned, StoreMismatch
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.lake.manifest import Lake
@@ -29,6 +30,10 @@ class WithLake:
     def __init__(self, stores: OpenStores, path: str) -> None:
         self._stores = stores
         self._path = path
+
+    @property
+    def settings(self) -> Settings:
+        return self._stores.settings
 
     def located(self, url: str) -> str:
         return self._stores.located(url)

@@ -11,14 +11,14 @@ from typing import Final, Literal, TypeVar, cast
 from tape.errors import InvalidArgument
 from tape.model.subject import EVERYTHING, parse_pattern
 from tape.ports.bulk_tables import SIDE_TABLES
-from tape.predicates import check
+from tape.predicates import STORED_LIMITS, check
 
 JOURNAL: Final = "journal"
-_SELECTING: Final = {"url", "pattern", "where", "on_error", "payload"}
+_SELECTING: Final = {"url", "config", "pattern", "where", "on_error", "payload"}
 _SIZING: Final = {"partition_rows", "batch_rows"}
 READING: Final = frozenset({"from", "upto", "table", "lake", "push_filters"} | _SELECTING | _SIZING)
 STREAMING: Final = frozenset({"start", "max_entries_per_trigger"} | _SELECTING | _SIZING)
-WRITING: Final = frozenset({"url", "into", "write_id", "epoch"})
+WRITING: Final = frozenset({"url", "config", "into", "write_id", "epoch"})
 _SPARKS_OWN: Final = frozenset(("checkpointlocation", "queryname", "path"))
 
 LARGEST: Final = 2**63 - 1
@@ -72,7 +72,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     pattern = given.get("pattern") or EVERYTHING
     parse_pattern(pattern, field="pattern")
     where = given.get("where", "")
-    check(where, field="where")
+    check(where, field="where", limits=STORED_LIMITS)
     return ReadOptions(
         url=given["url"],
         after=_number(given, "from", None, least=0),

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from tape.config import Limits, WriterSettings
+from tape.config import Settings
 from tape.errors import OutcomeUnknown, StoreFailed
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
@@ -34,15 +34,16 @@ class Epoch(NamedTuple):
 class Recorder:
     """Records epochs on an open store; made anew for each."""
 
-    def __init__(self, store: Store, form: Form, limits: Limits) -> None:
+    def __init__(self, store: Store, form: Form, settings: Settings) -> None:
         self._store = store
         self._form = form
-        self._limits = limits
+        self._limits = settings.limits
+        self._writing = settings.writer
         self._ids = UlidFactory()
 
     async def record(self, epoch: Epoch, parts: Sequence[Part]) -> Write:
         """Register the parts as this epoch and record it, or finish what is registered as it."""
-        writer = Writer(self._store, WriterSettings())
+        writer = Writer(self._store, self._writing)
         try:
             before = await self._store.get_write(epoch.write_id)
             if before is not None and before.epoch < epoch.number:

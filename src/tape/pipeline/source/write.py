@@ -19,7 +19,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TapeError
 from tape.model.bulk_write import BATCH, Part
 from tape.model.event import ENVELOPE_BYTES
@@ -61,7 +60,7 @@ class Destination:
     def record(self, epoch: Epoch, parts: Sequence[Part]) -> None:
         try:
             self.stores.store(self.url)(
-                lambda store: Recorder(store, self.form, Limits()).record(epoch, parts)
+                lambda store: Recorder(store, self.form, self.stores.settings).record(epoch, parts)
             )
         except TapeError as fault:
             if not isinstance(fault, InvalidArgument):
@@ -71,7 +70,7 @@ class Destination:
 
     def abandon(self, epoch: Epoch, parts: Sequence[Part]) -> None:
         self.stores.store(self.url)(
-            lambda store: Recorder(store, self.form, Limits()).abandon(epoch, parts)
+            lambda store: Recorder(store, self.form, self.stores.settings).abandon(epoch, parts)
         )
 
 
@@ -156,7 +155,7 @@ def _destination(
     if into not in FORMS:
         raise InvalidArgument(f"{into!r} is not one of {', '.join(FORMS)}", field="into")
     FORMS[into].check_schema(schema)
-    write_id = check_name(options.get("write_id", ""), Limits(), field="write_id")
+    write_id = check_name(options.get("write_id", ""), stores.settings.limits, field="write_id")
     destination = Destination(stores, options["url"], into)
     destination.prepare()
     return destination, write_id
@@ -167,7 +166,7 @@ def _stage(destination: Destination, epoch: Epoch, batches: Iterator[pa.RecordBa
     part = Part(uuid.uuid4().hex, 0, 0)
     staging: Staging | None = None
     try:
-        for rows in _chunks(destination.form, batches):
+        for rows in _chunks(destination, batches):
             staging = staging or destination.stores.staging(destination.url)
             body = encode(destination.form, rows)
             key = epoch.write_id, epoch.number, part.name, part.chunks
@@ -183,11 +182,11 @@ def _stage(destination: Destination, epoch: Epoch, batches: Iterator[pa.RecordBa
     return Staged(epoch, part)
 
 
-def _chunks(form: Form, batches: Iterator[pa.RecordBatch]) -> Iterator[list[Row]]:
+def _chunks(destination: Destination, batches: Iterator[pa.RecordBatch]) -> Iterator[list[Row]]:
     gathered: list[Row] = []
     size = 0
     for batch in batches:
-        for row in form.checked(batch, Limits()):
+        for row in destination.form.checked(batch, destination.stores.settings.limits):
             gathered.append(row)
             size += ENVELOPE_BYTES + sum(len(text) for text in row if isinstance(text, str))
             if len(gathered) >= CHUNK_ROWS or size >= CHUNK_BYTES:

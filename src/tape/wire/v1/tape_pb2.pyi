@@ -1310,12 +1310,17 @@ class GetJournalInfoResponse(_message.Message):
     HEAD_GLOBAL_SEQ_FIELD_NUMBER: _builtins.int
     MIGRATION_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     store: _builtins.str
     first_global_seq: _builtins.int
     head_global_seq: _builtins.int
     migration: _builtins.int
     version: _builtins.str
     """of the server"""
+    @_builtins.property
+    def limits(self) -> Global___Limits:
+        """what the server takes"""
+
     def __init__(
         self,
         *,
@@ -1324,14 +1329,64 @@ class GetJournalInfoResponse(_message.Message):
         head_global_seq: _builtins.int = ...,
         migration: _builtins.int = ...,
         version: _builtins.str = ...,
+        limits: Global___Limits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_global_seq", b"first_global_seq", "head_global_seq", b"head_global_seq", "migration", b"migration", "store", b"store", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_global_seq", b"first_global_seq", "head_global_seq", b"head_global_seq", "limits", b"limits", "migration", b"migration", "store", b"store", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetJournalInfoResponse: _TypeAlias = GetJournalInfoResponse  # noqa: Y015
+
+@_typing.final
+class Limits(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    JSON_DEPTH_FIELD_NUMBER: _builtins.int
+    NAME_BYTES_FIELD_NUMBER: _builtins.int
+    SUBJECT_BYTES_FIELD_NUMBER: _builtins.int
+    PREDICATE_BYTES_FIELD_NUMBER: _builtins.int
+    REQUEST_EVENTS_FIELD_NUMBER: _builtins.int
+    REQUEST_BYTES_FIELD_NUMBER: _builtins.int
+    PAGE_ENTRIES_FIELD_NUMBER: _builtins.int
+    PAGE_BYTES_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    CLAIM_TASKS_FIELD_NUMBER: _builtins.int
+    payload_bytes: _builtins.int
+    json_depth: _builtins.int
+    name_bytes: _builtins.int
+    subject_bytes: _builtins.int
+    predicate_bytes: _builtins.int
+    request_events: _builtins.int
+    request_bytes: _builtins.int
+    page_entries: _builtins.int
+    page_bytes: _builtins.int
+    shards: _builtins.int
+    claim_tasks: _builtins.int
+    def __init__(
+        self,
+        *,
+        payload_bytes: _builtins.int = ...,
+        json_depth: _builtins.int = ...,
+        name_bytes: _builtins.int = ...,
+        subject_bytes: _builtins.int = ...,
+        predicate_bytes: _builtins.int = ...,
+        request_events: _builtins.int = ...,
+        request_bytes: _builtins.int = ...,
+        page_entries: _builtins.int = ...,
+        page_bytes: _builtins.int = ...,
+        shards: _builtins.int = ...,
+        claim_tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_tasks", b"claim_tasks", "json_depth", b"json_depth", "name_bytes", b"name_bytes", "page_bytes", b"page_bytes", "page_entries", b"page_entries", "payload_bytes", b"payload_bytes", "predicate_bytes", b"predicate_bytes", "request_bytes", b"request_bytes", "request_events", b"request_events", "shards", b"shards", "subject_bytes", b"subject_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
 class Reaction(_message.Message):

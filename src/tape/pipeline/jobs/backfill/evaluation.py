@@ -18,7 +18,7 @@ from tape.model.entry import Entry
 from tape.model.subject import parse_pattern
 from tape.model.subject_trie import SubjectTrie
 from tape.ports.predicate import Predicate
-from tape.predicates import ENVELOPE, check
+from tape.predicates import ENVELOPE, STORED_LIMITS, check
 
 SEEN = (*(name for name in Entry._fields if name in ENVELOPE), "payload_json")
 """The columns of an entry that predicates see; `payload_json` is what the others are read from."""
@@ -92,7 +92,9 @@ def _held(candidates: "Sequence[tuple[int, Predicate]]", entry: Entry) -> list[i
 def _chooser(asked: tuple[Asked, ...]) -> "Callable[[str], list[tuple[int, Predicate]]]":
     trie: SubjectTrie[tuple[int, Predicate]] = SubjectTrie()
     for one in asked:
-        trie.add(parse_pattern(one.pattern), (one.number, check(one.expression)))
+        trie.add(
+            parse_pattern(one.pattern), (one.number, check(one.expression, limits=STORED_LIMITS))
+        )
     return lru_cache(SUBJECTS_REMEMBERED)(trie.match)
 
 
@@ -107,7 +109,7 @@ def needs_payload(predicate: Predicate) -> bool:
 
 def reason(expression: str, entry: Entry) -> str:
     """Why a predicate has no result for an entry, as the server words it; empty if it has one."""
-    predicate = check(expression)
+    predicate = check(expression, limits=STORED_LIMITS)
     try:
         predicate.evaluate(envelope(entry, with_payload=needs_payload(predicate)))
     except PredicateError as error:

@@ -23,7 +23,7 @@ from tape.pipeline.jobs.backfill.evaluation import Asked
 from tape.pipeline.jobs.backfill.patterns import subject_matches
 from tape.pipeline.jobs.backfill.shards import key_hash, shard_of_hash
 from tape.pipeline.schema import PAYLOAD
-from tape.predicates import Predicate, check
+from tape.predicates import STORED_LIMITS, Predicate, check
 from tape.predicates.to_spark import parsed_payload, spark_predicate
 
 KEPT: Final = ("global_seq", "ts_ms", "subject")
@@ -44,7 +44,10 @@ class Numbered(NamedTuple):
 def numbered(reactions: Sequence[Reaction]) -> list[Numbered]:
     return [
         Numbered(
-            number, reaction, parse_pattern(reaction.subject_pattern), check(reaction.predicate_cel)
+            number,
+            reaction,
+            parse_pattern(reaction.subject_pattern),
+            check(reaction.predicate_cel, limits=STORED_LIMITS),
         )
         for number, reaction in enumerate(reactions, start=1)
     ]

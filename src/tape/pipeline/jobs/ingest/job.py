@@ -61,11 +61,11 @@ class Ingest:
             )
         rules = self.rules()
         work.spark.conf.set(_PROGRESS_KEPT, "1000")
-        events = validate(normalise(self.messages(work.spark)), rules)
+        events = validate(normalise(self.messages(work.spark)), rules, work.settings.limits)
         if self.dedup_window:
             events = drop_repeats(events, self.dedup_window)
         sink = Sink(
-            work.store_url,
+            work.destination,
             self.quarantine,
             lambda read: work.report(Progress(self.name, read, 0, "messages")),
         )

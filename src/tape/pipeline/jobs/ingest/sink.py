@@ -5,7 +5,7 @@ takes an epoch once. So whoever is killed in between leaves nothing that the nex
 right.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -21,8 +21,8 @@ Tell = Callable[[int], None]
 class Sink:
     """`stream_id` comes once the query has started, which may be after its first batch."""
 
-    def __init__(self, url: str, quarantine: str, tell: Tell) -> None:
-        self._url = url
+    def __init__(self, journal: Mapping[str, str], quarantine: str, tell: Tell) -> None:
+        self._journal = journal
         self._quarantine = quarantine.rstrip("/")
         self._tell = tell
         self.stream_id: Future[str] = Future()
@@ -39,7 +39,7 @@ class Sink:
                 where = f"{self._quarantine}/stream={stream}/epoch={epoch}"
                 quarantined(batch).write.mode("overwrite").parquet(where)
             good = batch.where("reason IS NULL").select(*COLUMNS)
-            target = {"url": self._url, "write_id": write_id(stream), "epoch": str(epoch)}
+            target = {**self._journal, "write_id": write_id(stream), "epoch": str(epoch)}
             good.write.format("tape").mode("append").options(**target).save()
         finally:
             batch.unpersist()

@@ -51,14 +51,14 @@ class Rules:
     newest: int = 32767
 
 
-def validate(messages: DataFrame, rules: Rules) -> DataFrame:
+def validate(messages: DataFrame, rules: Rules, limits: Limits) -> DataFrame:
     """Events with `reason` NULL, and what is none with the reason."""
-    return messages.mapInArrow(checking(rules), CHECKED)
+    return messages.mapInArrow(checking(rules, limits), CHECKED)
 
 
-def checking(rules: Rules) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    limits = Limits()
-
+def checking(
+    rules: Rules, limits: Limits
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = [_checked(message, rules, limits) for message in batch.to_pylist()]

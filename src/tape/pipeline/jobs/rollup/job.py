@@ -149,7 +149,7 @@ class _Rolling:
         changed = bars.where(F.col("changed_at") == version.through)
         values = bars_as_values(changed, self._job.namespace)
         values.write.format("tape").mode("append").options(
-            url=self._work.store_url,
+            **self._work.destination,
             into="values",
             write_id=f"rollup/{version.series}",
             epoch=str(version.number),
