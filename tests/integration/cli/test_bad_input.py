@@ -147,7 +147,7 @@ def test_an_empty_text_of_tokens_is_not_none(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAPE_TOKENS", "")
-    code, err = _said(["serve", "--store", "sqlite:a.db"], capfd)
+    code, err = _said(["serve", "--store", "sqlite:new.db"], capfd)
     assert code == 2
     assert err.startswith("error: tokens: tokens were asked for and the text is empty")
-    assert not Path("a.db").exists()
+    assert not Path("new.db").exists()

@@ -46,6 +46,7 @@ THROUGH = {
     "drainers subscribe": "x.* app",
     "drainers unsubscribe": "s",
     "runs list": "",
+    "runs waiting": "",
     "runs show": "r",
     "runs tail": "r",
     "runs start": "app",

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.stores.planning import ROWS, filled_session, indexes, kinds, plans, sqlite_plans
 from tests.unit.stores.test_query_plans import FILL_POSTGRES, FILL_SQLITE
 
-FILTERS = ("", "", "", "", "", "", "", "")
-RARE = ("", "", "rare", "", "", "", "", "")
+FILTERS = ("",) * 9
+RARE = ("", "", "rare", *FILTERS[3:])
 BY_NUMBER = "SEARCH tape_journal USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
 
 
