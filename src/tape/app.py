@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -27,6 +28,7 @@ log = logging.getLogger("tape.app")
 
 DEFAULT_GRPC = DEFAULT_URL.removeprefix("tape://")
 DEFAULT_HTTP = "127.0.0.1:7879"
+SWITCH_S = 0.0005
 CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a server"
 
 
@@ -173,6 +175,8 @@ async def serve(
     from tape.api.grpc_server import GrpcServer
 
     tls, tokens, insecure = _tls(options), _tokens(options), options.insecure
+    # What waits for the interpreter while a predicate has it waits so long; Python's own is 5 ms.
+    sys.setswitchinterval(SWITCH_S)
     async with AsyncExitStack() as running:
         bus = await open_bus(options.store_url, options.settings)
         running.push_async_callback(bus.close)
@@ -188,7 +192,9 @@ async def serve(
             from tape.api.http_server import HttpServer, server_app
             from tape.console import assets
 
-            door = Door(bus, tokens, lambda: refresh_metrics(bus), options.settings.limits)
+            door = Door(
+                bus, tokens, lambda: refresh_metrics(bus), options.settings.limits, bus.pacer
+            )
             listening = HttpServer(lambda: server_app(door, assets()), door)
             running.push_async_callback(listening.stop)
             http = await listening.start(options.http_address, tls=tls, insecure=insecure)

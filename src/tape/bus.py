@@ -12,6 +12,7 @@ from tape.config import Limits, Settings
 from tape.errors import InvalidArgument, Pruned, TapeError
 from tape.journal.follow import Follow, Page, follow, follow_run, watch_value
 from tape.journal.ids import UlidFactory
+from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
 from tape.ledger.operations import Ledger, LedgerOperations
 from tape.model.entry import NO_TRACE, Entry, Trace
@@ -205,7 +206,8 @@ class Bus:
         self._check_target = check_target
         self._tasks = Tasks(store, self._writer, self._ids, self._limits)
         self._runs = Runs(store, self._writer, self._ids, self._limits)
-        self._ledger = Ledger(store, self._writer, self._ids, settings)
+        self.pacer = Pacer(settings.predicates)
+        self._ledger = Ledger(store, self._writer, self._ids, settings, pacer=self.pacer)
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -249,7 +251,7 @@ class Bus:
             from_ts_ms=query.from_ts_ms,
             until=query.until,
         )
-        return follow(self._store, what)
+        return follow(self._store, what, self.pacer.turns())
 
     def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
         check_name(run_id, self._limits, field="run_id", required=True)
@@ -404,7 +406,12 @@ class Bus:
         if self._leading is None:
             agents = Agents(self._store, self._writer, self._ids, self._tasks, self._limits)
             leader = Leader(
-                self._store, self._writer, self._ids, self._settings.matcher, agents.begin_runs
+                self._store,
+                self._writer,
+                self._ids,
+                self._settings.matcher,
+                agents.begin_runs,
+                pacer=self.pacer,
             )
             self._leading = asyncio.create_task(leader.run(), name="tape-leader")
 
@@ -446,6 +453,7 @@ class Bus:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.pacer.close()
         await self._writer.close()
         await self._store.close()
 

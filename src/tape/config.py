@@ -187,6 +187,21 @@ class DrainerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PredicateSettings:
+    """What predicates may take of a process, all of them together.
+
+    They are evaluated for `slice_s` at a time, then others have a turn. What takes long gets
+    `share` of the time. A request that looks for entries ends its page after `request_s` of it; a
+    reaction that takes more than `page_s` for a page of entries is matched apart from the others.
+    """
+
+    slice_s: float = 0.002
+    share: float = 0.25
+    request_s: float = 1.0
+    page_s: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     limits: Limits = field(default_factory=Limits)
     writer: WriterSettings = field(default_factory=WriterSettings)
@@ -199,3 +214,4 @@ class Settings:
     stream: StreamSettings = field(default_factory=StreamSettings)
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
     drainers: DrainerSettings = field(default_factory=DrainerSettings)
+    predicates: PredicateSettings = field(default_factory=PredicateSettings)

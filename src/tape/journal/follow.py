@@ -11,12 +11,14 @@ and not a gap. A cursor of 0 starts at the oldest entry that was not pruned.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from math import inf
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import orjson
 
 from tape.errors import InvalidArgument, PredicateError, Pruned, StoreUnavailable
+from tape.journal.pacer import Turns
 from tape.model.entry import Entry, Kind
 from tape.model.run import RunStatus
 from tape.model.subject import Pattern
@@ -30,6 +32,9 @@ P = ParamSpec("P")
 
 log = logging.getLogger("tape.follow")
 WINDOW = 50_000
+LIGHT_ENTRIES = 32
+LIGHT_CHARACTERS = 16_384
+"""So many entries are decided between two looks at the clock, if none of them is larger."""
 AWAY_FIRST_S = 0.1
 AWAY_MOST_S = 2.0
 ENDED = frozenset({RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED})
@@ -88,7 +93,7 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
     return seen
 
 
-async def follow(store: Store, what: Follow) -> AsyncGenerator[Page, None]:
+async def follow(store: Store, what: Follow, turns: Turns) -> AsyncGenerator[Page, None]:
     """Pages up to `until`, or for ever; waits where there is nothing new. Ends when closed."""
     cursor = what.after or await _patiently(store.read_pruned_through)
     await refuse_beyond_the_end(store, cursor, field="from_global_seq")
@@ -102,7 +107,7 @@ async def follow(store: Store, what: Follow) -> AsyncGenerator[Page, None]:
         )  # fmt: skip
         found = await _patiently(store.read_entries, query)
         cursor = found.through
-        yield _filtered(found.entries, what, cursor)
+        yield await _filtered(found.entries, what, cursor, turns)
 
 
 async def follow_run(
@@ -198,24 +203,54 @@ async def refuse_beyond_the_end(store: Store, cursor: int, *, field: str) -> Non
             )
 
 
-def _filtered(found: list[Entry], what: Follow, cursor: int) -> Page:
+async def _filtered(found: list[Entry], what: Follow, cursor: int, turns: Turns) -> Page:
     if not what.pattern.everything:
         matches = what.pattern.expression.fullmatch
         found = [entry for entry in found if matches(entry.subject)]
-    predicate = what.predicate
-    if predicate.always_true:
+    if what.predicate.always_true:
         return Page(found, cursor)
-    with_payload = "payload" in predicate.names or "prev_value_json" in predicate.names
-    chosen: list[Entry] = []
-    skipped, error = 0, ""
-    for entry in found:
-        try:
-            if predicate.evaluate(envelope(entry, with_payload=with_payload)):
-                chosen.append(entry)
-        except PredicateError as fault:
-            skipped += 1
-            error = f"entry {entry.global_seq}: {fault}"
-    return Page(chosen, cursor, skipped, error)
+    deciding = Deciding(what.predicate)
+    await turns.run(deciding.over(found), is_light=what.predicate.is_light)
+    return Page(deciding.chosen, cursor, deciding.skipped, deciding.error)
+
+
+class Deciding:
+    """A predicate over entries, one after the other. `chosen` are those of which it is true, at
+    most `enough`; `skipped` could not be decided, `error` tells the last reason. `last` is the
+    place of the last that was decided."""
+
+    def __init__(self, predicate: Predicate, enough: float = inf) -> None:
+        self._predicate = predicate
+        self._enough = enough
+        self.chosen: list[Entry] = []
+        self.skipped = 0
+        self.error = ""
+        self.last = 0
+
+    def over(self, entries: Iterable[Entry]) -> Iterator[int]:
+        """Decide, and stop now and then, with how many entries were decided since."""
+        evaluate, light = self._predicate.evaluate, self._predicate.is_light
+        with_payload = reads_payload(self._predicate)
+        decided = 0
+        for entry in entries:
+            try:
+                if evaluate(envelope(entry, with_payload=with_payload)):
+                    self.chosen.append(entry)
+            except PredicateError as fault:
+                self.skipped += 1
+                self.error = f"entry {entry.global_seq}: {fault}"
+            self.last = entry.global_seq
+            if len(self.chosen) >= self._enough:
+                return
+            decided += 1
+            if decided == LIGHT_ENTRIES or not light or len(entry.payload_json) > LIGHT_CHARACTERS:
+                yield decided
+                decided = 0
+        yield decided
+
+
+def reads_payload(predicate: Predicate) -> bool:
+    return not predicate.names.isdisjoint(("payload", "prev_value_json"))
 
 
 async def _patiently(read: Callable[P, Awaitable[T]], *arguments: P.args, **named: P.kwargs) -> T:

@@ -19,12 +19,14 @@ import logging
 import os
 import random
 from collections import deque
+from functools import partial
 from typing import NamedTuple
 
 from tape.config import DrainerSettings, Limits
 from tape.errors import NotFound, StaleLease, TapeError
-from tape.journal.follow import WINDOW
+from tape.journal.follow import LIGHT_CHARACTERS, WINDOW
 from tape.journal.ids import UlidFactory
+from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
 from tape.ledger.rules import Rule, Rules, roomier
 from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed, Pauses, WaitsFor
@@ -89,7 +91,10 @@ class Drain:
         ids: UlidFactory,
         settings: DrainerSettings,
         limits: Limits,
+        *,
+        pacer: Pacer | None = None,
     ) -> None:
+        self.pacer = pacer or Pacer()
         self.store = store
         self.writer = writer
         self.ids = ids
@@ -132,6 +137,7 @@ class _Pass:
         """The runs of events that were passed since that was last noted."""
         self._bytes = 0
         self._is_held = True
+        self._turns = drain.pacer.turns()
         self._renewed_at = asyncio.get_running_loop().time()
 
     async def run(self) -> DrainReport:
@@ -184,7 +190,10 @@ class _Pass:
     async def _take(self, event: Entry) -> None:
         triggered: list[Triggered] = []
         for rule in self._rules.of_type(event.event_type):
-            run = self._prepared(rule, event)
+            if self._renewal_in_s <= 0:  # filters may take long
+                await self._drain.writer.submit(RenewDrainer(self._hold))
+                self._renewed_at = asyncio.get_running_loop().time()
+            run = await self._prepared(rule, event)
             if run is None:
                 continue
             run_id, subscription_id = run.name.run_id, rule.subscription.subscription_id
@@ -202,16 +211,21 @@ class _Pass:
             passed.dispatched + len(triggered),
         )
 
-    def _prepared(self, rule: Rule, event: Entry) -> NewRun | None:
+    async def _prepared(self, rule: Rule, event: Entry) -> NewRun | None:
         """The run that the event becomes; None if the filter does not let it through."""
         subscription_id = rule.subscription.subscription_id
         try:
-            if not rule.holds(event):
+            if not await self._holds(rule, event):
                 return None
             attempt = self._attempts.next_for(event.event_id, subscription_id)
             return rule.new_run(event, attempt, self._drain.input_limits)
         except TapeError as error:
             raise Failed(Failure(event, subscription_id, "", str(error))) from error
+
+    async def _holds(self, rule: Rule, event: Entry) -> bool:
+        if rule.predicate.is_light and len(event.payload_json) <= LIGHT_CHARACTERS:
+            return rule.holds(event)
+        return await self._turns.call(partial(rule.holds, event), is_light=rule.predicate.is_light)
 
     async def _add(self, run: NewRun) -> None:
         if len(self._runs) >= TOGETHER or self._bytes > TOGETHER_BYTES:

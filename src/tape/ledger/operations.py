@@ -9,6 +9,7 @@ from tape.config import Settings
 from tape.errors import InvalidArgument, NotFound
 from tape.journal.follow import refuse_beyond_the_end
 from tape.journal.ids import UlidFactory
+from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
 from tape.ledger.drain import Drain, Errand
 from tape.ledger.keep_draining import Draining
@@ -67,13 +68,21 @@ class LedgerOperations(Protocol):
 class Ledger:
     """The operations on a store in this process."""
 
-    def __init__(self, store: Store, writer: Writer, ids: UlidFactory, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        ids: UlidFactory,
+        settings: Settings,
+        *,
+        pacer: Pacer | None = None,
+    ) -> None:
         self._store = store
         self._writer = writer
         self._ids = ids
         self._limits = settings.limits
         self._settings = settings.drainers
-        self._drain = Drain(store, writer, ids, settings.drainers, settings.limits)
+        self._drain = Drain(store, writer, ids, settings.drainers, settings.limits, pacer=pacer)
 
     async def put_subscription(self, new: NewSubscription) -> EventSubscription:
         move = PutSubscription(new, next(self._ids), self._limits)

@@ -28,6 +28,10 @@ class Predicate(Protocol):
         """The names of the envelope that it reads."""
 
     @property
+    def is_light(self) -> bool:
+        """Whether it takes microseconds, however large an entry is."""
+
+    @property
     def evaluate(self) -> Callable[[Mapping[str, object]], bool]:
         """Whether it holds for an envelope; raises PredicateError where it has no result."""
 

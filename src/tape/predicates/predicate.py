@@ -9,7 +9,7 @@ from tape.errors import PredicateError, PredicateTooCostly
 from tape.predicates.ast import TRUE, Logic, Name, Node, walk
 from tape.predicates.evaluate import Evaluation
 from tape.predicates.sql import SqlCondition
-from tape.predicates.to_python import compiled
+from tape.predicates.to_python import Generated, compiled
 from tape.predicates.to_sql import DialectName, exact, prefilter
 from tape.predicates.values import EvaluationError
 from tape.predicates.work import LimitError, Work
@@ -44,6 +44,9 @@ class Predicate:
     names: frozenset[str] = field(compare=False, repr=False)
     """The envelope names it refers to: of an envelope it reads no others."""
 
+    is_light: bool = field(compare=False, repr=False)
+    """Whether it takes microseconds, however large an entry is."""
+
     evaluate: Callable[[Mapping[str, object]], bool] = field(compare=False, repr=False)
     """Whether it holds for an envelope; raises PredicateError where CEL has an error."""
 
@@ -63,16 +66,18 @@ class Predicate:
     @classmethod
     def of(cls, expression: str, tree: Node, limits: PredicateLimits) -> "Predicate":
         result = tree if tree.type == "bool" else Logic("and", (tree,))
+        generated = _generated(result, limits.steps)
         return cls(
             expression=expression,
             always_true=tree == TRUE,
             names=frozenset(node.name for node in walk(tree) if isinstance(node, Name)),
-            evaluate=_evaluator(result, limits.steps),
+            is_light=not generated.charges,
+            evaluate=generated.evaluate,
             tree=result,
         )
 
 
-def _evaluator(tree: Node, steps: int) -> Callable[[Mapping[str, object]], bool]:
+def _generated(tree: Node, steps: int) -> Generated[bool]:
     def slowly(envelope: Mapping[str, object], work: Work) -> bool:
         try:
             return Evaluation(envelope, work).value(tree) is True

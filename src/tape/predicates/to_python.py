@@ -15,7 +15,7 @@ the code asks for the exact type and leaves the uncommon case to a function.
 
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Final, TypeVar, assert_never
+from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
 from tape.predicates import regex
 from tape.predicates.ast import (
@@ -81,9 +81,16 @@ _HELPERS: Final[dict[str, object]] = {
 }
 
 
+class Generated(NamedTuple, Generic[Result]):
+    """`charges` tells whether there is anything in it that can take long."""
+
+    evaluate: Callable[[Mapping[str, object]], Result]
+    charges: bool
+
+
 def compiled(
     node: Node, slowly: Callable[[Mapping[str, object], Work], Result], steps: int
-) -> Callable[[Mapping[str, object]], Result]:
+) -> Generated[Result]:
     """A function from envelope to value that calls `slowly` where the fast code gives up, with the
     work that is left."""
     generator = _Generator()
@@ -101,7 +108,7 @@ def compiled(
     scope = {**_HELPERS, **generator.constants, "slowly": slowly}
     exec(compile(source, "<predicate>", "exec"), scope)  # noqa: S102  # see the module's rule
     evaluate: Callable[[Mapping[str, object]], Result] = scope["evaluate"]  # type: ignore[assignment]  # defined by the source
-    return evaluate
+    return Generated(evaluate, generator.charges)
 
 
 def cost(node: Node) -> int:

@@ -13,6 +13,7 @@ from typing import Protocol
 from tape.config import MatcherSettings
 from tape.errors import TapeError
 from tape.journal.ids import UlidFactory
+from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
 from tape.model.task import ExpireTasks
 from tape.ports.matching import MatcherLease
@@ -40,12 +41,15 @@ class Leader:
         ids: UlidFactory,
         settings: MatcherSettings,
         begin_runs: BeginRuns,
+        *,
+        pacer: Pacer | None = None,
     ) -> None:
         self._store = store
         self._writer = writer
         self._ids = ids
         self._settings = settings
         self._begin_runs = begin_runs
+        self._pacer = pacer or Pacer()
         self._owner = f"matcher-{next(ids)}"
         self._lease: MatcherLease | None = None
 
@@ -78,7 +82,7 @@ class Leader:
             await asyncio.sleep(self._settings.ttl_s / 3)
 
     async def _lead(self, lease: MatcherLease) -> None:
-        matcher = Matcher(self._store, lease, self._settings)
+        matcher = Matcher(self._store, lease, self._settings, self._pacer)
         metrics.MATCHER_LEADING.set(1)
         async with asyncio.TaskGroup() as group:
             group.create_task(matcher.run(), name="tape-matcher")

@@ -6,18 +6,21 @@ nothing. A step for an outdated book is thrown away and the page decided again; 
 the work at once. So nothing here needs to be remembered over a crash.
 
 A reaction that starts in the past is *late*: it is matched alone, a page at a time between the
-others' pages, until it stands where the matcher stands, and joins in that very step.
+others' pages, until it stands where the matcher stands, and joins in that very step. One whose
+predicate takes so long that the others would wait for it is made late, and takes its turns.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 
 from tape.config import MatcherSettings
+from tape.journal.pacer import Pacer
 from tape.model.reaction import HandlerKind, ReactionCursor
 from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step
-from tape.ports.store import ReadEntries, Store
-from tape.reactions.rules import Matched, Rule, Rules, late_steps
+from tape.ports.store import EntryRange, ReadEntries, Store
+from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.matcher")
@@ -36,7 +39,13 @@ class Outdated(Exception):
 class Matcher:
     """Matches for as long as the lease it was given is its own."""
 
-    def __init__(self, store: Store, lease: MatcherLease, settings: MatcherSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lease: MatcherLease,
+        settings: MatcherSettings,
+        pacer: Pacer | None = None,
+    ) -> None:
         self._store = store
         self._lease = lease
         self._settings = settings
@@ -44,7 +53,9 @@ class Matcher:
         self._version = -1
         self._through = lease.position
         self._common = Rules([])
-        self._late: list[Rule] = []
+        self._late: deque[Rule] = deque()
+        self._pacer = pacer or Pacer()
+        self._turns = self._pacer.turns()
         self._stepped_at = 0.0
         self.agents: list[str] = []
         """The reactions whose tasks are runs to begin."""
@@ -54,8 +65,7 @@ class Matcher:
         await self._read_book()
         while True:
             try:
-                for rule in self._late:
-                    await self._catch_up(rule)
+                await self._catch_up_some()
                 if not await self._match_page(wait=not self._late):
                     await self._keep_lease()
             except Outdated:
@@ -72,7 +82,7 @@ class Matcher:
             if reaction.engine == "server"
         ]
         self._version = book.version
-        self._late = [rule for rule in rules if not rule.following]
+        self._late = deque(rule for rule in rules if not rule.following)
         self._common = Rules([rule for rule in rules if rule.following])
         self._through = self._lease.position
         self.agents = [
@@ -98,13 +108,39 @@ class Matcher:
                     self._through, self._store.head, self._settings.page_entries, PAGE_BYTES
                 )
             )
-            matched = self._common.match(page.entries, page.through, self._settings.step_tasks)
+            matched = await self._match(self._common, page)
         self._through = matched.through
         if matched.cursors or self._is_due():
             await self._step(matched.through, matched.cursors, matched.tasks)
             self._common.advance(matched.cursors)
             _tell(matched)
+        if matched.put_off:
+            raise Outdated
         return True
+
+    async def _match(self, rules: Rules, page: EntryRange) -> Matched:
+        """In turns with others that evaluate predicates. The lease is kept meanwhile."""
+        matching = Matching(
+            rules,
+            page.entries,
+            page.through,
+            self._settings.step_tasks,
+            self._pacer.settings.page_s,
+        )
+        steps = matching.steps()
+        within_s = self._settings.ttl_s / 3
+        while not await self._turns.run(steps, within_s, is_light=rules.are_light):
+            await self._step(self._lease.position, (), ())
+        return matching.matched()
+
+    async def _catch_up_some(self) -> None:
+        """One page of each late reaction, or of as many as there is time for."""
+        began_s = self._turns.used_s
+        for _ in range(len(self._late)):
+            self._late.rotate(-1)
+            await self._catch_up(self._late[-1])
+            if self._turns.used_s - began_s > self._pacer.settings.page_s:
+                return
 
     async def _catch_up(self, rule: Rule) -> None:
         """One page of a late reaction."""
@@ -119,7 +155,7 @@ class Matcher:
                     predicate=None if rule.evaluate is None else rule.predicate,
                 )
             )  # fmt: skip
-            matched = alone.match(page.entries, page.through, self._settings.step_tasks)
+            matched = await self._match(alone, page)
         caught_up = matched.through >= position
         steps = late_steps(rule, matched, caught_up=caught_up)
         await self._step(position, steps, matched.tasks)

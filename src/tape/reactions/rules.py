@@ -4,12 +4,14 @@ Pure, and the one place where a server decides what an entry makes: the matcher 
 page, and turns its answer into a step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from time import perf_counter
 from typing import NamedTuple
 
 from tape.errors import PredicateError
-from tape.journal.follow import envelope
+from tape.journal.follow import LIGHT_CHARACTERS, LIGHT_ENTRIES, envelope, reads_payload
 from tape.model.entry import Entry
 from tape.model.reaction import Reaction, ReactionCursor, shard_of
 from tape.model.subject import Pattern, parse_pattern
@@ -29,19 +31,21 @@ def _checked(expression: str) -> Predicate:
 
 
 class Matched(NamedTuple):
-    """What entries up to `through` make."""
+    """What entries up to `through` make. Some reactions may have been `put_off`: they took too
+    long, and go on alone from where their cursors say."""
 
     tasks: list[NewTask]
     cursors: list[CursorStep]
     through: int
+    put_off: bool = False
 
 
 class Rule:
     """One reaction. `upto` is how far each of its shards has been considered."""
 
     __slots__ = (
-        "counts", "debounce_ms", "evaluate", "following", "pattern", "predicate", "reaction_id",
-        "shards", "upto", "with_payload",
+        "counts", "debounce_ms", "evaluate", "following", "is_light", "pattern", "predicate",
+        "reaction_id", "shards", "upto", "with_payload",
     )  # fmt: skip
 
     def __init__(self, reaction: Reaction, cursors: Sequence[ReactionCursor]) -> None:
@@ -49,7 +53,8 @@ class Rule:
         self.pattern: Pattern = parse_pattern(reaction.subject_pattern)
         self.predicate: Predicate = _checked(reaction.predicate_cel)
         self.evaluate = None if self.predicate.always_true else self.predicate.evaluate
-        self.with_payload = not {"payload", "prev_value_json"}.isdisjoint(self.predicate.names)
+        self.is_light = self.predicate.is_light
+        self.with_payload = reads_payload(self.predicate)
         self.debounce_ms = reaction.debounce_ms
         self.shards = reaction.num_shards
         self.upto = {cursor.shard: cursor.last_global_seq for cursor in cursors}
@@ -107,6 +112,7 @@ class Rules:
         self._rules = {rule.reaction_id: rule for rule in rules}
         self._trie: SubjectTrie[Rule] = SubjectTrie()
         self._remembered: dict[str, list[Rule]] = {}
+        self.are_light = all(rule.is_light for rule in rules)
         for rule in rules:
             self._trie.add(rule.pattern, rule)
 
@@ -115,36 +121,9 @@ class Rules:
 
     def match(self, entries: Sequence[Entry], through: int, most: int) -> Matched:
         """What they make; stops after the entry that makes `most` tasks or more."""
-        new = tuple.__new__
-        made: list[NewTask | None] = []
-        waiting: dict[tuple[str, str], int] = {}  # where in `made` a debounced task is
-        touched: set[Rule] = set()
-        for entry in entries:
-            rules = self._for(entry.subject)
-            if not rules:
-                continue
-            view, seq, ts_ms, subject = _View(entry), entry.global_seq, entry.ts_ms, entry.subject
-            for rule in rules:
-                shard = shard_of(entry.run_id, subject, rule.shards) if rule.shards > 1 else 0
-                if seq <= rule.upto.get(shard, 0):
-                    continue
-                if rule.evaluate is not None and not rule.holds(view, shard):
-                    if rule.counts:
-                        touched.add(rule)
-                    continue
-                touched.add(rule)
-                count = rule.counts.get(shard) or rule.count(shard)
-                count.matched += 1
-                if rule.debounce_ms:
-                    count.coalesced += _replaced(rule, entry, made, waiting)
-                # One of these for every match: the tuple is made without NewTask's own frame.
-                task = (rule.reaction_id, shard, seq, ts_ms, subject, rule.debounce_ms)
-                made.append(new(NewTask, task))
-            if len(made) >= most:
-                through = seq
-                break
-        tasks = [task for task in made if task is not None]
-        return Matched(tasks, _cursor_steps(touched, through), through)
+        matching = Matching(self, entries, through, most)
+        deque(matching.steps(), maxlen=0)
+        return matching.matched()
 
     def advance(self, cursors: Sequence[CursorStep]) -> None:
         """The step was made: these have been considered so far."""
@@ -153,13 +132,113 @@ class Rules:
             rule.upto[step.shard] = max(rule.upto.get(step.shard, 0), step.last_global_seq)
             rule.following = bool(step.following)
 
-    def _for(self, subject: str) -> list[Rule]:
+    def of(self, subject: str) -> list[Rule]:
         found = self._remembered.get(subject)
         if found is None:
             if len(self._remembered) >= SUBJECTS_REMEMBERED:
                 self._remembered.clear()
             found = self._remembered[subject] = self._trie.match(subject)
         return found
+
+
+class Matching:
+    """Entries and rules, worked through in steps that others can come between.
+
+    A rule whose predicate may take long is looked at with a clock. If the rules take more than
+    `allowed_s` together, those that took a good part of it are put off: their cursors stop here,
+    and the others go on without them. A rule alone stops the page instead.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        entries: Sequence[Entry],
+        through: int,
+        most: int,
+        allowed_s: float = float("inf"),
+    ) -> None:
+        self._rules = rules
+        self._entries = entries
+        self._through = through
+        self._most = most
+        self._allowed_s = allowed_s
+        self._made: list[NewTask | None] = []
+        self._touched: set[Rule] = set()
+        self._put_off: dict[Rule, int] = {}
+        self._spent: dict[Rule, float] = {}
+        self._spent_s = 0.0
+
+    def steps(self) -> Iterator[int]:  # noqa: C901  # one loop, written out to be quick
+        """Stops after each predicate that may take long, else now and then, with how many were
+        asked since."""
+        new, made, touched = tuple.__new__, self._made, self._touched
+        waiting: dict[tuple[str, str], int] = {}  # where in `made` a debounced task is
+        asked = 0
+        for entry in self._entries:
+            rules = self._rules.of(entry.subject)
+            if not rules:
+                continue
+            view, seq, ts_ms, subject = _View(entry), entry.global_seq, entry.ts_ms, entry.subject
+            for rule in rules:
+                shard = shard_of(entry.run_id, subject, rule.shards) if rule.shards > 1 else 0
+                if seq <= rule.upto.get(shard, 0):
+                    continue
+                if rule.evaluate is not None:
+                    asked += 1
+                    if rule.is_light:
+                        holds = rule.holds(view, shard)
+                    else:
+                        yield asked
+                        asked = 0
+                        holds = self._holds(rule, view, shard)
+                    if not holds:
+                        if rule.counts:
+                            touched.add(rule)
+                        continue
+                touched.add(rule)
+                count = rule.counts.get(shard) or rule.count(shard)
+                count.matched += 1
+                if rule.debounce_ms:
+                    count.coalesced += _replaced(rule, entry, made, waiting)
+                # One of these for every match: the tuple is made without NewTask's own frame.
+                task = (rule.reaction_id, shard, seq, ts_ms, subject, rule.debounce_ms)
+                made.append(new(NewTask, task))
+            if len(made) >= self._most or self._has_spent_all_alone():
+                self._through = seq
+                break
+            if asked >= LIGHT_ENTRIES or len(entry.payload_json) > LIGHT_CHARACTERS:
+                yield asked
+                asked = 0
+
+    def _has_spent_all_alone(self) -> bool:
+        return self._spent_s > self._allowed_s and len(self._rules) == 1
+
+    def _holds(self, rule: Rule, view: "_View", shard: int) -> bool:
+        """Ask a predicate that may take long, unless its rule has had its time."""
+        if rule in self._put_off:
+            return False
+        if self._spent_s > self._allowed_s and len(self._rules) > 1:
+            much = self._spent.get(rule, 0.0) > self._allowed_s / 20
+            if much or self._spent_s > 3 * self._allowed_s:
+                self._put_off[rule] = view.entry.global_seq - 1
+                return False
+        started = perf_counter()
+        holds = rule.holds(view, shard)
+        took_s = perf_counter() - started
+        self._spent_s += took_s
+        self._spent[rule] = self._spent.get(rule, 0.0) + took_s
+        return holds
+
+    def matched(self) -> Matched:
+        tasks = [task for task in self._made if task is not None]
+        steps = _cursor_steps(self._touched - self._put_off.keys(), self._through)
+        for rule, through in self._put_off.items():
+            behind = Matched([], _cursor_steps([rule], through), through)
+            steps += [
+                step._replace(last_global_seq=max(through, rule.upto.get(step.shard, 0)))
+                for step in late_steps(rule, behind, caught_up=False)
+            ]
+        return Matched(tasks, steps, self._through, put_off=bool(self._put_off))
 
 
 def _replaced(

@@ -153,7 +153,7 @@ def _outcomes(case: Case) -> list[object]:
         except EvaluationError:
             return EvaluationError
 
-    return [slowly(bound, new_work(STEPS)), compiled(tree, slowly, STEPS)(bound)]
+    return [slowly(bound, new_work(STEPS)), compiled(tree, slowly, STEPS).evaluate(bound)]
 
 
 def _passes(case: Case) -> bool:

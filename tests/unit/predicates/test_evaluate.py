@@ -289,7 +289,7 @@ def test_a_spent_budget_is_not_spent_again() -> None:
         return False
 
     tree = check("payload.n.all(a, payload.n.all(b, true))").tree
-    compiled(tree, slowly, DEFAULT_LIMITS.steps)({"payload": HEAVY})
+    compiled(tree, slowly, DEFAULT_LIMITS.steps).evaluate({"payload": HEAVY})
     ((left,),) = asked
     assert left < 0
 

@@ -66,7 +66,7 @@ async def session(
 
 
 async def test_postgres_reads_the_newest_by_index(session: asyncpg.Connection) -> None:
-    none = ", ".join(["''"] * 8)
+    none = ", ".join(["''"] * 9)
     rare = "'', '', 'rare', '', '', '', '', '', ''"
     for filters in (none, rare):
         arguments = f"{ROWS}, {ROWS - 100}, 50, 1000000, {filters}"

@@ -9,9 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from starlette.types import Receive
+
 from tape.api.auth import Tokens
 from tape.bus import Operations
 from tape.config import Limits
+from tape.errors import Closed
+from tape.journal.pacer import Pacer
 
 T = TypeVar("T")
 Refresh = Callable[[], Awaitable[None]]
@@ -37,12 +41,30 @@ class Door:
     tokens: Tokens
     refresh: Refresh
     limits: Limits = field(default_factory=Limits)
+    pacer: Pacer = field(default_factory=Pacer)
     host: str = ""
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     def end(self) -> None:
         """Send every waiting reader away; they come back to whoever serves next."""
         self.ending.set()
+
+    async def while_wanted(self, receive: Receive, working: Coroutine[Any, Any, T]) -> T:
+        """What it returns. Closed, and it is given up there and then, when its reader leaves or the
+        server stops."""
+        task = asyncio.create_task(working)
+        ends = {asyncio.create_task(gone(receive)), asyncio.create_task(self.ending.wait())}
+        try:
+            await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise Closed(
+                    "the server is shutting down" if self.ending.is_set() else "the reader has left"
+                )
+            return task.result()
+        finally:
+            for each in (task, *ends):
+                each.cancel()
+            await asyncio.gather(task, *ends, return_exceptions=True)
 
     async def until_ending(
         self, waiting: Coroutine[Any, Any, T], timeout_s: float | None = None
@@ -59,3 +81,9 @@ class Door:
             for each in (task, ending):
                 each.cancel()
             await asyncio.gather(task, ending, return_exceptions=True)
+
+
+async def gone(receive: Receive) -> None:
+    """Until the reader of an answer has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

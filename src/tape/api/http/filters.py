@@ -4,7 +4,7 @@ All that are given must hold. `where` is CEL over the envelope of an entry; wher
 for an entry, the entry is left out and counted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,8 +12,6 @@ from pydantic import Field
 
 from tape.api.http.fields import Params
 from tape.config import Limits
-from tape.errors import PredicateError
-from tape.journal.follow import envelope
 from tape.model.entry import Entry
 from tape.model.event_glob import Glob, parse_glob
 from tape.model.names import check_name
@@ -39,16 +37,12 @@ class FilterParams(Params):
 
 @dataclass(slots=True)
 class EntryFilter:
-    """`skipped` entries could not be decided, `error` tells the last reason."""
-
     pattern: Pattern
     glob: Glob | None
     exact: dict[str, str]
     """Fields of an entry and what they must be."""
 
     predicate: Predicate
-    skipped: int = 0
-    error: str = ""
 
     @classmethod
     def of(cls, params: FilterParams, limits: Limits) -> "EntryFilter":
@@ -70,8 +64,9 @@ class EntryFilter:
             ),
         )
 
-    def chosen(self, entries: Iterable[Entry]) -> list[Entry]:
-        return [entry for entry in entries if self._passes(entry) and self._holds(entry)]
+    def passing(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Those that pass all but `where`."""
+        return filter(self._passes, entries)
 
     @property
     def narrows(self) -> bool:
@@ -84,15 +79,3 @@ class EntryFilter:
         if self.glob is not None and not self.glob.fits(entry.event_type):
             return False
         return self.pattern.everything or self.pattern.matches(entry.subject)
-
-    def _holds(self, entry: Entry) -> bool:
-        predicate = self.predicate
-        if predicate.always_true:
-            return True
-        with_payload = not predicate.names.isdisjoint(("payload", "prev_value_json"))
-        try:
-            return predicate.evaluate(envelope(entry, with_payload=with_payload))
-        except PredicateError as fault:
-            self.skipped += 1
-            self.error = f"entry {entry.global_seq}: {fault}"
-            return False

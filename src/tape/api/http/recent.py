@@ -3,9 +3,12 @@
 Every look is bounded: a page that ends early says where to go on.
 """
 
+import time
+from collections.abc import Iterator
+from functools import partial
 from typing import Annotated
 
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 
 from tape.api.auth import Role
 from tape.api.http.door import Door
@@ -14,6 +17,8 @@ from tape.api.http.fields import PAGE, PageSize, PathPosition, Position, Reply
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
 from tape.errors import NotFound
+from tape.journal.follow import Deciding
+from tape.journal.pacer import Turns
 from tape.model.entry import Entry
 from tape.ports.ledger import RecentQuery
 
@@ -24,6 +29,11 @@ LOOKS = 5
 
 LOOK_ENTRIES = 1_000
 SCAN = 20_000
+LOOK_UP_S = 0.05
+"""How often one that takes long looks whether it may go on."""
+
+WAITED = 10
+"""How many times longer than its own work a request waits for that of others."""
 
 
 class RecentParams(FilterParams):
@@ -35,7 +45,7 @@ class RecentReply(Reply):
     """Newest first. `before` is where to go on, null if nothing older is kept; a page can be short
     or empty and still have more behind it. Whoever streams after `head_global_seq` gets what has
     come since, and nothing twice. `skipped` entries could not be decided by `where`, `error` is
-    the last reason.
+    the last reason, or that the page ends early because `where` takes too long.
     """
 
     events: list[EntryReply]
@@ -46,39 +56,88 @@ class RecentReply(Reply):
 
 
 @routes.add("GET", "/api/events/recent", role=Role.READ, reply=RecentReply)
-async def list_recent(door: TheDoor, params: Annotated[RecentParams, Query()]) -> Response:
+async def list_recent(
+    door: TheDoor, request: Request, params: Annotated[RecentParams, Query()]
+) -> Response:
     """The newest entries that pass the filters."""
-    wanted = EntryFilter.of(params, door.limits)
-    found: list[Entry] = []
-    head = (await door.operations.info()).head_global_seq
-    before, size = params.before or head + 1, 0
+    search = await door.while_wanted(request.receive, _searched(door, params))
+    return json_response(
+        {
+            "events": [entry_record(entry) for entry in search.found],
+            "before": search.before or None,
+            "head_global_seq": search.head,
+            "skipped": search.skipped,
+            "error": search.error,
+        }
+    )
+
+
+async def _searched(door: Door, params: RecentParams) -> "_Search":
+    turns = door.pacer.turns()
+    wanted = await turns.call(partial(EntryFilter.of, params, door.limits), is_light=True)
+    search = _Search(door, wanted, turns, params.limit)
+    search.head = (await door.operations.info()).head_global_seq
+    search.before = params.before or search.head + 1
     for _ in range(LOOKS):
-        left = params.limit - len(found)
-        page = await door.operations.ledger.recent(
+        await search.look()
+        if search.is_over:
+            break
+    return search
+
+
+class _Search:
+    """Looks backwards for entries, for as long as one request may."""
+
+    def __init__(self, door: Door, wanted: EntryFilter, turns: Turns, limit: int) -> None:
+        self._door = door
+        self._wanted = wanted
+        self._turns = turns
+        self._limit = limit
+        self._size = 0
+        self._until = time.monotonic() + WAITED * door.pacer.settings.request_s
+        self.found: list[Entry] = []
+        self.head = 0
+        self.before = 0
+        self.skipped = 0
+        self.error = ""
+        self.is_over = False
+
+    async def look(self) -> None:
+        """One page further back."""
+        wanted, left = self._wanted, self._limit - len(self.found)
+        page = await self._door.operations.ledger.recent(
             RecentQuery(
-                before=before,
+                before=self.before,
                 limit=LOOK_ENTRIES if wanted.narrows else left,
                 prefix=wanted.pattern.prefix,
                 scan=SCAN,
-                max_bytes=max(1, ANSWER_BYTES - size),
+                max_bytes=max(1, ANSWER_BYTES - self._size),
                 **wanted.exact,
             )
         )
-        chosen = wanted.chosen(page.entries)
-        found += chosen[:left]
-        size += sum(len(entry.payload_json) for entry in chosen[:left])
-        before = found[-1].global_seq if len(chosen) > left else page.before
-        if len(found) == params.limit or not before or size >= ANSWER_BYTES:
-            break
-    return json_response(
-        {
-            "events": [entry_record(entry) for entry in found],
-            "before": before or None,
-            "head_global_seq": head,
-            "skipped": wanted.skipped,
-            "error": wanted.error,
-        }
-    )
+        deciding = Deciding(wanted.predicate, left)
+        is_early = not await self._decide(deciding.over(wanted.passing(page.entries)))
+        self.found += deciding.chosen
+        self._size += sum(len(entry.payload_json) for entry in deciding.chosen)
+        self.skipped += deciding.skipped
+        self.error = deciding.error or self.error
+        is_cut = is_early or len(deciding.chosen) == left
+        self.before = deciding.last if is_cut else page.before
+        if is_early:
+            seconds = self._door.pacer.settings.request_s
+            self.error = (
+                f"the page ends early, `where` took more than the {seconds:g} s that it may: go on "
+                f"with before={self.before}, narrow the search, or ask for less; {self.error}"
+            )
+        self.is_over = is_cut or not self.before or self._size >= ANSWER_BYTES
+
+    async def _decide(self, work: Iterator[int]) -> bool:
+        """Whether it came to its end within what a request may take."""
+        allowed_s = self._door.pacer.settings.request_s
+        while not await self._turns.run(work, LOOK_UP_S, is_light=self._wanted.predicate.is_light):
+            if self._turns.used_s > allowed_s or time.monotonic() > self._until:
+                return False
+        return True
 
 
 @routes.add(

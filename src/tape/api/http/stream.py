@@ -19,7 +19,7 @@ from fastapi import Header, Query, Response
 from starlette.types import Receive, Scope, Send
 
 from tape.api.auth import Role
-from tape.api.http.door import Door
+from tape.api.http.door import Door, gone
 from tape.api.http.entry import entry_record
 from tape.api.http.errors import detail_of
 from tape.api.http.fields import MOST_POSITION, Position
@@ -116,7 +116,7 @@ class _EventStream(Response):
         sending = asyncio.create_task(self._send(send))
         reasons = {
             sending,
-            asyncio.create_task(_gone(receive)),
+            asyncio.create_task(gone(receive)),
             asyncio.create_task(self._door.ending.wait()),
         }
         try:
@@ -166,7 +166,7 @@ class _EventStream(Response):
     def _events(self, page: Page) -> Iterator[bytes]:
         """A page in chunks that a connection takes one by one."""
         chunk = bytearray()
-        for entry in self._wanted.chosen(page.entries):
+        for entry in self._wanted.passing(page.entries):
             # Line ends in a payload can only be white space between its parts.
             data = orjson.dumps(entry_record(entry)).translate(_RAW_LINE_ENDS)
             chunk += b"id: %d\ndata: %b\n\n" % (entry.global_seq, data)
@@ -179,8 +179,3 @@ class _EventStream(Response):
 
 async def _next(pages: AsyncGenerator[Page, None]) -> Page | None:
     return await anext(pages, None)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
