@@ -39,6 +39,7 @@ from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Call, Publish, Work
 from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.workshop import Workshop
+from tape.telemetry.loop_watch import watched_loop
 from tape.telemetry.tracing import export_spans
 
 log = logging.getLogger("tape.worker")
@@ -102,6 +103,8 @@ async def work(
         http = await _answer_http(operations, options.http_address, running)
         on_ready(Ready(reactions, http, list(options.apps)))
         stop = stop or asyncio.Event()
+        leases = (settings.dispatcher.lease_s, settings.reactors.recovery.lease_ttl_s)
+        running.enter_context(watched_loop(min(leases)))
         try:
             async with asyncio.TaskGroup() as group:
                 if jobs:

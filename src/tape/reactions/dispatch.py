@@ -22,6 +22,7 @@ from tape.ports.tasks import Claim, Want
 from tape.ports.user_code import as_failure
 from tape.reactions.work import Away, Work, described
 from tape.telemetry import metrics
+from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
 from tape.telemetry.metrics import Outcome
 
 log = logging.getLogger("tape.dispatcher")
@@ -296,7 +297,9 @@ class Dispatcher:
                 log.warning("leases could not be renewed: %s", error)
                 continue
             for task_id in set(ids).difference(kept).intersection(self._held):
-                log.warning("task %s is no longer held: its lease ran out", task_id)
+                block = last_block(within_s=self._settings.lease_s)
+                why = f" while {block.what} held up the event loop: {WHAT_TO_DO}" if block else ""
+                log.warning("task %s is no longer held: its lease ran out%s", task_id, why)
 
     def _tell_stuck(self, now: float) -> None:
         longest = dict.fromkeys(self._jobs, 0.0)

@@ -59,7 +59,8 @@ class Call:
 
     def __init__(self, handler: Handler, executor: Executor) -> None:
         self._handler = handler
-        self._name = f"react {getattr(handler, '__qualname__', type(handler).__name__)}"
+        self._qualname = getattr(handler, "__qualname__", type(handler).__name__)
+        self._name = f"react {self._qualname}"
         self._executor = executor
         self.threaded = not inspect.iscoroutinefunction(handler)
 
@@ -70,6 +71,8 @@ class Call:
         entry, task_id = task.entry, task.task_id
         if not entry.event_id:
             return TaskOutcome(task_id, "refused", "the entry that made this task is gone")
+        if working := asyncio.current_task():
+            working.set_name(f"handler {self._qualname} of task {task_id}")
         try:
             if is_tracing(entry.trace_id):
                 facts = {"tape.task_id": task_id, "tape.subject": entry.subject}

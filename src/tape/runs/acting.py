@@ -37,7 +37,8 @@ class Acting(Decisions):
             call = await self.begin_act(effect, args, kwargs)
         except Settled as settled:
             return settled.result
-        return await self._acts.carry(partial(self._act, call, effect, args, kwargs))
+        name = f"effect {effect.spec.name} of run {self._run.run_id}"
+        return await self._acts.carry(partial(self._act, call, effect, args, kwargs), name)
 
     async def _act(
         self,

@@ -13,11 +13,11 @@ class Acts:
     def __init__(self) -> None:
         self._callers: dict[asyncio.Task[None], asyncio.Future[Any]] = {}
 
-    async def carry(self, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What the act returns or raises."""
+    async def carry(self, act: Callable[[], Coroutine[Any, Any, Any]], name: str) -> Any:
+        """What the act returns or raises. The name is that of its task."""
         loop = asyncio.get_running_loop()
         caller = loop.create_future()
-        task = loop.create_task(self._carried(act, caller))
+        task = loop.create_task(self._carried(act, caller), name=name)
         self._callers[task] = caller
         task.add_done_callback(self._ended)
         return await caller

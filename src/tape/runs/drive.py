@@ -28,6 +28,7 @@ from tape.runs.pen import Pen
 from tape.runs.replay import ReplayLog
 from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, Unwind, error_in
 from tape.runs.sync_context import SyncContext
+from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
 
 log = logging.getLogger("tape.runs")
 
@@ -240,7 +241,8 @@ class _Driven:
 
     async def until_lost(self, running: Coroutine[Any, Any, Run | None]) -> Run | None:
         """What the app comes to; None if its lease was lost before it came to anything."""
-        self._task = task = asyncio.create_task(running)
+        name = f"app {self._run.app_name} of run {self._run.run_id}"
+        self._task = task = asyncio.create_task(running, name=name)
         task.add_done_callback(self._end)
         await self._over
         if not task.done():
@@ -255,8 +257,21 @@ class _Driven:
         await self.context.stopped()
 
     def _stop(self, cause: BaseException) -> None:
+        self._tell_lost(cause)
         self.context.stop(cause)
         self._end()
+
+    def _tell_lost(self, cause: BaseException) -> None:
+        block = last_block(within_s=self._keeper.ttl_ms / 1000)
+        if block is None:
+            log.warning("run %s is left to another: %s", self._run.run_id, cause)
+            return
+        log.warning(
+            "run %s is left to another: %s. Its lease of %g s was not renewed while %s held up the "
+            "event loop for %.1f s, at %s: %s, or raise the lease_ttl_s of tape.reactors",
+            self._run.run_id, cause, self._keeper.ttl_ms / 1000, block.what, block.seconds,
+            block.where, WHAT_TO_DO,
+        )  # fmt: skip
 
     def _end(self, _task: object = None) -> None:
         if not self._over.done():

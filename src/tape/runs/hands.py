@@ -41,6 +41,8 @@ FULL_S = 1.0
 """How long a reactor with its hands full waits for one of them before it looks up."""
 PAUSE_FIRST_S = 0.05
 PAUSE_MOST_S = 5.0
+LATE = 20
+"""What comes later than this part of a heartbeat comes after a standstill."""
 LATE_S = 0.005
 """What is looked for a moment too early is found only at the next look."""
 SLOW_S = 300.0
@@ -166,11 +168,16 @@ class Hands(Generic[Row]):
         is given up, or not even begun, and ClaimLost raised.
         """
         until = claim.asked_at + self.settings.lease_ttl_s
-        acting = asyncio.create_task(self._begun(act, until))
+        name = f"{self.reactor}: {self.claiming.describe(claim.row)}"
+        acting = asyncio.create_task(self._begun(act, until), name=name)
         told_s = SLOW_S
         try:
-            while not (await asyncio.wait({acting}, timeout=self._pause_s(until)))[0]:
-                until = await self._renew(claim, until)
+            while True:
+                pause_s = self._pause_s(until)
+                wake_at = asyncio.get_running_loop().time() + pause_s
+                if (await asyncio.wait({acting}, timeout=pause_s))[0]:
+                    break
+                until = await self._renew(claim, until, late=self._is_late(wake_at))
                 told_s = self._tell_slow(claim, told_s)
             if acting.cancelled():
                 raise ClaimLost("the act was cancelled")
@@ -180,6 +187,11 @@ class Hands(Generic[Row]):
                 acting.cancel()
                 await asyncio.gather(acting, return_exceptions=True)
             act.close()  # it may not even have begun
+
+    def _is_late(self, wake_at: float) -> bool:
+        """Whether this process stood still: then nobody could have renewed anything."""
+        late_s = asyncio.get_running_loop().time() - wake_at
+        return late_s > self.settings.heartbeat_every_s / LATE
 
     async def _begun(self, act: Coroutine[Any, Any, T], until: float) -> T:
         """The act, in a task of its own: what else this process does comes before it begins."""
@@ -256,11 +268,13 @@ class Hands(Generic[Row]):
         log.warning("%s: %s has been going on for %.0f s", self.reactor, what, age)
         return 2 * age
 
-    async def _renew(self, claim: Claim[Row], until: float) -> float:
+    async def _renew(self, claim: Claim[Row], until: float, *, late: bool) -> float:
         """Until when the claim lives now, by the loop's clock."""
         asked = asyncio.get_running_loop().time()
+        # Its token is good until somebody takes it up, so the store is asked even if it is late.
+        patience_s = self.settings.heartbeat_every_s / 2 if late else self._pause_s(until)
         try:
-            async with asyncio.timeout(self._pause_s(until)):
+            async with asyncio.timeout(patience_s):
                 renewal = self.claiming.renew(claim.row, self._ttl_ms)
                 await self._write(claim.row, renewal)
         except (StaleLease, NotFound) as error:

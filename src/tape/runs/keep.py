@@ -1,8 +1,11 @@
 """Keeping leases: one loop renews all that this process holds, at a third of their time.
 
-A lease that is not renewed in time is lost, whoever is to blame: the driver abandons its work
-before another may take it up, and anything it still tries to write is refused by its token. Time
-counts from when the lease, or its renewal, was asked for.
+A lease that the store does not renew in time is lost: the driver abandons its work before another
+may take it up, and anything it still tries to write is refused by its token. Time counts from when
+the lease, or its renewal, was asked for.
+
+If this process stood still, because a function held up its event loop or because it was paused,
+nobody has asked. Its token is good until somebody takes the run over, so the store is asked then.
 """
 
 import asyncio
@@ -17,6 +20,9 @@ from tape.runs.operations import RunOperations
 
 log = logging.getLogger("tape.runs")
 
+LATE = 20
+"""What comes later than this part of a heartbeat comes after a standstill."""
+
 
 @dataclass(slots=True, eq=False)
 class Held:
@@ -27,6 +33,7 @@ class Held:
     on_renewed: Callable[[Run], None]
     renewing: asyncio.Task[None] | None = None
     giving_up: asyncio.TimerHandle | None = None
+    give_up_at: float = 0.0
     error: BaseException | None = None
     """Why it could not be renewed the last time."""
 
@@ -89,21 +96,37 @@ class LeaseKeeper:
             held.error = error
             log.warning("the lease of run %s was not renewed: %r", run.run_id, error)
         else:
-            if held in self._held:
+            if held not in self._held:
+                return
+            held.on_renewed(renewed)
+            if asyncio.get_running_loop().time() < self._too_late(asked_at):
                 self._granted(held, asked_at)
-                held.on_renewed(renewed)
+            else:  # this process stood still before it came to the answer
+                held.renewing = asyncio.create_task(self._renew(held))
 
     def _granted(self, held: Held, asked_at: float) -> None:
+        held.error = None
+        self._give_up_at(held, self._too_late(asked_at))
+
+    def _too_late(self, asked_at: float) -> float:
         """Who has not renewed a lease by then must let it be."""
-        too_late = asked_at + self._settings.lease_ttl_s - self._settings.heartbeat_every_s / 2
+        return asked_at + self._settings.lease_ttl_s - self._settings.heartbeat_every_s / 2
+
+    def _give_up_at(self, held: Held, too_late: float) -> None:
         if held.giving_up is not None:
             held.giving_up.cancel()
-        held.error = None
         loop = asyncio.get_running_loop()
-        held.giving_up = loop.call_at(too_late, self._give_up, held)
+        held.give_up_at = max(too_late, loop.time())
+        held.giving_up = loop.call_at(held.give_up_at, self._give_up, held)
 
     def _give_up(self, held: Held) -> None:
-        self._lose(held, held.error or TimeoutError("its lease was not renewed in time"))
+        now, every_s = asyncio.get_running_loop().time(), self._settings.heartbeat_every_s
+        if now - held.give_up_at < every_s / LATE:
+            self._lose(held, held.error or TimeoutError("its lease was not renewed in time"))
+            return
+        self._give_up_at(held, now + every_s / 2)  # this process stood still
+        if held.renewing is None or held.renewing.done():
+            held.renewing = asyncio.create_task(self._renew(held))
 
     def _lose(self, held: Held, error: BaseException) -> None:
         if held in self._held:

@@ -6,7 +6,7 @@ The run is as durable as any other: if this process ends, a worker goes on with 
 import asyncio
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Executor
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from typing import Any
 
 import orjson
@@ -23,6 +23,7 @@ from tape.runs.drive import Driver
 from tape.runs.journal_writes import JournalOperations
 from tape.runs.keep import LeaseKeeper
 from tape.runs.replay import ReplayLog
+from tape.telemetry.loop_watch import watched_loop
 
 _IDS = UlidFactory()
 LOOK_S = 1.0
@@ -70,6 +71,7 @@ class RunsHere:
         self._driver = Driver(operations, self._keeper, executor)
         self._taker = Taker(owner, "agent", self._keeper.ttl_ms)
         self._calls = 0
+        self._watching = ExitStack()
         self._driving: set[asyncio.Task[Run | None]] = set()
         self._is_closed = False
 
@@ -79,6 +81,8 @@ class RunsHere:
         `is_new` if nobody else can have begun a run by that name.
         """
         new = new.checked(self._runs.limits)
+        if not self._calls:
+            self._watching.enter_context(watched_loop(self._keeper.ttl_ms / 1000))
         taker = self._next_taker()
         if is_new:
             run = await self._run_new(new, app, taker)
@@ -139,6 +143,7 @@ class RunsHere:
     async def close(self) -> None:
         """Let go of what is still being driven."""
         self._is_closed = True
+        self._watching.close()
         driving = list(self._driving)
         for task in driving:
             task.cancel()

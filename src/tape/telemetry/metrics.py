@@ -161,6 +161,12 @@ REACTOR_WORK = _family(
 REACTOR_IN_HAND = _family(
     Gauge, "tape_reactor_in_hand", "Pieces of work that the reactor is at.", ("reactor",)
 )
+LOOP_BLOCKS = _single(
+    Counter, "tape_loop_blocks", "Times that a function held up the event loop of this process."
+)
+LOOP_BLOCKED_SECONDS = _single(
+    Counter, "tape_loop_blocked_seconds", "How long functions held up the event loop, in all."
+)
 OUTBOX_WAITING = _single(
     Gauge, "tape_outbox_waiting", "Outbox rows that are not published, counted up to 100,000."
 )
