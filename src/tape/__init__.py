@@ -61,6 +61,7 @@ from tape.reactions.declare import (
     on_decision_recorded,
     on_effect_confirmed,
     on_effect_failed,
+    on_effect_reconciled,
     on_effect_unknown,
     on_gate,
     on_run,
@@ -68,7 +69,7 @@ from tape.reactions.declare import (
     on_value_deleted,
 )
 from tape.relaying import run_relay
-from tape.running import cancel_run, recover_once, resume, send_signal, start
+from tape.running import cancel_run, recover_once, resume, send_signal, start, watch_value
 from tape.runs.ambient import idempotency_key
 from tape.runs.context import Context
 from tape.runs.declare import App, RetryPolicy, Spend, app, effect
@@ -183,6 +184,7 @@ __all__ = [
     "on_decision_recorded",
     "on_effect_confirmed",
     "on_effect_failed",
+    "on_effect_reconciled",
     "on_effect_unknown",
     "on_event",
     "on_gate",
@@ -204,12 +206,13 @@ __all__ = [
     "sleep",
     "start",
     "uuid",
+    "watch_value",
     "with_budget",
 ]
 
 
 def __getattr__(name: str) -> ModuleType:
     """Loaded when they are asked for: Spark takes a second to import, pydantic a tenth."""
-    if name in ("payloads", "spark"):
+    if name in ("payloads", "reactors", "sinks", "spark"):
         return import_module(f"tape.{name}")
     raise AttributeError(f"module 'tape' has no attribute {name!r}")

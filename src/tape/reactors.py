@@ -1,6 +1,6 @@
-"""What runs beside the journal, for programs: the outbox relay.
+"""What runs beside the journal, for programs: the reactors of runs, and the outbox relay.
 
-from tape.reactors import run_outbox_relay
+from tape.reactors import run_outbox_relay, run_reactors
 from tape.sinks import NatsSink
 
 run_outbox_relay(sink=NatsSink("nats://127.0.0.1:4222/tape.events"))
@@ -16,14 +16,47 @@ from tape.bus import FollowQuery, Operations
 from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.journal.follow import Page
+from tape.ledger.declare import Subscriptions
+from tape.model.run import DEFAULT_POOL
 from tape.outbox.cursor_file import CursorFile, OldCursor
 from tape.outbox.journal_relay import DEFAULT_BACKOFF, Backoff, JournalRelay, OnProgress
 from tape.outbox.old_cursor import Past, position_of
 from tape.ports.sink import Sink
+from tape.reactions.declare import Registry
+from tape.runs.declare import DECLARED_APPS, Apps
+from tape.worker import WorkerOptions, run_worker
 
 DEFAULT_CURSOR = Path("tape-relay.cursor")
 DEFAULT_PATTERN = "/tape/**"
 PAGE_ENTRIES = 500
+
+
+def run_reactors(
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    settings: Settings | None = None,
+    owner: str = "",
+    pool: str = DEFAULT_POOL,
+    apps: Apps = DECLARED_APPS,
+) -> None:
+    """Drive the runs of a pool, and dispatch, reconcile and compensate the effects of what is
+    declared here, until SIGTERM or Ctrl-C.
+
+    A worker without reactions: `tape.reactions.run_dispatcher` handles those as well.
+    """
+    run_worker(
+        WorkerOptions(
+            url=url,
+            token=token,
+            registry=Registry(),
+            subscriptions=Subscriptions(),
+            settings=settings or Settings(),
+            owner=owner,
+            pool=pool,
+            apps=apps,
+        )
+    )
 
 
 def run_outbox_relay(

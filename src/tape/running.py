@@ -4,6 +4,7 @@ Where no URL is given it is that of TAPE_URL, then TAPE_STORE, then the default 
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from tape.app import connect, default_token, default_url, open_operations
@@ -11,6 +12,7 @@ from tape.client.run_calls import lease_owner
 from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.model.run import DEFAULT_POOL, Run
+from tape.model.value import ValueChange
 from tape.reactions.threads import HandlerThreads
 from tape.runs.ambient import CURRENT
 from tape.runs.declare import DECLARED_APPS, App, Apps
@@ -63,6 +65,34 @@ def send_signal(
     """Open a gate of a run; False if it was open already, or the run has ended."""
     with connect(url, token=token, settings=settings) as client:
         return client.send_signal(run_id, gate_name, resolution)
+
+
+def watch_value(
+    namespace: str,
+    key: str,
+    *,
+    from_version: int = 0,
+    url: str | None = None,
+    token: str | None = None,
+) -> Iterator[ValueChange]:
+    """Every change of a value with a greater version, with what was there before, then new ones
+    as they come, until the caller has seen enough.
+
+    Not in an app: what comes there is not the same in a replay. A reaction is for that.
+    """
+    if CURRENT.get() is not None:
+        raise InvalidArgument(
+            "a run does not watch values, for a replay would see others: declare a reaction with "
+            "tape.on_value_change, or wait at a gate"
+        )
+    return _changes(namespace, key, from_version, url, token)
+
+
+def _changes(
+    namespace: str, key: str, from_version: int, url: str | None, token: str | None
+) -> Iterator[ValueChange]:
+    with connect(url, token=token) as client:
+        yield from client.watch_value(namespace, key, from_version=from_version)
 
 
 def cancel_run(

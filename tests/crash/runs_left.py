@@ -29,7 +29,7 @@ SELECT (SELECT count(*) FROM tape_runs WHERE status <> 4 OR lease_owner <> ''),
   (SELECT count(*) FROM tape_timers WHERE NOT fired AND NOT cancelled),
   (SELECT count(*) FROM tape_gates WHERE NOT released)
 """
-BY_DRIVER = {"decision recorded", "gate waiting", "timer set"}
+BY_DRIVER = {"decision recorded", "decision drawn", "gate waiting", "timer set"}
 OUTCOMES = {"confirmed", "failed", "unknown"}
 
 

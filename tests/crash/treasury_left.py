@@ -19,7 +19,14 @@ TERMINAL, FAILED = 4, 5
 CONFIRMED, COMPENSATED, ALONE = 2, 3, -1
 ROUTES = {"sweep": "bank.wire", "hedge": "broker.order", "pay_fee": "bank.plain_wire",
           "post_ledger": "ledger.batch"}  # fmt: skip
-BY_DRIVER = {"decision recorded", "gate waiting", "timer set", "value changed", "event recorded"}
+BY_DRIVER = {
+    "decision recorded",
+    "decision drawn",
+    "gate waiting",
+    "timer set",
+    "value changed",
+    "event recorded",
+}
 SETTLES = {"confirmed", "failed", "unknown"}
 
 

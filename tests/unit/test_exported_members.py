@@ -1,7 +1,11 @@
 """The public names are pinned: each is a promise."""
 
+import inspect
 import subprocess
 import sys
+from operator import attrgetter
+
+import pytest
 
 import tape
 from tape import errors
@@ -18,15 +22,42 @@ SyncContext TapeClient TapeError Task TaskOutcome TaskStatus TooLarge Unauthenti
 Value ValueChange VersionMismatch app bus_subject cancel_run cancel_timer connect connect_async
 create_processed delete_value effect errors event forget_processed gate get_value heartbeat
 idempotency_key is_cancelled now on on_decision_recorded on_effect_confirmed on_effect_failed
-on_effect_unknown on_event on_gate on_run on_value_change on_value_deleted patched processed_within
-publish_within random reactions recover_once resume run_relay sample send_signal set_timer set_value
-sleep start uuid with_budget
+on_effect_reconciled on_effect_unknown on_event on_gate on_run on_value_change on_value_deleted
+patched processed_within publish_within random reactions recover_once resume run_relay sample
+send_signal set_timer set_value sleep start uuid watch_value with_budget
 """
 
 
 def test_names() -> None:
     assert sorted(tape.__all__) == sorted(NAMES.split())
     assert all(hasattr(tape, name) for name in tape.__all__)
+
+
+OF_OLD = """
+TapeClient DEFAULT_URL effect idempotency_key gate Budget with_budget sample now uuid random resume
+recover_once send_signal set_timer cancel_timer cancel_run is_cancelled heartbeat set_value
+get_value watch_value delete_value AckLost RetryPolicy on on_value_change on_value_deleted
+on_effect_confirmed on_effect_failed on_effect_unknown on_effect_reconciled on_decision_recorded
+on_gate on_run reactions.run_dispatcher reactions.run_pubsub_bridge reactions.register_all
+reactors.run_reactors reactors.run_outbox_relay sinks.LogSink sinks.WebhookSink sinks.PubSubSink
+"""
+"""Names that programs written for Tape use already, with `import tape` alone."""
+
+
+@pytest.mark.parametrize("name", OF_OLD.split())
+def test_names_that_people_already_use(name: str) -> None:
+    assert callable(attrgetter(name)(tape)) or name == "DEFAULT_URL"
+
+
+def test_what_is_loaded_late_needs_no_import_of_its_own() -> None:
+    code = "import tape; tape.reactors.run_reactors; tape.sinks.LogSink"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_options_of_a_reaction_that_people_already_use() -> None:
+    options = """predicate agent publish max_concurrency rate_limit_per_s debounce_ms retry_max
+    retry_backoff_ms dlq_after_n num_shards name reaction_id"""
+    assert set(options.split()) <= inspect.signature(tape.on).parameters.keys()
 
 
 def test_every_error_a_caller_can_meet_is_there() -> None:

@@ -1,7 +1,12 @@
-"""Decisions: what a run chose or drew, replayed by ordinal and never made twice."""
+"""Decisions: what a run chose or drew, replayed by ordinal and never made twice.
+
+The subject tells them apart: `recorded` is what somebody decided, `failed` that nobody could be
+had to decide, and `drawn` what Tape itself has written down to answer alike in every replay: the
+time, chance, a sample, what a value was, that a child was started.
+"""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -14,7 +19,7 @@ from tape.model.names import check_name
 from tape.model.run import Run
 from tape.model.run_lines import raw
 from tape.model.run_write import Line, Written
-from tape.model.subjects import decision_recorded
+from tape.model.subjects import decision
 
 
 class DecisionPlace(NamedTuple):
@@ -29,6 +34,11 @@ class DecisionPlace(NamedTuple):
 DECISIONS = Table("decisions", DecisionPlace, lambda row: (row.run_id, row.decision_index))
 
 
+RECORDED: Final = "recorded"
+DRAWN: Final = "drawn"
+FAILED: Final = "failed"
+
+
 class RecordDecision(NamedTuple):
     """`model` names what decided: a model, or `sample`, `now`, `patched/<name>` and the like."""
 
@@ -38,16 +48,21 @@ class RecordDecision(NamedTuple):
     response_json: str = "null"
     rationale: str = ""
     policy_version: str = ""
+    verb: str = RECORDED
 
     def checked(self, limits: Limits) -> "RecordDecision":
         if not 0 <= self.decision_index < 2**31:
             raise InvalidArgument("must be in 0..2^31-1", field="decision_index")
+        if self.verb not in ("", RECORDED, DRAWN, FAILED):
+            known = f"{RECORDED}, {DRAWN} or {FAILED}"
+            raise InvalidArgument(f"{self.verb!r} is not {known}", field="verb")
         check_name(self.model, limits, field="model")
         check_name(self.policy_version, limits, field="policy_version")
         to_json(self.rationale, limits, field="rationale")
         return self._replace(
             request_json=check_json(self.request_json, limits, field="request_json"),
             response_json=check_json(self.response_json, limits, field="response_json"),
+            verb=self.verb or RECORDED,
         )
 
     def needs(self, run_id: str) -> Iterable[Need]:
@@ -72,7 +87,7 @@ class RecordDecision(NamedTuple):
         }
         line = Line(
             Kind.DECISION.value,
-            decision_recorded(run.run_id, self.decision_index),
+            decision(self.verb, run.run_id, self.decision_index),
             orjson.dumps(payload).decode(),
         )
         return Written(run, place, [line], [save(DECISIONS, place)])

@@ -18,8 +18,9 @@ def run_status(status: str, app: str, user: str, session: str, run_id: str) -> s
     return _prefix("run", status, app, user, session) + encode_segment(run_id)
 
 
-def decision_recorded(run_id: str, decision_index: int) -> str:
-    return build_subject("decision", "recorded", run_id, str(decision_index))
+def decision(verb: str, run_id: str, decision_index: int) -> str:
+    """`verb` is recorded, drawn or failed."""
+    return build_subject("decision", verb, run_id, str(decision_index))
 
 
 def effect(verb: str, tool: str, run_id: str) -> str:

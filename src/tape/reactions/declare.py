@@ -209,10 +209,19 @@ def on_effect_unknown(tool: str | None, **options: Unpack[Options]) -> Callable[
     return on(f"/tape/effect/unknown/{_named(tool=tool)}/*", **options)
 
 
+def on_effect_reconciled(tool: str | None, **options: Unpack[Options]) -> Callable[[F], F]:
+    """It was found out what became of a call of this tool that nobody could tell of."""
+    return on(f"/tape/effect/reconciled/{_named(tool=tool)}/*", **options)
+
+
 def on_decision_recorded(
     run_id: str | None = None, decision_index: int | None = None, **options: Unpack[Options]
 ) -> Callable[[F], F]:
-    """A decision of this run, or of any; with an index only that one of a run."""
+    """A decision of this run, or of any; with an index only that one of a run.
+
+    What is drawn (`tape.now()` and the like) is `/tape/decision/drawn/…`, what could not be decided
+    `/tape/decision/failed/…`. They are counted together.
+    """
     if decision_index is not None and type(decision_index) is not int:
         raise InvalidArgument(f"{decision_index!r} is not a whole number", field="decision_index")
     index = "*" if decision_index is None else decision_index

@@ -27,6 +27,7 @@ from tape.errors import (
     VersionMismatch,
 )
 from tape.model.budget import ChargeBudget, SetBudget
+from tape.model.decision import DRAWN
 from tape.model.gate import AwaitSignal
 from tape.model.json_text import to_json
 from tape.model.lease import NewRun
@@ -40,9 +41,8 @@ from tape.runs.ambient import within
 from tape.runs.declare import App
 from tape.runs.journal_writes import JournalWrites
 from tape.runs.pen import Pen
-from tape.runs.replay import ReplayLog
+from tape.runs.replay import DECISION, ReplayLog
 from tape.runs.signals import Parked, Unwind
-from tape.runs.steps import DECISION
 
 R = TypeVar("R")
 
@@ -269,7 +269,7 @@ class Context(Acting):
         name = f"{namespace}/{key}"
         value_json = self._journal.checked_value(namespace, key, value)
         request = {"value": orjson.loads(value_json), "if_version": if_version}
-        mismatch = self.decision(f"set_value/{name}", request)
+        mismatch = self.decision(f"set_value/{name}", request)._replace(verb=DRAWN)
         with self._line.place() as place:
             await place.come_up()
             if if_version >= 0 and self._is_next(mismatch.model):
@@ -303,7 +303,7 @@ class Context(Acting):
         """Delete a value as this run; whether there was one."""
         name = f"{namespace}/{key}"
         self._journal.check_name(namespace, key)
-        nothing = self.decision(f"delete_value/{name}", None)
+        nothing = self.decision(f"delete_value/{name}", None)._replace(verb=DRAWN)
         with self._line.place() as place:
             await place.come_up()
             if self._is_next(nothing.model):

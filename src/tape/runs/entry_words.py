@@ -5,6 +5,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from tape.model.decision import DRAWN, RECORDED
 from tape.model.entry import Entry
 
 Tone = Literal["", "good", "warning", "bad"]
@@ -29,17 +30,21 @@ class Told(NamedTuple):
     tone: Tone = ""
 
 
-def decision_words(_verb: str, payload: Any, _entry: Entry) -> Told:
+def decision_words(verb: str, payload: Any, _entry: Entry) -> Told:
     policy = f", policy {payload['policy_version']}" if payload["policy_version"] else ""
     because = f", because {payload['rationale']}" if payload["rationale"] else ""
-    text = f"decision {payload['decision_index']}: {deciding(payload['model'])}{policy}{because}"
+    what = "draw" if verb == DRAWN else "decision"
+    model = deciding(payload["model"], verb)
+    text = f"{what} {payload['decision_index']}: {model}{policy}{because}"
     return Told(text, said(payload["response"]))
 
 
-def deciding(model: str) -> str:
+def deciding(model: str, verb: str = RECORDED) -> str:
     """What a run does that has a decision by this model: some are Tape's own."""
     kind, slash, name = model.partition("/")
-    return f"{_OURS[kind]} {name}" if slash and kind in _OURS else f"decides by {model}"
+    if slash and kind in _OURS:
+        return f"{_OURS[kind]} {name}"
+    return f"draws {model}" if verb == DRAWN else f"decides by {model}"
 
 
 def value_words(_verb: str, payload: Any, _entry: Entry) -> Told:

@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 from tape.model.entry import Entry
 from tape.runs.signals import HasDiverged
 
+DECISION = "decision recorded"
+"""What a step is that was decided, drawn or could not be decided: an older journal has only this
+one verb for all of them.
+"""
 _STEPS = {
     ("decision", "recorded"): "model",
+    ("decision", "drawn"): "model",
+    ("decision", "failed"): "model",
     ("effect", "pending"): "tool_name",
     ("gate", "waiting"): "gate_name",
     ("timer", "set"): "timer_id",
@@ -70,7 +76,7 @@ class ReplayLog:
         if name is not None:
             self._steps.append(
                 Step(
-                    f"{kind} {verb}",
+                    DECISION if kind == "decision" else f"{kind} {verb}",
                     payload[name] if name else _named(kind, entry),
                     entry.seq,
                     payload,

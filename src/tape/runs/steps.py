@@ -19,7 +19,8 @@ from tape.errors import (
     TapeError,
     VersionMismatch,
 )
-from tape.model.decision import RecordDecision
+from tape.model import decision as model_decision
+from tape.model.decision import DRAWN, RecordDecision
 from tape.model.json_text import to_json
 from tape.model.names import check_name
 from tape.model.run import Run
@@ -28,13 +29,12 @@ from tape.runs.ambient import WITHIN, within
 from tape.runs.effect_call import described, failure
 from tape.runs.line import Line, Place
 from tape.runs.pen import REFUSALS, Pen
-from tape.runs.replay import ReplayLog, Step
+from tape.runs.replay import DECISION, ReplayLog, Step
 from tape.runs.signals import Abandoned, HasDiverged, Parked, Unwind
 from tape.runs.threads import Threads
 
 R = TypeVar("R")
 
-DECISION = "decision recorded"
 FAILED = "failed/"
 """Before the model of a decision that could not be had."""
 
@@ -144,7 +144,7 @@ class RunSteps:
         self, place: Place, model: str, request: Any, ask: Callable[[], Awaitable[Any]]
     ) -> Any:
         """A question to the journal, answered once: a decision of our own."""
-        record = self.decision(model, request)
+        record = self.decision(model, request)._replace(verb=DRAWN)
         step = self._decided(record)
         if step is not None:
             return step.payload["response"]
@@ -207,7 +207,8 @@ class Decisions(RunSteps):
         return True, step.payload["response"]
 
     def end_draw(self, model: str, drawn: Any) -> Any:
-        return self._record(RecordDecision(0, model), to_json(drawn, self._limits, field=model))
+        draw = RecordDecision(0, model, verb=DRAWN)
+        return self._record(draw, to_json(drawn, self._limits, field=model))
 
     def _drawn(self, model: str, draw: Callable[[], Any]) -> Any:
         is_drawn, before = self.begin_draw(model)
@@ -236,5 +237,6 @@ class Decisions(RunSteps):
 
     def fail_decision(self, record: RecordDecision, error: Exception) -> Any:
         """Write down that it could not be had, for an app that goes another way then."""
-        recorded = self._record(record._replace(model=FAILED + record.model), described(error))
+        failed = record._replace(model=FAILED + record.model, verb=model_decision.FAILED)
+        recorded = self._record(failed, described(error))
         raise EffectFailed(failure(record.model, recorded)) from error

@@ -88,7 +88,7 @@ def granted(token: int, owner: str = "a", until_ms: int = 0, **details: Any) -> 
 
 
 def decision(index: int) -> Line:
-    return "decision", subjects.decision_recorded(RUN, index), {"decision_index": index}
+    return "decision", subjects.decision("recorded", RUN, index), {"decision_index": index}
 
 
 def effect(verb: str, key: str = "k", **details: Any) -> Line:

@@ -76,7 +76,8 @@ def test_spellings(text: str, segment: str) -> None:
 
 CANONICAL = [
     (subjects.run_status("running", "a", "u", "s", "r"), "/tape/run/running/a/u/s/r"),
-    (subjects.decision_recorded("r", 0), "/tape/decision/recorded/r/0"),
+    (subjects.decision("recorded", "r", 0), "/tape/decision/recorded/r/0"),
+    (subjects.decision("drawn", "r", 1), "/tape/decision/drawn/r/1"),
     (subjects.effect("pending", "t", "r"), "/tape/effect/pending/t/r"),
     (subjects.effect("confirmed", "execute_sweep", "r"), "/tape/effect/confirmed/execute_sweep/r"),
     (subjects.effect("failed", "t", "r"), "/tape/effect/failed/t/r"),

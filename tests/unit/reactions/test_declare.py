@@ -15,7 +15,7 @@ import tape
 from tape.errors import InvalidArgument
 from tape.model.reaction import NewReaction, Reaction
 from tape.model.subject import parse_pattern
-from tape.model.subjects import decision_recorded, effect, gate_released, run_status, value_changed
+from tape.model.subjects import decision, effect, gate_released, run_status, value_changed
 from tape.reactions.declare import DECLARED, Declaration, register_declared
 from tape.reactions.settings import Options, new_reaction
 
@@ -232,6 +232,7 @@ def declared(decorate: Callable[[Any], Any]) -> NewReaction:
         (tape.on_effect_confirmed("a/b"), "/tape/effect/confirmed/a%2Fb/*"),
         (tape.on_effect_failed(None), "/tape/effect/failed/*/*"),
         (tape.on_effect_unknown("**"), "/tape/effect/unknown/%2A%2A/*"),
+        (tape.on_effect_reconciled("pay"), "/tape/effect/reconciled/pay/*"),
         (tape.on_decision_recorded(), "/tape/decision/recorded/*/*"),
         (tape.on_decision_recorded(decision_index=0), "/tape/decision/recorded/*/0"),
         (tape.on_decision_recorded("r/1", 2), "/tape/decision/recorded/r%2F1/2"),
@@ -251,7 +252,7 @@ def test_subjects_of_the_short_forms(decorate: Any, pattern: str) -> None:
         (tape.on_value_change("n", "odd / key*"), value_changed("n", "odd / key*")),
         (tape.on_value_change("n"), value_changed("n", "k")),
         (tape.on_effect_confirmed("tool"), effect("confirmed", "tool", "r/1")),
-        (tape.on_decision_recorded(None, 3), decision_recorded("r", 3)),
+        (tape.on_decision_recorded(None, 3), decision("recorded", "r", 3)),
         (tape.on_gate("g", "released"), gate_released("g", "r")),
         (tape.on_run("waiting", "app"), run_status("waiting", "app", "u", "s", "r")),
         (tape.on_run("waiting"), run_status("waiting", "app", "u", "", "r")),

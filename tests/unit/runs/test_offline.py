@@ -234,7 +234,7 @@ async def test_wherever_the_journal_ends_nothing_is_done(
     ("upto", "next_step"),
     [
         ("run/", "decides by now"),
-        ("decision/recorded", "decides by colour"),
+        ("decision/drawn", "decides by colour"),
         ("effect/pending/wire", "does effect wire again, for it is pending"),
         ("effect/confirmed/wire", "begins effect post"),
         ("effect/confirmed/post", "writes SetBudget"),

@@ -250,7 +250,7 @@ ADDED = {
     "ResumeRunResponse": "fencing_token#40",
     "EndRunRequest": f"{BY_DRIVER} parent_run_id#45",
     "ListRunsToRecoverRequest": "pool#40 app_names#41",
-    "RecordDecisionRequest": BY_DRIVER,
+    "RecordDecisionRequest": f"{BY_DRIVER} verb#45",
     "GetDecisionRequest": "as_entry#40",
     "GetDecisionResponse": "entry#40",
     "BeginEffectRequest": BY_DRIVER,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.budget import Budget, ChargeBudget, SetBudget
-from tape.model.decision import DecisionPlace, RecordDecision
+from tape.model.decision import DRAWN, DecisionPlace, RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, Effect
 from tape.model.effect_claim import (
     ClaimEffect,
@@ -271,7 +271,7 @@ def test_a_decision_is_read_from_its_entry_letter_for_letter(
     write: RecordDecision, index: int
 ) -> None:
     write = write._replace(decision_index=index, model=write.model.replace("\0", ""))
-    write = write._replace(policy_version=write.policy_version.replace("\0", ""))
+    write = write._replace(policy_version=write.policy_version.replace("\0", ""), verb=DRAWN)
     write = write.checked(Limits())
     written = write.write(_Empty(), _a_run())
     place, (line,) = written.reply, written.lines

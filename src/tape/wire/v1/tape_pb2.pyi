@@ -3219,6 +3219,7 @@ class RecordDecisionRequest(_message.Message):
     TRACE_ID_FIELD_NUMBER: _builtins.int
     SPAN_ID_FIELD_NUMBER: _builtins.int
     PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    VERB_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     decision_index: _builtins.int
     model: _builtins.str
@@ -3230,6 +3231,8 @@ class RecordDecisionRequest(_message.Message):
     trace_id: _builtins.str
     span_id: _builtins.str
     parent_span_id: _builtins.str
+    verb: _builtins.str
+    """of its subject: recorded (also if empty), drawn or failed"""
     def __init__(
         self,
         *,
@@ -3244,10 +3247,11 @@ class RecordDecisionRequest(_message.Message):
         trace_id: _builtins.str = ...,
         span_id: _builtins.str = ...,
         parent_span_id: _builtins.str = ...,
+        verb: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_index", b"decision_index", "fencing_token", b"fencing_token", "model", b"model", "parent_span_id", b"parent_span_id", "policy_version", b"policy_version", "rationale", b"rationale", "request_json", b"request_json", "response_json", b"response_json", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_index", b"decision_index", "fencing_token", b"fencing_token", "model", b"model", "parent_span_id", b"parent_span_id", "policy_version", b"policy_version", "rationale", b"rationale", "request_json", b"request_json", "response_json", b"response_json", "run_id", b"run_id", "span_id", b"span_id", "trace_id", b"trace_id", "verb", b"verb"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

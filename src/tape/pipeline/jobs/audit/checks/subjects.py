@@ -15,7 +15,7 @@ _PLAIN: Final = r"^/tape/[a-z][a-z0-9_]*/[a-z][a-z0-9_]*(/[A-Za-z0-9._~-]+)*$"
 
 _DIMENSIONS: Final = {
     Kind.RUN: (4, (*STATUSES, "cancel_requested")),
-    Kind.DECISION: (2, ("recorded",)),
+    Kind.DECISION: (2, ("recorded", "drawn", "failed")),
     Kind.EFFECT: (
         2,
         ("pending", "confirmed", "failed", "unknown", "reconciled", "claimed", "attempted",
