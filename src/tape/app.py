@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tape.api.auth import Tokens, warn_of_readers
+from tape.api.auth import Tokens, is_loopback, warn_of_readers
 from tape.api.listening import Tls
 from tape.brokers.by_target import check_target, open_bus_broker
+from tape.brokers.reach import Reach
 from tape.bus import Bus, Operations
 from tape.client import AsyncTapeClient, Connecting, TapeClient
 from tape.config import DEFAULT_STORE, DEFAULT_URL, Settings
@@ -33,12 +34,21 @@ CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a ser
 
 
 async def open_bus(
-    url: str, settings: Settings | None = None, *, migrating: bool = True, creating: bool = True
+    url: str,
+    settings: Settings | None = None,
+    *,
+    migrating: bool = True,
+    creating: bool = True,
+    exposed: bool = False,
 ) -> Bus:
-    """Tape in this process on the store a URL names."""
+    """Tape in this process on the store a URL names; `exposed` to others as a server."""
     settings = settings or Settings()
     store = await open_store(url, settings, migrating=migrating, creating=creating)
-    return Bus(store, settings, check_target=check_target)
+
+    def check(target: str) -> None:
+        check_target(target, Reach.of(settings, exposed=exposed))
+
+    return Bus(store, settings, check_target=check)
 
 
 def connect(
@@ -178,12 +188,13 @@ async def serve(
     # What waits for the interpreter while a predicate has it waits so long; Python's own is 5 ms.
     sys.setswitchinterval(SWITCH_S)
     async with AsyncExitStack() as running:
-        bus = await open_bus(options.store_url, options.settings)
+        exposed = _is_exposed(options)
+        bus = await open_bus(options.store_url, options.settings, exposed=exposed)
         running.push_async_callback(bus.close)
         bus.start_matching()
         bus.start_draining()
         bus.start_relay(bus_broker(options.settings))
-        server = GrpcServer(bus, options.settings.limits, tokens)
+        server = GrpcServer(bus, options.settings.limits, tokens, exposed=exposed)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
         running.push_async_callback(server.stop)
         http = None
@@ -200,6 +211,12 @@ async def serve(
             http = await listening.start(options.http_address, tls=tls, insecure=insecure)
         on_ready(Addresses(grpc, http))
         await (stop or asyncio.Event()).wait()
+
+
+def _is_exposed(options: ServeOptions) -> bool:
+    """Whether others can reach one of its doors."""
+    doors = (options.grpc_address, options.http_address)
+    return any(not is_loopback(door.rpartition(":")[0]) for door in doors if door is not None)
 
 
 def bus_broker(settings: Settings, nats: str = "") -> BusBroker | None:

@@ -78,6 +78,10 @@ class FollowQuery(NamedTuple):
 
 class Operations(Protocol):
     @property
+    def exposed(self) -> bool:
+        """Whether others than this machine's programs can register reactions here."""
+
+    @property
     def settings(self) -> Settings:
         """What this process is set to."""
 
@@ -213,6 +217,10 @@ class Bus:
         self._draining: asyncio.Task[None] | None = None
         self._relaying: asyncio.Task[None] | None = None
         self._stop_relay = asyncio.Event()
+
+    @property
+    def exposed(self) -> bool:
+        return False
 
     @property
     def settings(self) -> Settings:

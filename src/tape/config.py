@@ -161,6 +161,14 @@ class StreamSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokersSettings:
+    """`hosts` may be given the logins of this process, and may be anywhere: HOST, HOST:PORT or
+    *.DOMAIN."""
+
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerSettings:
     """A durable consumer. What is not acknowledged within `ack_wait_s` is delivered again."""
 
@@ -212,6 +220,7 @@ class Settings:
     reactors: ReactorsSettings = field(default_factory=ReactorsSettings)
     outbox: OutboxSettings = field(default_factory=OutboxSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
+    brokers: BrokersSettings = field(default_factory=BrokersSettings)
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
     drainers: DrainerSettings = field(default_factory=DrainerSettings)
     predicates: PredicateSettings = field(default_factory=PredicateSettings)

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,6 +24,8 @@ from tape.app import (
     stopping_on_signals,
 )
 from tape.brokers.by_target import open_broker
+from tape.brokers.reach import Reach, places
+from tape.brokers.targets import parse_target
 from tape.bus import Bus, FollowQuery, Operations
 from tape.client.run_calls import lease_owner
 from tape.config import DispatcherSettings, Settings
@@ -84,7 +86,7 @@ async def work(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Work until `stop` is set; then finish what is in hand."""
-    settings = _from_environment(options.settings)
+    settings = _trusting(_from_environment(options.settings), options)
     async with AsyncExitStack() as running:
         operations = await open_operations(
             options.url or default_url(), options.token or default_token(), settings
@@ -99,7 +101,8 @@ async def work(
         executor = HandlerThreads(settings.dispatcher.threads)
         running.callback(executor.shutdown)
         owner = options.owner or lease_owner()
-        jobs = await _jobs(reactions, options, executor, running)
+        reach = Reach.of(settings, exposed=operations.exposed)
+        jobs = await _jobs(reactions, options, executor, reach, running)
         http = await _answer_http(operations, options.http_address, running)
         on_ready(Ready(reactions, http, list(options.apps)))
         stop = stop or asyncio.Event()
@@ -212,13 +215,14 @@ async def _jobs(
     reactions: Iterable[Reaction],
     options: WorkerOptions,
     executor: Executor,
+    reach: Reach,
     running: AsyncExitStack,
 ) -> Mapping[str, Job]:
     brokers: dict[str, Broker] = {}
 
     async def publishing(target: str) -> Work:
         if target not in brokers:
-            brokers[target] = await open_broker(target)
+            brokers[target] = await open_broker(target, reach)
             running.push_async_callback(brokers[target].close)
         return Publish(brokers[target])
 
@@ -234,6 +238,17 @@ async def _jobs(
             job = Call(_handler(reaction, declared), executor)
         jobs[reaction.reaction_id] = Job(job, reaction.max_concurrency, options.shard)
     return jobs
+
+
+def _trusting(settings: Settings, options: WorkerOptions) -> Settings:
+    """With the hosts that this program itself publishes to: what it declares, and its bridge."""
+    declared = (declaration.new.publish_target for declaration in options.registry)
+    hosts: list[str] = []
+    for target in filter(None, (*declared, options.bridge)):
+        with suppress(InvalidArgument):  # whoever registers or opens it says what is wrong with it
+            hosts += map(str, places(parse_target(target)))
+    brokers = replace(settings.brokers, hosts=(*settings.brokers.hosts, *hosts))
+    return replace(settings, brokers=brokers)
 
 
 def _handler(reaction: Reaction, declared: Declaration | None) -> Callable[[dict[str, Any]], Any]:

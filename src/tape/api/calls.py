@@ -15,8 +15,9 @@ M = TypeVar("M", bound=Message)
 
 
 class Calls:
-    def __init__(self, operations: Operations, limits: Limits) -> None:
+    def __init__(self, operations: Operations, limits: Limits, *, exposed: bool = False) -> None:
         self._operations = operations
+        self._exposed = exposed
         self._limits = limits
         self._answer_bytes = limits.request_bytes
 
@@ -99,7 +100,8 @@ class Calls:
 
     @needs(Role.READ)
     async def get_journal_info(self, _request: pb.GetJournalInfoRequest) -> Message:
-        return mapping_entries.info_to_wire(await self._operations.info(), VERSION, self._limits)
+        info = await self._operations.info()
+        return mapping_entries.info_to_wire(info, VERSION, self._limits, exposed=self._exposed)
 
     def _sendable(self, answer: M, field: str) -> M:
         if answer.ByteSize() > self._answer_bytes:

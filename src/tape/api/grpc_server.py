@@ -25,10 +25,12 @@ _REFLECTION = {f"/{reflection.SERVICE_NAME}/ServerReflectionInfo": Role.READ}
 class GrpcServer:
     """Make it on the event loop it will serve on."""
 
-    def __init__(self, operations: Operations, limits: Limits, tokens: Tokens) -> None:
+    def __init__(
+        self, operations: Operations, limits: Limits, tokens: Tokens, *, exposed: bool = False
+    ) -> None:
         self._tokens = tokens
         self._open = OpenCalls()
-        self._rpcs = Rpcs(operations, limits)
+        self._rpcs = Rpcs(operations, limits, exposed=exposed)
         self._health = health.aio.HealthServicer()
         open_to_all = frozenset({f"/{health.SERVICE_NAME}"})
         self._server = grpc.aio.server(

@@ -26,11 +26,11 @@ SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Tape"]
 
 
 class Rpcs:
-    def __init__(self, operations: Operations, limits: Limits) -> None:
+    def __init__(self, operations: Operations, limits: Limits, *, exposed: bool = False) -> None:
         self.streams = Streams(operations)
         self.recording = RecordStream(operations, limits.request_bytes)
         self.reactions = ReactionCalls(operations, limits.request_bytes)
-        self._unary = _on_values_and_sessions(Calls(operations, limits))
+        self._unary = _on_values_and_sessions(Calls(operations, limits, exposed=exposed))
         self._unary |= _on_reactions(self.reactions)
         on_runs = (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls)
         for calls in (*on_runs, LedgerCalls, OutboxCalls):

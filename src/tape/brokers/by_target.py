@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import assert_never
 
 from tape.brokers.log import LogBroker
+from tape.brokers.reach import Reach, places
 from tape.brokers.targets import (
     KafkaTarget,
     LogTarget,
@@ -27,11 +28,11 @@ _CLIENTS: dict[type[Target], tuple[str, str, str]] = {
 }
 
 
-def check_target(target: str) -> None:
+def check_target(target: str, reach: Reach) -> None:
     """InvalidArgument with the field `publish_target` if a reaction cannot have it.
 
-    Needs no client. A reaction is kept in the store and shown to whoever may list reactions, so its
-    target may hold no login.
+    Needs no client and no network. A reaction is kept in the store and shown to whoever may list
+    reactions, so its target may hold no login.
     """
     parsed = parse_target(target)
     if isinstance(parsed, NatsTarget) and parsed.user:
@@ -41,6 +42,7 @@ def check_target(target: str) -> None:
             "where the worker runs",
             field="publish_target",
         )
+    reach.check(parsed)
 
 
 def check_client(target: str) -> None:
@@ -48,18 +50,26 @@ def check_client(target: str) -> None:
     _require_client(parse_target(target))
 
 
-async def open_broker(target: str) -> Broker:
-    """The broker a target names. It connects when it is first used."""
+async def open_broker(target: str, reach: Reach | None = None) -> Broker:
+    """The broker a target names. It connects when it is first used.
+
+    A reaction's target is held to a reach; without one it is the operator's own.
+    """
     parsed = parse_target(target)
+    if reach is not None:
+        reach.check(parsed)
     _require_client(parsed)
     match parsed:
         case NatsTarget():
             from tape.brokers.nats import NatsBroker
 
-            return NatsBroker(parsed)
+            return NatsBroker(parsed, reach=reach)
         case KafkaTarget():
             from tape.brokers.kafka import KafkaBroker
 
+            if reach is not None:
+                for place in places(parsed):
+                    await reach.resolve(place)
             return KafkaBroker(parsed)
         case PubSubTarget():
             from tape.brokers.pubsub import PubSubBroker
@@ -68,7 +78,7 @@ async def open_broker(target: str) -> Broker:
         case WebhookTarget():
             from tape.brokers.webhook import WebhookBroker
 
-            return WebhookBroker(parsed)
+            return WebhookBroker(parsed, reach=reach)
         case LogTarget():
             return LogBroker()
         case _:

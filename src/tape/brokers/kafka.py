@@ -15,18 +15,17 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tape.brokers.in_order import Results
+from tape.brokers.kafka_config import CONFIG_VARIABLE, read_config
 from tape.brokers.targets import KafkaTarget
-from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
+from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from tape.ports.broker import Outgoing
 from tape.wire.cloudevents import cloud_event, kafka_headers
 
 log = logging.getLogger("tape.kafka")
-CONFIG_VARIABLE = "TAPE_KAFKA_CONFIG"
 REPORTS_S = 30.0
 POLL_S = 0.1
 CLOSE_S = 2.0
@@ -207,25 +206,6 @@ class KafkaBroker:
         if error.code() in _REFUSED:
             return BrokerRefused(f"{where}: {name}")
         return BrokerUnavailable(f"{where}: {name}")
-
-
-def read_config(path: str) -> dict[str, str | int | bool]:
-    """Client settings from a file of `name=value` lines; # starts a comment line."""
-    settings: dict[str, str | int | bool] = {}
-    if not path:
-        return settings
-    try:
-        lines = Path(path).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = type(error).__name__
-        raise InvalidArgument(f"cannot be read: {reason}", field=CONFIG_VARIABLE) from None
-    for number, line in enumerate(map(str.strip, lines), 1):
-        name, equals, value = line.partition("=")
-        if line and not line.startswith("#"):
-            if not equals:
-                raise InvalidArgument(f"line {number} is not name=value", field=CONFIG_VARIABLE)
-            settings[name.strip()] = value.strip()
-    return settings
 
 
 def _resolve(answer: Answer, error: KafkaError | None) -> None:

@@ -18,8 +18,9 @@ from nats.js.errors import APIError, NoStreamResponseError, ServerError, Service
 
 from tape.brokers.in_order import Results, one_by_one, publish_by_key
 from tape.brokers.nats_connection import ANSWER_S, Login, NatsConnection, environment_login
+from tape.brokers.reach import Place, Reach, places
 from tape.brokers.targets import NatsTarget
-from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
 from tape.ports.broker import MaySend, Outgoing
 from tape.wire.cloudevents import cloud_event, text_headers
 
@@ -62,12 +63,14 @@ class NatsBroker:
         target: NatsTarget,
         *,
         ack_s: float = ANSWER_S,
+        reach: Reach | None = None,
         on_connected: Callable[[NatsConnection], Awaitable[None]] = _nothing,
     ) -> None:
         """A target without a subject sends each message to its entry's event type. `on_connected`
         is done once on each new connection, before anything is sent on it."""
         self._target = target
         self._ack_s = ack_s
+        self._reach = reach
         self._on_connected = on_connected
         self._connection: NatsConnection | None = None
         self._opening = asyncio.Lock()
@@ -86,6 +89,8 @@ class NatsBroker:
             connection = await self._connected()
         except BrokerError as error:
             return [error] * len(messages)
+        except InvalidArgument as refused:
+            return [BrokerRefused(str(refused))] * len(messages)
 
         async def send(message: Outgoing) -> None:
             if not may_send():
@@ -116,7 +121,7 @@ class NatsBroker:
             await self.close()
             self._limit_in_doubt = False
             target = self._target
-            connection = await NatsConnection.open(target.hosts, _login(target), target.shown)
+            connection = await self._open(target)
             try:
                 await self._on_connected(connection)
             except BaseException:
@@ -124,6 +129,22 @@ class NatsBroker:
                 raise
             self._connection = connection
             return connection
+
+    async def _open(self, target: NatsTarget) -> NatsConnection:
+        """To its hosts; where it is held to a reach, to the addresses of each that were judged."""
+        if self._reach is None:
+            return await NatsConnection.open(target.hosts, _login(target), target.shown)
+        self._reach.check(target)  # the environment may have got a login since
+        away: BrokerUnavailable | None = None
+        for place in places(target):
+            addresses = await self._reach.resolve(place)
+            pinned = [str(Place(address, place.port)) for address in addresses]
+            login = _login(target) if self._reach.trusts(place) else Login()
+            try:
+                return await NatsConnection.open(pinned, login, target.shown, tls_host=place.host)
+            except BrokerUnavailable as error:
+                away = error
+        raise away or BrokerUnavailable(f"{target.shown} names no host")
 
     async def _send(self, connection: NatsConnection, message: Outgoing) -> None:
         event = cloud_event(message)

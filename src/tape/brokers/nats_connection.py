@@ -48,12 +48,19 @@ class NatsConnection:
 
     @classmethod
     async def open(
-        cls, hosts: Sequence[str], login: Login, shown: str, *, name: str = "tape"
+        cls,
+        hosts: Sequence[str],
+        login: Login,
+        shown: str,
+        *,
+        name: str = "tape",
+        tls_host: str | None = None,
     ) -> "NatsConnection":
-        """BrokerUnavailable, with `shown` for the address, if it cannot be made."""
+        """BrokerUnavailable, with `shown` for the address, if it cannot be made. `tls_host` is whom
+        its certificate must be for, where hosts are bare addresses."""
         connection = cls()
         try:
-            await asyncio.wait_for(connection._connect(hosts, login, name), CONNECT_S)
+            await asyncio.wait_for(connection._connect(hosts, login, name, tls_host), CONNECT_S)
         except (NatsError, OSError, TimeoutError) as error:
             await connection.close()
             reason = connection._reason or type(error).__name__
@@ -73,12 +80,15 @@ class NatsConnection:
         with contextlib.suppress(NatsError, OSError, TimeoutError):
             await asyncio.wait_for(self.client.close(), CLOSE_S)
 
-    async def _connect(self, hosts: Sequence[str], login: Login, name: str) -> None:
+    async def _connect(
+        self, hosts: Sequence[str], login: Login, name: str, tls_host: str | None
+    ) -> None:
         await self.client.connect(
             [f"nats://{host}" for host in hosts],
             error_cb=self._note,
             closed_cb=self._closed,
             name=name,
+            tls_hostname=tls_host,
             allow_reconnect=False,
             connect_timeout=int(CONNECT_S),
             max_reconnect_attempts=1,

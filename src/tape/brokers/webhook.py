@@ -21,6 +21,7 @@ from urllib.parse import quote
 import httpx
 
 from tape.brokers.in_order import Results, one_by_one, publish_by_key
+from tape.brokers.reach import Reach, places
 from tape.brokers.targets import WebhookTarget
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
 from tape.model.entry import Entry
@@ -33,6 +34,7 @@ SECRET_LEAST, SECRET_MOST = 24, 64
 IN_FLIGHT = 16
 ANSWER_S = 15.0
 CONNECT_S = 5.0
+JUDGED_S = 30.0
 READ_MOST = 64 * 1024  # of an answer, which nobody reads: enough to use the connection again
 _TRY_AGAIN = (408, 425, 429)
 
@@ -74,8 +76,12 @@ class WebhookBroker:
         secret: str | None = None,
         answer_s: float = ANSWER_S,
         now: Callable[[], float] = time.time,
+        reach: Reach | None = None,
     ) -> None:
         self._target = target
+        self._reach = reach
+        self._judged: tuple[float, list[str]] | None = None
+        self._failures = 0
         self._key = secret_key(os.environ.get(SECRET_VARIABLE, "") if secret is None else secret)
         self._answer_s = answer_s
         self._now = now
@@ -99,6 +105,7 @@ class WebhookBroker:
             async with asyncio.timeout(self._answer_s):
                 status = await self._post(message)
         except (httpx.HTTPError, OSError, TimeoutError) as error:
+            self._failures += 1
             raise BrokerUnavailable(f"{where}: {type(error).__name__}") from None
         if 200 <= status < 300:
             return
@@ -107,15 +114,28 @@ class WebhookBroker:
         note = "; redirects are not followed" if 300 <= status < 400 else ""
         raise BrokerRefused(f"{where} answered {status}{note}")
 
+    async def _address(self) -> str:
+        """Where to connect: the host itself, or an address of it that was judged a moment ago."""
+        if self._reach is None:
+            return self._url.host
+        now = time.monotonic()
+        if self._judged is None or now >= self._judged[0]:
+            (place,) = places(self._target)
+            self._judged = now + JUDGED_S, await self._reach.resolve(place)
+        addresses = self._judged[1]
+        return addresses[self._failures % len(addresses)]
+
     async def _post(self, message: Outgoing) -> int:
         body = structured(cloud_event(message))
         # The parts of what is signed are told apart by dots, so the id must not hold one.
         message_id = quote(message.message_id, safe="").replace(".", "%2E")
         timestamp = str(int(self._now()))
+        address = await self._address()
         request = httpx.Request(
             "POST",
-            self._url,
+            self._url.copy_with(host=address),
             headers={
+                "host": self._url.netloc.decode(),
                 "content-type": STRUCTURED_TYPE,
                 "user-agent": "tape",
                 "webhook-id": message_id,
@@ -124,7 +144,10 @@ class WebhookBroker:
                 "x-tape-event-id": event_name(message.entry),
             },
             content=body,
-            extensions={"timeout": httpx.Timeout(self._answer_s, connect=CONNECT_S).as_dict()},
+            extensions={
+                "timeout": httpx.Timeout(self._answer_s, connect=CONNECT_S).as_dict(),
+                "sni_hostname": self._url.host,
+            },
         )
         response = await self._transport.handle_async_request(request)
         try:

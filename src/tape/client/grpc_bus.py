@@ -50,6 +50,7 @@ class GrpcBus(GrpcReactions):
     def __init__(self, server: Server, settings: Settings) -> None:
         super().__init__(server)
         self._settings = settings
+        self._exposed = True
         self._retry_for_s = settings.writer.retry_for_s
         self._runs = GrpcRuns(server, self._retry_for_s, settings.limits)
         self._ledger = GrpcLedger(server)
@@ -57,6 +58,11 @@ class GrpcBus(GrpcReactions):
     @property
     def settings(self) -> Settings:
         return self._settings
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others can reach the server; one that does not say so may be."""
+        return self._exposed
 
     @property
     def runs(self) -> GrpcRuns:
@@ -72,7 +78,7 @@ class GrpcBus(GrpcReactions):
         address = parse_address(url, with_token=bool(token))
         bus = cls(Server(address, token), settings)
         try:
-            await bus._learn_limits()
+            await bus._get_to_know()
         except BaseException:
             await bus.close()
             raise
@@ -237,10 +243,11 @@ class GrpcBus(GrpcReactions):
     async def _info(self) -> pb.GetJournalInfoResponse:
         return await self._server.call(self._rpc.GetJournalInfo, pb.GetJournalInfoRequest())
 
-    async def _learn_limits(self) -> None:
+    async def _get_to_know(self) -> None:
         """What is refused before it is sent is what the server would refuse."""
         told = await self._info()
         self._runs.limits = mapping_entries.limits_from_wire(told, self._settings.limits)
+        self._exposed = told.exposed
 
     async def close(self) -> None:
         await self._server.close()

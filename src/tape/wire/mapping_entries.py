@@ -82,9 +82,12 @@ def _fill(message: pb.EventEntry | pb.JournalEntry, entry: Entry) -> None:
         message.idempotency_key = key
 
 
-def info_to_wire(info: JournalInfo, version: str, limits: Limits) -> pb.GetJournalInfoResponse:
+def info_to_wire(
+    info: JournalInfo, version: str, limits: Limits, *, exposed: bool = False
+) -> pb.GetJournalInfoResponse:
+    told = pb.Limits(**asdict(limits))
     return pb.GetJournalInfoResponse(
-        **info._asdict(), version=version, limits=pb.Limits(**asdict(limits))
+        **info._asdict(), version=version, limits=told, exposed=exposed
     )
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tape.brokers.kafka import KafkaBroker, read_config
+from tape.brokers.kafka import KafkaBroker
+from tape.brokers.kafka_config import read_config
 from tape.brokers.targets import KafkaTarget
 from tape.errors import BrokerUnavailable, InvalidArgument
 from tape.testing.conformance.broker import outgoing

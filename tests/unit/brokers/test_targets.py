@@ -10,6 +10,7 @@ import pytest
 
 from tape.brokers import by_target
 from tape.brokers.by_target import check_client, check_target, open_broker
+from tape.brokers.reach import Reach
 from tape.brokers.targets import KafkaTarget, NatsTarget, PubSubTarget, parse_target
 from tape.errors import BrokerUnavailable, InvalidArgument
 from tape.sinks import KafkaSink, NatsSink, PubSubSink, WebhookSink, sink_for
@@ -28,7 +29,7 @@ SECRET = "whsec_" + "c2VjcmV0" * 5
     ],
 )  # fmt: skip
 def test_good_targets(target: str) -> None:
-    check_target(target)
+    check_target(target, Reach())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_good_targets(target: str) -> None:
 )
 def test_bad_targets(target: str, says: str) -> None:
     with pytest.raises(InvalidArgument) as refusal:
-        check_target(target)
+        check_target(target, Reach())
     assert refusal.value.field == "publish_target"
     assert says in str(refusal.value)
     assert "hunter2" not in str(refusal.value)
@@ -122,7 +123,7 @@ async def test_a_missing_client_says_how_to_get_it(
         return None if name == missing else util.find_spec(name)
 
     monkeypatch.setattr(by_target, "find_spec", find_spec)
-    check_target(target)
+    check_target(target, Reach())
     with pytest.raises(BrokerUnavailable, match=rf'pip install "tape-bus\[{extra}\]"'):
         check_client(target)
     with pytest.raises(BrokerUnavailable, match="pip install"):
@@ -135,8 +136,9 @@ def test_checking_loads_no_client() -> None:
     code = """
 import sys
 from tape.brokers.by_target import check_target
-check_target("nats://h:1/t"); check_target("kafka://h:1/t"); check_target("pubsub://proj/topic")
-check_target("https://h/")
+from tape.brokers.reach import Reach
+for target in ("nats://h:1/t", "kafka://h:1/t", "pubsub://proj/topic", "https://h/"):
+    check_target(target, Reach())
 sys.exit(int(bool({"nats", "confluent_kafka", "google.pubsub_v1", "httpx"} & sys.modules.keys())))
 """
     subprocess.run([sys.executable, "-c", code], check=True)

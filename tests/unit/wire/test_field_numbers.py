@@ -232,7 +232,7 @@ ADDED = {
     "AppendEventRequest": "run_id#40 fencing_token#41 trace_id#42 span_id#43 parent_span_id#44",
     "Session": "event_count#40 created_at_ms#41",
     "Reaction": "from_global_seq#40 engine#41 pool#42",
-    "GetJournalInfoResponse": "limits#40",
+    "GetJournalInfoResponse": "limits#40 exposed#41",
     "ListReactionsResponse": "progress#40",
     "Task": "claimed_at_ms#40 completed_at_ms#41 source_seq#42 source_kind#43 schema_version#44 "
     "source_parent_span_id#45 source_ts_ms#46 event_id#47 event_type#48 entity_type#49 "

@@ -1311,12 +1311,15 @@ class GetJournalInfoResponse(_message.Message):
     MIGRATION_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    EXPOSED_FIELD_NUMBER: _builtins.int
     store: _builtins.str
     first_global_seq: _builtins.int
     head_global_seq: _builtins.int
     migration: _builtins.int
     version: _builtins.str
     """of the server"""
+    exposed: _builtins.bool
+    """others than this machine's programs can reach the server"""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """what the server takes"""
@@ -1330,10 +1333,11 @@ class GetJournalInfoResponse(_message.Message):
         migration: _builtins.int = ...,
         version: _builtins.str = ...,
         limits: Global___Limits | None = ...,
+        exposed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_global_seq", b"first_global_seq", "head_global_seq", b"head_global_seq", "limits", b"limits", "migration", b"migration", "store", b"store", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exposed", b"exposed", "first_global_seq", b"first_global_seq", "head_global_seq", b"head_global_seq", "limits", b"limits", "migration", b"migration", "store", b"store", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,84 @@
+"""Targets of reactions at a server, and at a worker that has a login."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import tape
+from tape.app import Addresses, ServeOptions, serve
+from tape.config import BrokersSettings, Settings
+from tape.errors import InvalidArgument
+from tape.model.reaction import HandlerKind, NewReaction
+from tape.reactions.declare import Declaration, Registry
+from tape.runs.declare import Apps
+from tape.worker import WorkerOptions, work
+
+OURS, THEIRS = "nats://ours.example:4222/a", "nats://theirs.example:4222/a"
+
+
+def publishing(target: str) -> NewReaction:
+    return NewReaction("out", "/tape/**", HandlerKind.PUBLISH, publish_target=target)
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "taken"),
+    [
+        ("127.0.0.1:0", (), True),
+        ("0.0.0.0:0", (), False),
+        ("0.0.0.0:0", ("127.0.0.1:4222",), True),
+    ],
+)
+async def test_a_server_that_others_can_reach_leads_nobody_into_its_network(
+    tmp_path: Path, address: str, hosts: tuple[str, ...], taken: bool
+) -> None:
+    options = ServeOptions(
+        f"sqlite:{tmp_path / 'tape.db'}",
+        address,
+        settings=Settings(brokers=BrokersSettings(hosts)),
+        tokens="write:w0rd",
+        insecure=True,
+    )
+    stop = asyncio.Event()
+    ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(options, on_ready=ready.set_result, stop=stop))
+    try:
+        port = (await ready).grpc.rpartition(":")[2]
+        async with tape.connect_async(f"tape://127.0.0.1:{port}", token="w0rd") as client:
+            if taken:
+                await client.register_reaction(publishing("nats://127.0.0.1:4222/a"))
+            else:
+                with pytest.raises(InvalidArgument, match="others can reach this server"):
+                    await client.register_reaction(publishing("nats://127.0.0.1:4222/a"))
+            with pytest.raises(InvalidArgument, match="link-local"):
+                await client.register_reaction(publishing("https://169.254.169.254/x"))
+    finally:
+        stop.set()
+        await serving
+
+
+async def test_a_worker_does_not_take_its_login_where_a_client_sends_it(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program declares one host; whoever may write has given the reaction another."""
+    registry = Registry()
+    registry.add(Declaration(publishing(OURS), None))
+    async with tape.connect_async(sqlite_url) as client:
+        await client.register_reaction(publishing(THEIRS))
+    monkeypatch.setenv("TAPE_NATS_USER", "ada")
+    monkeypatch.setenv("TAPE_NATS_PASSWORD", "hunter2")
+    stop = asyncio.Event()
+    stop.set()
+    await work(WorkerOptions(url=sqlite_url, registry=registry, apps=Apps()), stop=stop)
+    async with tape.connect_async(sqlite_url) as client:
+        (state,) = await client.list_reactions()
+        assert state.reaction.publish_target == OURS
+        with pytest.raises(InvalidArgument, match="the NATS login of this process is not for"):
+            await client.register_reaction(publishing(THEIRS))
+    monkeypatch.delenv("TAPE_NATS_USER")
+    async with tape.connect_async(sqlite_url) as client:
+        await client.register_reaction(publishing(THEIRS))
+    monkeypatch.setenv("TAPE_NATS_USER", "ada")
+    by_name = WorkerOptions(url=sqlite_url, registry=Registry(), apps=Apps(), reaction_ids=("out",))
+    with pytest.raises(InvalidArgument, match=r"not for theirs\.example:4222; if that is meant"):
+        await work(by_name, stop=stop)
