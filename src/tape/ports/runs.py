@@ -38,9 +38,10 @@ class RecoverQuery(NamedTuple):
 class WaitingRuns(NamedTuple):
     """How many runs of one app and pool somebody should drive, and nobody does.
 
-    `since_ms` is when something last happened in `run_id`, which has waited longest. `running` is
-    how many of that app and pool are driven now: if none, there may be no worker for them. Both
-    counts go up to MOST_COUNTED.
+    `since_ms` is when something last happened in `run_id`, which has waited longest of the
+    OLDEST_COMPARED that were begun first. `running` is how many of that app and pool are driven
+    now: if none, there may be no worker for them. Each is counted up to MOST_COUNTED, so that a
+    look costs little whatever piles up.
     """
 
     pool: str
@@ -52,7 +53,8 @@ class WaitingRuns(NamedTuple):
 
 
 MOST_COUNTED = 10_000
-MOST_WAITING_GROUPS = 1_000
+OLDEST_COMPARED = 100
+MOST_WAITING_GROUPS = 200
 
 
 class PendingQuery(NamedTuple):
@@ -75,8 +77,8 @@ class RunStore(Protocol):
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]: ...
 
     async def list_waiting_runs(self, older_than_ms: int) -> list[WaitingRuns]:
-        """What has waited for at least so long, by app and pool; who has waited longest first. Of
-        no more than MOST_WAITING_GROUPS apps and pools."""
+        """The apps and pools of which a run has waited for at least so long, with all that wait;
+        who has waited longest first. Of no more than MOST_WAITING_GROUPS apps and pools."""
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         """The entry that records it."""

@@ -18,7 +18,6 @@ UNDRIVEN = (RunStatus.RUNNABLE.value, RunStatus.RUNNING.value)
 TO_DISPATCH = ((EffectStatus.PENDING.value, DispatchMode.OUTBOX.value),)
 PENDING = tuple((EffectStatus.PENDING.value, mode.value) for mode in DispatchMode)
 UNKNOWN = tuple((EffectStatus.UNKNOWN.value, mode.value) for mode in DispatchMode)
-WAITING_COUNT = WaitingRuns._fields.index("waiting")
 _NEWER_THAN_ALL = (2**63 - 1, "")
 
 

@@ -106,12 +106,11 @@ RUN_STATEMENTS: dict[str, tuple[tuple[object, ...], list[str]]] = {
         ["tape_runs_due (pool=? AND app_name=? AND status=?)"],
     ),
     "list_waiting_runs": (
-        ("p", "a", 9, 9, 100),
+        ("p", "a", 9, 9, 100, 100),
         [
             "tape_runs_due (pool=? AND app_name=? AND status=?)",
             "tape_journal_run (run_id=? AND seq=?)",
-            "tape_runs_due (pool=? AND app_name=? AND status=?)",
-            "tape_runs_due (pool=? AND app_name=? AND status=?)",
+            *["tape_runs_due (pool=? AND app_name=? AND status=?)"] * 4,
         ],
     ),
     "get_decision": (
@@ -255,3 +254,10 @@ async def test_postgres_joins_what_runs_wrote_by_their_keys(
             assert not kinds(plan) & {"Seq Scan", "Sort", "Hash Join", "Merge Join"}, name
             conditions = [node["Index Cond"] for node in plan if "Index Name" in node]
             assert sum("seq" in condition for condition in conditions) == 1, name
+
+
+async def test_postgres_finds_what_waits_by_an_index(postgres_session: asyncpg.Connection) -> None:
+    arguments = "ARRAY['p1'], ARRAY['a1'], 5, 100, 100"
+    for plan in await plans(postgres_session, "list_waiting_runs", arguments):
+        assert indexes(plan) <= {"tape_runs_due", "tape_runs_status", "tape_journal_run"}
+        assert "Seq Scan" not in kinds(plan)

@@ -12,6 +12,7 @@ from tape.model.timer import Timer
 from tape.ports.runs import (
     MOST_COUNTED,
     MOST_WAITING_GROUPS,
+    OLDEST_COMPARED,
     PendingQuery,
     RecoverQuery,
     RunQuery,
@@ -57,7 +58,7 @@ class PostgresRuns:
         groups = (await self._groups_to_recover(RecoverQuery()))[:MOST_WAITING_GROUPS]
         if not groups:
             return []
-        params = (*zip(*groups, strict=True), older_than_ms, MOST_COUNTED)
+        params = (*zip(*groups, strict=True), older_than_ms, MOST_COUNTED, OLDEST_COMPARED)
         return longest_waiting(await self._rows(WaitingRuns, "list_waiting_runs", *params))
 
     async def _groups_to_recover(self, query: RecoverQuery) -> list[RunGroup]:

@@ -209,31 +209,40 @@ LIMIT $3;
 -- name: list_waiting_runs
 -- How many runs of these pools and apps nobody drives, the oldest of them, and how many are driven.
 -- A runnable one has waited since its newest entry, another since its lease ran out.
-SELECT of_pool, of_app, waiting.many, running.many, waiting.run_id, waiting.since_ms
+SELECT of_pool, of_app, runnable.many + lost.many, running.many, oldest.run_id, oldest.since_ms
 FROM unnest($1::text[], $2::text[]) AS wanted (of_pool, of_app)
 CROSS JOIN LATERAL (
-  SELECT
-    count(*) AS many, min(since_ms) AS since_ms,
-    (array_agg(run_id ORDER BY since_ms, run_id))[1] AS run_id
-  FROM (
+  SELECT run_id, since_ms FROM (
     (SELECT r.run_id, coalesce(
       (SELECT ts_ms FROM tape_journal j WHERE j.run_id = r.run_id AND j.seq = r.seq_cursor),
       r.started_at_ms) AS since_ms
     FROM tape_runs r
     WHERE pool = of_pool AND app_name = of_app AND status = 1 AND status IN (1, 2)
     ORDER BY started_at_ms, run_id
-    LIMIT $4)
+    LIMIT $5)
     UNION ALL
     (SELECT run_id, lease_expires_at_ms FROM tape_runs
     WHERE pool = of_pool AND app_name = of_app AND status = 2 AND status IN (1, 2)
       AND lease_expires_at_ms <= (SELECT tape_now_us() / 1000)
     ORDER BY started_at_ms, run_id
-    LIMIT $4)) AS open
-  WHERE since_ms <= (SELECT tape_now_us() / 1000) - $3) AS waiting
+    LIMIT $5)) AS open
+  WHERE since_ms <= (SELECT tape_now_us() / 1000) - $3
+  ORDER BY since_ms, run_id
+  LIMIT 1) AS oldest
+CROSS JOIN LATERAL (
+  SELECT count(*) AS many FROM (
+    SELECT 1 FROM tape_runs
+    WHERE pool = of_pool AND app_name = of_app AND status = 1 AND status IN (1, 2)
+    LIMIT $4) AS due) AS runnable
+CROSS JOIN LATERAL (
+  SELECT count(*) AS many FROM (
+    SELECT 1 FROM tape_runs
+    WHERE pool = of_pool AND app_name = of_app AND status = 2 AND status IN (1, 2)
+      AND lease_expires_at_ms <= (SELECT tape_now_us() / 1000)
+    LIMIT $4) AS unheld) AS lost
 CROSS JOIN LATERAL (
   SELECT count(*) AS many FROM (
     SELECT 1 FROM tape_runs
     WHERE pool = of_pool AND app_name = of_app AND status = 2 AND status IN (1, 2)
       AND lease_expires_at_ms > (SELECT tape_now_us() / 1000)
-    LIMIT $4) AS held) AS running
-WHERE waiting.many > 0;
+    LIMIT $4) AS held) AS running;

@@ -12,6 +12,7 @@ from tape.ports.clock import Clock
 from tape.ports.runs import (
     MOST_COUNTED,
     MOST_WAITING_GROUPS,
+    OLDEST_COMPARED,
     PendingQuery,
     RecoverQuery,
     RunQuery,
@@ -22,7 +23,6 @@ from tape.stores.run_rows import (
     TO_DISPATCH,
     UNDRIVEN,
     UNKNOWN,
-    WAITING_COUNT,
     EffectGroup,
     RunGroup,
     listing,
@@ -60,9 +60,12 @@ def list_waiting_runs(
 ) -> list[WaitingRuns]:
     now = clock()
     groups = _groups_to_recover(db, RecoverQuery())[:MOST_WAITING_GROUPS]
-    moments = (now, now - older_than_ms, MOST_COUNTED)
-    rows = [db.execute(SQL["list_waiting_runs"], (*group, *moments)).fetchone() for group in groups]
-    return longest_waiting(WaitingRuns(*row) for row in rows if row[WAITING_COUNT])
+    bounds = (now, now - older_than_ms, MOST_COUNTED, OLDEST_COMPARED)
+    return longest_waiting(
+        WaitingRuns(*row)
+        for group in groups
+        for row in db.execute(SQL["list_waiting_runs"], (*group, *bounds))
+    )
 
 
 def _groups_to_recover(db: sqlite3.Connection, query: RecoverQuery) -> list[RunGroup]:

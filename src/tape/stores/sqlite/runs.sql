@@ -217,28 +217,38 @@ LIMIT ?;
 -- name: list_waiting_runs
 -- How many runs of one pool and app nobody drives, the oldest of them, and how many are driven.
 -- A runnable one has waited since its newest entry, another since its lease ran out.
-SELECT
-  ?1 AS pool, ?2 AS app_name, count(*) AS waiting,
-  (SELECT count(*) FROM (
-    SELECT 1 FROM tape_runs INDEXED BY tape_runs_due
-    WHERE pool = ?1 AND app_name = ?2 AND status = 2 AND status IN (1, 2)
-      AND lease_expires_at_ms > ?3
-    LIMIT ?5)) AS running,
-  run_id, min(since_ms) AS since_ms
+SELECT pool, app_name, runnable + lost, running, run_id, since_ms
 FROM (
-  SELECT * FROM (
-    SELECT run_id, coalesce(
-      (SELECT ts_ms FROM tape_journal j WHERE j.run_id = r.run_id AND j.seq = r.seq_cursor),
-      started_at_ms) AS since_ms
-    FROM tape_runs r INDEXED BY tape_runs_due
-    WHERE pool = ?1 AND app_name = ?2 AND status = 1 AND status IN (1, 2)
-    ORDER BY started_at_ms, run_id
-    LIMIT ?5)
-  UNION ALL
-  SELECT * FROM (
-    SELECT run_id, lease_expires_at_ms FROM tape_runs INDEXED BY tape_runs_due
-    WHERE pool = ?1 AND app_name = ?2 AND status = 2 AND status IN (1, 2)
-      AND lease_expires_at_ms <= ?3
-    ORDER BY started_at_ms, run_id
-    LIMIT ?5))
+  SELECT
+    ?1 AS pool, ?2 AS app_name, run_id, min(since_ms) AS since_ms,
+    (SELECT count(*) FROM (
+      SELECT 1 FROM tape_runs INDEXED BY tape_runs_due
+      WHERE pool = ?1 AND app_name = ?2 AND status = 1 AND status IN (1, 2)
+      LIMIT ?5)) AS runnable,
+    (SELECT count(*) FROM (
+      SELECT 1 FROM tape_runs INDEXED BY tape_runs_due
+      WHERE pool = ?1 AND app_name = ?2 AND status = 2 AND status IN (1, 2)
+        AND lease_expires_at_ms <= ?3
+      LIMIT ?5)) AS lost,
+    (SELECT count(*) FROM (
+      SELECT 1 FROM tape_runs INDEXED BY tape_runs_due
+      WHERE pool = ?1 AND app_name = ?2 AND status = 2 AND status IN (1, 2)
+        AND lease_expires_at_ms > ?3
+      LIMIT ?5)) AS running
+  FROM (
+    SELECT * FROM (
+      SELECT run_id, coalesce(
+        (SELECT ts_ms FROM tape_journal j WHERE j.run_id = r.run_id AND j.seq = r.seq_cursor),
+        started_at_ms) AS since_ms
+      FROM tape_runs r INDEXED BY tape_runs_due
+      WHERE pool = ?1 AND app_name = ?2 AND status = 1 AND status IN (1, 2)
+      ORDER BY started_at_ms, run_id
+      LIMIT ?6)
+    UNION ALL
+    SELECT * FROM (
+      SELECT run_id, lease_expires_at_ms FROM tape_runs INDEXED BY tape_runs_due
+      WHERE pool = ?1 AND app_name = ?2 AND status = 2 AND status IN (1, 2)
+        AND lease_expires_at_ms <= ?3
+      ORDER BY started_at_ms, run_id
+      LIMIT ?6)))
 WHERE since_ms <= ?4;
