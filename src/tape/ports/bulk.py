@@ -75,8 +75,13 @@ class BulkReader(Protocol):
     def scan(self, scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Batches with the columns asked for; raises Pruned, at the latest at the end."""
 
-    def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """A table beside the journal, whole, by the name of its rows: `effects`, `runs`…"""
+    def read_table(
+        self, name: str, batch_rows: int, columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """A table beside the journal by the name of its rows: `effects`, `runs`…
+
+        `columns` picks some of its columns; none picks all.
+        """
 
     def close(self) -> None: ...
 
@@ -97,6 +102,9 @@ class UseStore(Protocol):
     """Opens a store, uses it on an event loop of its own, and closes it again."""
 
     def __call__(self, use: Callable[[Store], Awaitable[T]]) -> T: ...
+
+    def reader(self) -> BulkReader:
+        """Open the store by the column: in a process that does not have it open otherwise."""
 
 
 class OpenStores(Protocol):

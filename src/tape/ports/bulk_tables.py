@@ -3,14 +3,17 @@
 from typing import Any, Final, NamedTuple
 
 from tape.model.budget import Budget
+from tape.model.bulk_write import Write, WriteList
 from tape.model.decision import DecisionPlace
 from tape.model.drainer import Drainer
-from tape.model.effect import Effect
+from tape.model.effect import BusinessKey, Effect
+from tape.model.event_subscription import EventSubscription
 from tape.model.gate import Gate
 from tape.model.obligation import Obligation
-from tape.model.reaction import Reaction, ReactionCursor, Tally
+from tape.model.outbox import RelayTerm
+from tape.model.reaction import Book, Reaction, ReactionCursor, Tally
 from tape.model.run import Run
-from tape.model.session import Session
+from tape.model.session import Session, StoredEvent
 from tape.model.timer import Timer
 from tape.model.value import Value
 
@@ -46,6 +49,80 @@ class MatcherRow(NamedTuple):
     position: int
 
 
+class QueuedTaskRow(NamedTuple):
+    """A task that is queued, with the columns that an ended one does not have."""
+
+    reaction_id: str
+    shard: int
+    source_global_seq: int
+    status: int
+    next_attempt_at_ms: int
+    lease_owner: str
+    lease_expires_at_ms: int
+    claimed_at_ms: int
+    debounce_key: str
+    debounce_until_ms: int
+
+
+class StagedChunkRow(NamedTuple):
+    """A chunk that was staged for a write in bulk, without its body."""
+
+    write_id: str
+    epoch: int
+    part: str
+    number: int
+    rows: int
+    staged_at_ms: int
+
+
+class RetentionRow(NamedTuple):
+    """Up to where the journal was pruned."""
+
+    name: str
+    pruned_through: int
+
+
+class OutboxTableRow(NamedTuple):
+    """A row of the outbox with all of its columns; an idempotency key of NULL is blank."""
+
+    id: int
+    event_id: str
+    subject: str
+    payload_json: str
+    schema_version: int
+    entity_type: str
+    entity_id: str
+    idempotency_key: str
+    caused_by: str
+    source: str
+    occurred_at_ms: int
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    created_at_ms: int
+    global_seq: int
+    published_to_nats: bool
+    published_at_ms: int
+    published_term: int
+    attempts: int
+    last_error: str
+
+
+class ProcessedRow(NamedTuple):
+    """A message that a consumer has handled."""
+
+    consumer: str
+    message_id: str
+    processed_at_ms: int
+
+
+class SequenceRow(NamedTuple):
+    """The last number that was given out: to an entry (`journal`) or to a row of the outbox."""
+
+    name: str
+    last: int
+
+
 SIDE_TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "runs": Run,
     "effects": Effect,
@@ -62,4 +139,17 @@ SIDE_TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "sessions": Session,
     "matcher": MatcherRow,
     "event_drain_state": Drainer,
+    "event_subscriptions": EventSubscription,
+    "business_keys": BusinessKey,
+    "session_events": StoredEvent,
+    "reaction_book": Book,
+    "task_queue": QueuedTaskRow,
+    "writes": Write,
+    "write_lists": WriteList,
+    "write_chunks": StagedChunkRow,
+    "retention": RetentionRow,
+    "relays": RelayTerm,
+    "outbox": OutboxTableRow,
+    "processed": ProcessedRow,
+    "sequences": SequenceRow,
 }

@@ -1,6 +1,6 @@
 """What both stores need to read by the column: which columns, conditions and tables there are."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 import pyarrow as pa
@@ -29,11 +29,20 @@ def entry_columns(names: Iterable[str]) -> str:
     )
 
 
-def table_columns(name: str) -> tuple[str, ...]:
+def table_sql(
+    statements: Mapping[str, str], name: str, columns: Sequence[str], relations: Mapping[str, str]
+) -> str:
+    """Select columns of a table, or all. `relations` names tables that are called otherwise."""
     row = SIDE_TABLES.get(name)
     if row is None:
         raise InvalidArgument(f"{name!r} is none of {', '.join(SIDE_TABLES)}", field="table")
-    return tuple(row.__annotations__)
+    for column in columns:
+        if column not in row.__annotations__:
+            raise InvalidArgument(f"{name} has no column {column!r}", field="columns")
+    text = statements["read_table"].replace(
+        COLUMNS, entry_columns(columns or tuple(row.__annotations__))
+    )
+    return text.replace(TABLE, relations.get(name, f"tape_{name}"))
 
 
 def conditions_sql(conditions: Iterable[Condition], put: Put, starts: str) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tape.model.budget import ChargeBudget, SetBudget
+from tape.model.bulk_write import BATCH, Part, RegisterWrite
 from tape.model.decision import RecordDecision
 from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
 from tape.model.drainer import AcquireDrainer, Hold
@@ -54,7 +55,7 @@ async def walk_runs(store: Store, name: str, seed: int, batches: int) -> None:
         await play_batch(store, walk)
 
 
-async def unwind_a_run(store: Store) -> None:
+async def unwind_a_run(store: Store) -> str:
     """Two effects, a failure, and their undoing, newest first."""
     driver = await drive(store, "unwound", app_name="désk/1", session=("u_", "_"))
     for name in ("debit", "credit"):
@@ -74,6 +75,7 @@ async def unwind_a_run(store: Store) -> None:
             key, claimed.claim_token, ObligationStatus.COMPENSATED, parent_run_id=""
         )
         await driver.tell(resolve)
+    return driver.run_id
 
 
 async def change_values(store: Store) -> None:
@@ -112,12 +114,18 @@ async def do_tasks(store: Store) -> None:
                    retry_max=0, num_shards=2)  # fmt: skip
     await register(store, "elsewhere", engine="spark", from_global_seq=0)
     await register(store, "r2")
+    for name in ("no pattern", "no cel", "no target"):  # not yet: something is planted there
+        await register(store, name)
     events = [NewEvent("a", f'{{"n": {n}}}', "t", f"{n} x") for n in range(1, 8)]
     recorded = await record(store, *events)
     sources = [one.global_seq for one in recorded]
     tasks = [a_task(source) for source in sources]
     tasks += [a_task(source, "given up") for source in sources[:2]]
-    cursors = [a_cursor(sources[-1]), a_cursor(sources[-1], "given up")]
+    cursors = [
+        a_cursor(sources[-1], matched=7),
+        a_cursor(sources[-1], "given up", matched=2, predicate_errors=1,
+                 last_error="no such field", last_error_global_seq=sources[2]),
+    ]  # fmt: skip
     assert await step(store, tasks=tasks, cursors=cursors, position=sources[-1]) == "made"
     mine = keys_of(await claim(store, most=5))
     await store.complete_tasks("a", mine[:1])
@@ -142,6 +150,19 @@ async def drain_events(store: Store) -> None:
             await play(store, HaltDrainer(hold, before, failure, IDS.take(3), LIMITS))
             if drainer_id == "d/1":
                 await play(store, ResumeDrainer(drainer_id, "me", next(IDS), LIMITS))
+    for name in ("no glob", "no filter", "no mapper"):  # not yet: something is planted there
+        await play(
+            store, PutSubscription(NewSubscription(name, "b", "app", "d3"), next(IDS), LIMITS)
+        )
+    for drainer_id in ("gone on", "halted"):
+        grant = await play(store, AcquireDrainer(drainer_id, next(IDS), 60_000, LIMITS))
+        hold = Hold(drainer_id, grant.drainer.fencing_token, 60_000)
+        passed = Passed(event.global_seq, event.event_id, 1)
+        if drainer_id == "halted":
+            failure = Failure(entries[1], "s", "", "no")
+            await play(store, HaltDrainer(hold, passed, failure, IDS.take(3), LIMITS))
+        else:
+            await play(store, DispatchEvents(hold, passed, [], ids=IDS.take(1), limits=LIMITS))
     grant = await play(store, AcquireDrainer("d/1", next(IDS), 60_000, LIMITS))
     hold = Hold("d/1", grant.drainer.fencing_token, 60_000)
     failure = Failure(entries[0], "s of d/1", "", "still no")
@@ -158,7 +179,7 @@ async def drain_events(store: Store) -> None:
 
 
 class _Skipped:
-    """What skipping an outbox row leaves on the journal; rows of the outbox are not audited."""
+    """What skipping an outbox row leaves on the journal; the row itself is sown by SQL."""
 
     weight = 1
 
@@ -178,6 +199,12 @@ async def lead_relays(store: Store) -> None:
         assert term is not None
         await play(store, ResignRelay(term, "stopped", next(IDS)))
     await play(store, _Skipped())
+
+
+async def write_in_bulk(store: Store) -> None:
+    """A write that is finished, and another of which two chunks are to be recorded."""
+    await play(store, RegisterWrite("w0", 0, BATCH, []))
+    await play(store, RegisterWrite("w1", 3, "stream", [Part("a", 2, 9), Part("b", 0, 0)]))
 
 
 async def record_events(store: Store) -> None:
@@ -235,9 +262,10 @@ async def make_healthy(store: Store) -> Driven:
     await record_events(store)
     await hold_sessions(store)
     await change_values(store)
-    await unwind_a_run(store)
+    unwound = await unwind_a_run(store)
     await do_tasks(store)
     await drain_events(store)
     await lead_relays(store)
+    await write_in_bulk(store)
     await attempt(store, beginning(RunName("app", "", "", "queued"), Taker()))
-    return await drive_some(store)
+    return {"unwound": unwound, **await drive_some(store)}

@@ -1,9 +1,11 @@
-"""Writes entries and rows past all rules, into a copy of a SQLite file."""
+"""Writes entries and rows past all rules, by SQL, into a store of either kind."""
 
 import json
 import sqlite3
 from itertools import count
 from typing import Any
+
+import psycopg
 
 from tape.journal.ids import UlidFactory
 from tape.model import subjects
@@ -18,10 +20,17 @@ Line = tuple[str, str, dict[str, Any]]
 
 
 class Field:
-    """The file, and what should be found in it by the time all is planted."""
+    """The store, and what should be found in it by the time all is planted."""
 
-    def __init__(self, path: str, now_ms: int) -> None:
-        self.db = sqlite3.connect(path, isolation_level=None)
+    def __init__(self, url: str, now_ms: int) -> None:
+        self.is_sqlite = url.startswith("sqlite:")
+        self.db: Any
+        if self.is_sqlite:
+            self.db = sqlite3.connect(url.removeprefix("sqlite:"), isolation_level=None)
+        else:
+            self.db = psycopg.connect(url, autocommit=True)
+        self.outbox = "bus_outbox" if self.is_sqlite else "bus.outbox"
+        self.processed = "bus_processed" if self.is_sqlite else "bus.processed"
         for index in ("tape_journal_run", "tape_journal_key"):
             self.db.execute(f"DROP INDEX {index}")
         self.now_ms = now_ms
@@ -34,8 +43,23 @@ class Field:
         self.expected.setdefault(check, set()).add(identity)
 
     def sql(self, text: str, *params: Any) -> None:
-        changed = self.db.execute(text, params).rowcount
+        if not self.is_sqlite and params:
+            text = text.replace("%", "%%").replace("?", "%s")
+        changed = self.db.execute(text, params if params or self.is_sqlite else None).rowcount
         assert changed > 0, (text, params)
+
+    def one(self, text: str) -> Any:
+        """The first column of the first row."""
+        return self.db.execute(text).fetchone()[0]
+
+    def set_sequence(self, name: str, last: int) -> None:
+        """Say that this was the last number given out: `journal` or `outbox`."""
+        if self.is_sqlite:
+            table = {"journal": "tape_journal", "outbox": "bus_outbox"}[name]
+            self.sql("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", last, table)
+        else:
+            sequence = {"journal": "tape_global_seq", "outbox": "bus.outbox_id_seq"}[name]
+            self.sql("SELECT setval(?, ?)", sequence, last)
 
     def entry(self, kind: str, subject: str, payload: Any = None, **columns: Any) -> int:
         self.head += 1

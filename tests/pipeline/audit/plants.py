@@ -4,6 +4,8 @@ from typing import Any
 
 from tape.model import subjects
 from tape.model.run import Run
+from tape.pipeline.jobs.audit.catalogue import CHECKS
+from tape.pipeline.jobs.audit.check import Rule
 from tests.pipeline.audit.healthy import Driven
 from tests.pipeline.audit.planting import (
     IDS,
@@ -19,6 +21,7 @@ from tests.pipeline.audit.planting import (
     status,
     timer,
 )
+from tests.pipeline.audit.sowing import chunk, outbox_row, promoted_row, published
 
 UNDONE = (granted(1), begun(), effect("confirmed"))
 """A run that has done something; what it owes for that comes next, as number 4."""
@@ -38,8 +41,8 @@ def plant_rows(field: Field, runs: Driven) -> None:
     spoil("effect_row", "tape_effects", "status = 3")
     spoil("obligation_row", "tape_obligations", "attempts = 7")
     spoil("obligation_top", "tape_runs", "top_obligation = 77")
-    spoil("gate_row", "tape_gates", "released = 1")
-    spoil("timer_row", "tape_timers", "fired = 1")
+    spoil("gate_row", "tape_gates", "released = TRUE")
+    spoil("timer_row", "tape_timers", "fired = TRUE")
     spoil("budget_row", "tape_budgets", "tokens_spent = 5")
     _untell_a_parent(field, runs)
     nobody = Run("no entries", "app", "", "", "no entries", "shared", 4, 3, "", "", 0, 1, 1, 2)
@@ -48,7 +51,8 @@ def plant_rows(field: Field, runs: Driven) -> None:
     field.sql("UPDATE tape_values SET value_json = '9' WHERE key = 'a/b'")
     field.expect("value_row", "n s/a/b")
     field.sql("UPDATE tape_sessions SET event_count = 99 WHERE session_id = '_'")
-    field.expect("session_row", "app/~u%20ser%2A/%5F")
+    for check in ("session_row", "session_events"):
+        field.expect(check, "app/~u%20ser%2A/%5F")
 
 
 def _untell_a_parent(field: Field, runs: Driven) -> None:
@@ -58,7 +62,7 @@ def _untell_a_parent(field: Field, runs: Driven) -> None:
         "DELETE FROM tape_journal WHERE run_id = ? AND subject LIKE '/tape/gate/released/%'", parent
     )
     field.sql("UPDATE tape_runs SET seq_cursor = seq_cursor - 1 WHERE run_id = ?", parent)
-    field.sql("UPDATE tape_gates SET released = 0 WHERE run_id = ?", parent)
+    field.sql("UPDATE tape_gates SET released = FALSE WHERE run_id = ?", parent)
     field.expect("run_parent_told", child)
 
 
@@ -247,6 +251,7 @@ def plant_cursors(field: Field) -> None:
     field.expect("drainer_ahead", "d/1")
     field.sql("UPDATE tape_event_drain_state SET halted_on_global_seq = 1 WHERE drainer_id = 'd2'")
     field.expect("drainer_halted", "d2")
+    field.expect("drainer_events", "d2")
     again = {"relay": "nats", "term": 3, "owner": "c", "session": ""}
     field.entry("relay", subjects.relay("elected", "nats"), again)
     field.expect("relay_terms", "nats")
@@ -254,6 +259,141 @@ def plant_cursors(field: Field) -> None:
     field.expect("cursor_shards", "given up")
     field.sql("UPDATE tape_reaction_tallies SET queued = queued + 1 WHERE reaction_id = 'given up'")
     field.expect("reaction_tally", "given up")
+
+
+def plant_kept(field: Field, runs: Driven) -> None:
+    """Rows that are gone, or that name what is not there."""
+    field.sql("DELETE FROM tape_business_keys WHERE business_key = 'key of debit'")
+    field.expect("effect_key_row", runs["unwound"])
+    field.sql("DELETE FROM tape_session_events WHERE session_id = 'gone' AND id = 'e0'")
+    field.expect("session_events", "app/u/gone")
+    field.sql("UPDATE tape_relays SET term = 2, owner = 'b' WHERE relay = 'nats'")
+    field.expect("relay_row", "nats")
+    field.sql("DELETE FROM tape_task_ended WHERE reaction_id = 'r' AND status = 3")
+    field.expect("task_kept", "r")
+    drainer = "UPDATE tape_event_drain_state SET {} WHERE drainer_id = ?"
+    field.sql(drainer.format("last_event_id = 'never'"), "gone on")
+    field.sql(drainer.format("halted_on_event_id = 'never'"), "halted")
+    for drainer_id in ("gone on", "halted"):
+        field.expect("drainer_events", drainer_id)
+    field.sql(drainer.format("halted_at_ms = 0"), "halted")
+    field.expect("drainer_halt_whole", "halted")
+
+
+def plant_sequences(field: Field) -> None:
+    last = int(field.one(f"SELECT max(id) FROM {field.outbox}"))
+    for name, number in (("journal", field.before - 1), ("outbox", last - 1)):
+        field.set_sequence(name, number)
+        field.expect("sequence_ahead", name)
+
+
+def plant_settings(field: Field) -> None:
+    """What cannot be understood, or is set as nothing can be."""
+    setting = "UPDATE tape_reactions SET {} WHERE reaction_id = ?"
+    for reaction_id, change in (
+        ("no pattern", "subject_pattern = 'orders'"), ("no cel", "predicate_cel = 'payload.n >'"),
+    ):  # fmt: skip
+        field.sql(setting.format(change), reaction_id)
+        field.expect("reaction_compiles", reaction_id)
+    field.sql(setting.format("handler_kind = 3"), "no target")
+    field.expect("reaction_settings", "no target")
+    field.sql("UPDATE tape_reaction_cursors SET predicate_errors = 4 WHERE reaction_id = 'no cel'")
+    field.expect("cursor_errors", "no cel/0")
+    subscription = "UPDATE tape_event_subscriptions SET {} WHERE subscription_id = ?"
+    for subscription_id, change in (
+        ("no glob", "event_type_glob = 'a..[b'"), ("no filter", "filter_expr = '1 +'"),
+        ("no mapper", "input_mapper = '[]'"),
+    ):  # fmt: skip
+        field.sql(subscription.format(change), subscription_id)
+        field.expect("subscription_compiles", subscription_id)
+        field.expect("subscription_row", subscription_id)
+
+
+def plant_tasks_in_hand(field: Field) -> None:
+    queued = "reaction_id = 'given up' AND status = 1"
+    field.sql(f"UPDATE tape_task_queue SET status = 2 WHERE {queued}")
+    source = field.one("SELECT max(source_global_seq) FROM tape_task_queue "
+                       "WHERE reaction_id = 'given up' AND status = 2")  # fmt: skip
+    field.expect("task_held", f"given up/0/{source}")
+    field.expect("task_ended", f"given up/0/{source}")
+
+
+def plant_outbox(field: Field) -> None:
+    def found(check: str, row: int) -> None:
+        field.expect(check, str(row))
+
+    found("outbox_states", outbox_row(field, 0, **published(field)))
+    found("outbox_states", promoted_row(field, **published(field) | {"published_term": 0}))
+    found("outbox_entry", outbox_row(field, 10**8, **published(field)))
+    found("outbox_entry", promoted_row(field, payload_json='{"qty": 2}', **published(field)))
+    found("outbox_entry", promoted_row(field, event_id=next(IDS)))
+    found("outbox_entry", promoted_row(field, entity_id="other"))
+    found("outbox_term", promoted_row(field, **published(field) | {"published_term": 9}))
+    field.row(field.processed, consumer="", message_id="m2")
+    field.expect("processed_row", "m2")
+
+
+def plant_writes(field: Field) -> None:
+    def write(write_id: str, chunks: int, recorded: int) -> None:
+        field.row(
+            "tape_writes", write_id=write_id, epoch=1, origin="batch", chunks=chunks,
+            recorded=recorded, rows=1, duplicates=0, updated_at_ms=1,
+        )  # fmt: skip
+
+    def listed(write_id: str, parts: str) -> None:
+        field.row("tape_write_lists", write_id=write_id, epoch=1, parts_json=parts)
+
+    write("more", 2, 3)
+    field.expect("write_counts", "more")
+    write("unlisted", 2, 1)
+    write("other list", 2, 2)
+    listed("other list", '[["a", 5, 9]]')
+    write("unstaged", 2, 1)
+    listed("unstaged", '[["a", 2, 9]]')
+    for write_id in ("unlisted", "other list", "unstaged"):
+        field.expect("write_list", write_id)
+    write("beyond", 1, 1)
+    listed("beyond", '[["a", 1, 9]]')
+    chunk(field, "beyond", 1, "a", 1)
+    field.expect("write_chunks", "beyond/1")
+
+
+COLUMNS = {
+    "runs": "started_at_ms", "effects": "next_dispatch_at_ms",
+    "obligations": "next_attempt_at_ms", "timers": "created_at_ms", "values": "ts_ms",
+    "decisions": "ts_ms", "reactions": "created_at_ms", "reaction_cursors": "last_processed_at_ms",
+    "reaction_tallies": "next_free_us", "sessions": "created_at_ms", "matcher": "expires_at_ms",
+    "event_drain_state": "last_drained_at_ms", "event_subscriptions": "created_at_ms",
+    "session_events": "timestamp_ms", "reaction_book": "version", "task_queue": "debounce_until_ms",
+    "writes": "updated_at_ms", "write_chunks": "staged_at_ms", "relays": "elected_at_ms",
+}  # fmt: skip
+"""A number of each table that no other check looks at."""
+
+
+def plant_columns(field: Field, runs: Driven) -> None:
+    """A number, a time or a JSON of each table that can be none."""
+
+    def spoil(name: str, change: str, where: str = "TRUE") -> None:
+        rule = CHECKS[f"{name}_columns"].find
+        assert isinstance(rule, Rule)
+        named = rule.key.removeprefix("CONCAT_WS('/', ").removesuffix(")")
+        field.sql(f"UPDATE tape_{name} SET {change} WHERE {where}")
+        rows = field.db.execute(f"SELECT {named} FROM tape_{name} WHERE {where}")
+        for row in rows.fetchall():
+            field.expect(f"{name}_columns", "/".join(map(str, row)))
+
+    for name, column in COLUMNS.items():
+        spoil(name, f"{column} = -1")
+    spoil("gates", "payload_json = '{'")
+    field.sql("UPDATE tape_task_ended SET created_at_ms = -1 WHERE reaction_id = 'some'")
+    task = "SELECT reaction_id || '/' || shard || '/' || source_global_seq FROM tape_task_ended"
+    task_id = field.one(f"{task} WHERE reaction_id = 'some'")
+    field.expect("tasks_columns", f"{task_id}/some")
+    spoil("budgets", "usd_cap = -1.0", f"run_id = '{runs['budget_row']}'")
+    field.row("tape_write_lists", write_id="torn", epoch=9, parts_json="[")
+    field.expect("write_lists_columns", "torn/9")
+    field.row("tape_retention", name="other", pruned_through=-1)
+    field.expect("retention_columns", "other/-1")
 
 
 def plant_everything(field: Field, runs: Driven) -> int:
@@ -266,9 +406,16 @@ def plant_everything(field: Field, runs: Driven) -> int:
     plant_values_and_sessions(field)
     plant_tasks(field)
     plant_cursors(field)
+    plant_kept(field, runs)
+    plant_settings(field)
+    plant_tasks_in_hand(field)
+    plant_outbox(field)
+    plant_writes(field)
+    plant_columns(field, runs)
     to_double = field.event()
     field.expect("global_seq_unique", str(to_double))
     # The last, or all that come later would seem to be recorded too early.
     last = field.event(ts_ms=field.now_ms + 240 * HOUR_MS)
     field.expect("time_plausible", str(last))
+    plant_sequences(field)
     return to_double

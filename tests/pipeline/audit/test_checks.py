@@ -28,6 +28,7 @@ from tape.stores.by_url import open_store
 from tests.pipeline.audit.healthy import make_healthy, walk_runs
 from tests.pipeline.audit.planting import Field
 from tests.pipeline.audit.plants import plant_everything
+from tests.pipeline.audit.sowing import sow
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -43,22 +44,28 @@ def identity(violation: Violation) -> str:
     return violation.run_id or violation.key or str(violation.global_seq)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "migrated_postgres"])
 def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
-    spark: SparkSession, sqlite_url: str, tmp_path: Path
+    spark: SparkSession, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    runs = Stores().store(sqlite_url, creating=True)(make_healthy)
-    field = Field(str(tmp_path / "tape.db"), time.time_ns() // 1_000_000)
+    url: str = request.getfixturevalue(f"{kind}_url")
+    runs = Stores().store(url, creating=True)(make_healthy)
+    field = Field(url, time.time_ns() // 1_000_000)
+    sow(field)
     to_double = plant_everything(field, runs)
     assert field.expected.keys() == CHECKS.keys()
     field.db.close()
-    read = read_frames(work(spark, sqlite_url))
+    read = read_frames(work(spark, url))
     # As if pruned entries had come back from a lake, and entries were written meanwhile.
     moment = replace(read.moment, before=field.before, pruned_through=1)
     double = read.journal.where(F.col("global_seq") == to_double).withColumn(
         "event_id", F.lit(next(UlidFactory()))
     )
-    frames = Frames(read.journal.unionByName(double), read.tables, moment)
-    with sized_for(spark, 0):
+    keep = read.keep_local
+    assert keep is not None
+    journal = keep(read.journal.unionByName(double))
+    frames = Frames(journal, read.tables, moment, empty=read.empty, keep_local=keep)
+    with sized_for(spark, 0, local=True):
         results = {r.check.name: r for r in run_checks(frames, limit=100)}
     frames.release()
     found = {name: {identity(v) for v in result.violations} for name, result in results.items()}

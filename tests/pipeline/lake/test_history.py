@@ -1,6 +1,6 @@
 """The seam between lake and journal, with both moved at the worst moment."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,7 +62,9 @@ class Journal:
                 names=list(scan.columns),
             )  # fmt: skip
 
-    def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def read_table(
+        self, name: str, batch_rows: int, columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         raise NotImplementedError(name)
 
     def close(self) -> None: ...

@@ -6,7 +6,7 @@ then. A scan goes on from one number, whichever of the two it comes from next, s
 nothing is missing and nothing comes twice, whatever archive, compaction and prune do meanwhile.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -107,8 +107,10 @@ class HistoryReader:
             self._refuse_missing(before, lake, scan)
         raise StoreMismatch("the lake changes faster than it can be read")
 
-    def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        return self._journal.read_table(name, batch_rows)
+    def read_table(
+        self, name: str, batch_rows: int, columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        return self._journal.read_table(name, batch_rows, columns)
 
     def close(self) -> None:
         self._journal.close()

@@ -81,7 +81,9 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - Spark's
         with closing(self._stores.reader(self._what.url)) as reader:
-            for batch in reader.read_table(self._what.table, self._what.batch_rows):
+            for batch in reader.read_table(
+                self._what.table, self._what.batch_rows, self._schema.names
+            ):
                 yield conformed(batch, self._schema)
 
 

@@ -22,18 +22,22 @@ from tape.stores.postgres.packed import Unpackable, packed_columns, rows_to_pack
 from tape.stores.scan import (
     COLUMNS,
     CONDITIONS,
-    TABLE,
     conditions_sql,
     ends_of,
     entry_columns,
     even_rows,
     refuse_pruned,
     sliced,
-    table_columns,
+    table_sql,
 )
 from tape.stores.statements import PREDICATE, load_statements
 
 SQL: Final = load_statements("tape.stores.postgres")
+RELATIONS: Final = {
+    "outbox": "bus.outbox",
+    "processed": "bus.processed",
+    "sequences": f"({SQL['read_sequences'].rstrip(';')}) AS sequences",
+}
 BATCH_BYTES: Final = 16 * 1024 * 1024
 PACKED_BYTES: Final = 2 * 1024 * 1024
 # A text of a gigabyte, or more memory than there is.
@@ -130,12 +134,13 @@ class PostgresReader:
         text = written_out(text, (scan.after, scan.upto, rows_to_pack(size)))
         return self._batches(_with_conditions(text, scan), PACKED_BYTES)
 
-    def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        text = SQL["read_table"].replace(COLUMNS, ", ".join(table_columns(name)))
+    def read_table(
+        self, name: str, batch_rows: int, columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        text = table_sql(SQL, name, columns, RELATIONS)
         with self._translated():
             self._db.adbc_connection.rollback()
-            found = self._batches(text.replace(TABLE, f"tape_{name}"), BATCH_BYTES)
-            yield from sliced(found, batch_rows)
+            yield from sliced(self._batches(text, BATCH_BYTES), batch_rows)
 
     def close(self) -> None:
         self._db.close()

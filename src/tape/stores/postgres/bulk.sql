@@ -67,3 +67,10 @@ CROSS JOIN LATERAL (
   ) AS page
 ) AS packed
 WHERE packed_rows > 0;
+
+-- name: read_sequences
+-- The last numbers that were given out: to entries, and to rows of the outbox.
+SELECT 'journal' AS name, CASE WHEN is_called THEN last_value ELSE 0 END AS last
+FROM tape_global_seq
+UNION ALL
+SELECT 'outbox', CASE WHEN is_called THEN last_value ELSE 0 END FROM bus.outbox_id_seq;

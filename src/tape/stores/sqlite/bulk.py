@@ -7,7 +7,7 @@ for processes that do not have the file open otherwise, as Spark's Python worker
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,18 +22,22 @@ from tape.stores.scan import (
     COLUMNS,
     CONDITIONS,
     READ_S,
-    TABLE,
     conditions_sql,
     ends_of,
     entry_columns,
     even_rows,
     refuse_pruned,
-    table_columns,
+    table_sql,
 )
 from tape.stores.sqlite.connection import reading_uri
 from tape.stores.statements import PREDICATE, load_statements
 
 SQL: Final = load_statements("tape.stores.sqlite")
+RELATIONS: Final = {
+    "outbox": "bus_outbox",
+    "processed": "bus_processed",
+    "sequences": f"({SQL['read_sequences'].rstrip(';')}) AS sequences",
+}
 _STARTS: Final = "substr({column}, 1, {length}) = {value}"
 _NOT_OURS: Final = re.compile(r"no such (table|column)|file is not a database")
 
@@ -89,11 +93,13 @@ class SqliteReader:
             refuse_pruned(scan.after, self._pruned_through())
             yield from self._batches(text, params, batch_rows)
 
-    def read_table(self, name: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        text = SQL["read_table"].replace(COLUMNS, ", ".join(table_columns(name)))
+    def read_table(
+        self, name: str, batch_rows: int, columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        text = table_sql(SQL, name, columns, RELATIONS)
         with self._translated():
             self._db.rollback()
-            yield from self._batches(text.replace(TABLE, f"tape_{name}"), [], batch_rows)
+            yield from self._batches(text, [], batch_rows)
 
     def close(self) -> None:
         self._db.close()

@@ -33,3 +33,11 @@ ORDER BY global_seq;
 -- name: read_table
 -- Another table, whole.
 SELECT /* columns */ NULL FROM /* table */ tape_journal;
+
+-- name: read_sequences
+-- The last numbers that were given out: to entries, and to rows of the outbox.
+SELECT
+  'journal' AS name,
+  coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tape_journal'), 0) AS last
+UNION ALL
+SELECT 'outbox', coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'bus_outbox'), 0);

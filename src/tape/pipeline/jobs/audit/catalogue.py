@@ -6,6 +6,7 @@ from typing import Final
 from tape.pipeline.jobs.audit.check import Check
 from tape.pipeline.jobs.audit.checks import (
     budgets,
+    columns,
     decisions,
     drainers,
     effects,
@@ -13,6 +14,7 @@ from tape.pipeline.jobs.audit.checks import (
     gates,
     leases,
     obligations,
+    outbox,
     reactions,
     relays,
     runs,
@@ -21,6 +23,7 @@ from tape.pipeline.jobs.audit.checks import (
     tasks,
     timers,
     values,
+    writes,
 )
 
 GROUPS: Final[Sequence[tuple[Check, ...]]] = (
@@ -39,7 +42,10 @@ GROUPS: Final[Sequence[tuple[Check, ...]]] = (
     tasks.CHECKS,
     drainers.CHECKS,
     relays.CHECKS,
+    outbox.CHECKS,
+    writes.CHECKS,
     sessions.CHECKS,
+    columns.CHECKS,
 )
 """By noun: the checks of a group look at the same frames, and are computed together."""
 

@@ -10,6 +10,7 @@ from tape.errors import InvalidArgument
 from tape.pipeline.job import Progress, Summary, Work
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.finding import run_checks
+from tape.pipeline.jobs.audit.frames import EVERY
 from tape.pipeline.jobs.audit.reading import read_frames
 from tape.pipeline.jobs.audit.report import Audited, form_of, plain
 from tape.pipeline.jobs.audit.sizing import sized_for
@@ -44,11 +45,13 @@ class Audit:
             work.report(Progress(self.name, count, total, "checks", name))
 
         done(0, "reading")
-        frames = read_frames(work, self.lake)
+        frames = read_frames(work, self.check, self.lake)
         moment = frames.moment
         try:
-            with sized_for(work.spark, moment.head - moment.begins_after):
-                entries = frames.entries.count()
+            with sized_for(
+                work.spark, moment.head - moment.begins_after, local=frames.keep_local is not None
+            ):
+                entries = frames.present[EVERY[0]]
                 results = list(run_checks(frames, self.check, limit=self.limit, done=done))
         finally:
             frames.release()

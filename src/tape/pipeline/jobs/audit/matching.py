@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tape.errors import PredicateError
+from tape.errors import PredicateError, TapeError
 from tape.journal.follow import envelope
 from tape.model.entry import Entry
 from tape.model.subject import parse_pattern
@@ -21,8 +21,16 @@ def with_expressions(reactions: DataFrame) -> DataFrame:
 def _expressions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         patterns = batch.column("subject_pattern").to_pylist()
-        found = [rf"\A(?:{parse_pattern(str(p)).expression.pattern})\z" for p in patterns]
+        found = [_expression(str(pattern)) for pattern in patterns]
         yield batch.append_column("expression", pa.array(found, pa.string()))
+
+
+def _expression(pattern: str) -> str | None:
+    """None for what is no pattern: nothing can be said of its tasks, and another check tells."""
+    try:
+        return rf"\A(?:{parse_pattern(pattern).expression.pattern})\z"
+    except TapeError:
+        return None
 
 
 def without_match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ _FIELDS = {
     "ending": "STRING",
     # decisions and effects
     "decision_index": "BIGINT",
+    "call_index": "BIGINT",
     "idempotency_key": "STRING",
     "tool_name": "STRING",
     "status": "STRING",
@@ -26,6 +27,7 @@ _FIELDS = {
     "effect_key": "STRING",
     "kind": "STRING",
     "attempts": "BIGINT",
+    "compensator_ref": "STRING",
     # gates and timers
     "gate_name": "STRING",
     "timer_id": "STRING",
@@ -55,6 +57,12 @@ _FIELDS = {
     "drainer": "STRING",
     "drainer_id": "STRING",
     "subscription_id": "STRING",
+    "event_type_glob": "STRING",
+    "workflow_type": "STRING",
+    "input_mapper": "STRING",
+    "filter_expr": "STRING",
+    "enabled": "BOOLEAN",
+    "awaits_end": "BOOLEAN",
     # events of sessions
     "event": "STRUCT<id: STRING>",
 }

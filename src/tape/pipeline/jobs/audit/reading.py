@@ -1,56 +1,78 @@
 """Reads a store for an audit, in the order that lets it be written to meanwhile; see `frames`."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pyspark.sql import DataFrame
 
 from tape.pipeline.job import Work
-from tape.pipeline.jobs.audit.frames import Frames, Moment
+from tape.pipeline.jobs.audit.catalogue import CHECKS
+from tape.pipeline.jobs.audit.check import columns_read
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment
+from tape.pipeline.jobs.audit.small import (
+    JOURNAL,
+    MOST_ROWS,
+    ReadSmall,
+    Wanted,
+    keep_local,
+    read_small,
+    schema_of,
+)
 from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.session import prepared
 from tape.pipeline.source.frames import journal
+from tape.ports.bulk_tables import SIDE_TABLES
 from tape.ports.retention import Retention
 from tape.ports.store import Store
 
 AT_ONCE: Final = 4
 AGAIN: Final = "_again"
+TWICE: Final = ("reactions", "reaction_tallies", "reaction_cursors", "writes")
+LATE: Final = ("tasks", "task_queue")
+LAST: Final = ("sequences",)
 STEPS: Final[Sequence[tuple[str, ...]]] = (
-    (
-        "runs", "decisions", "effects", "obligations", "gates", "timers", "budgets", "values",
-        "sessions", "reactions", "reaction_tallies", "reaction_cursors", "matcher",
-        "event_drain_state",
-    ),
-    ("tasks",),
-    tuple(name + AGAIN for name in ("reactions", "reaction_tallies", "reaction_cursors")),
-)  # fmt: skip
+    tuple(name for name in SIDE_TABLES if name not in (*LATE, *LAST)),
+    LATE,
+    (*(name + AGAIN for name in TWICE), *LAST),
+)
 """Tables, one step after another. Nothing in the journal tells when a tally or a cursor changes, so
-they are read before the tasks and again after them."""
+they are read before the tasks and again after them. A number is given out before its row is there,
+so what was given out is read last."""
 
 
-def read_frames(work: Work, lake: str = "") -> Frames:
+def read_frames(work: Work, names: Collection[str] = (), lake: str = "") -> Frames:
+    """Read what these checks look at, or all of them, and no other column."""
+    wanted = columns_read({n: check for n, check in CHECKS.items() if not names or n in names})
+    columns = tuple(dict.fromkeys([*ENTRY_COLUMNS.split(), *wanted.pop(JOURNAL, ())]))
     before, store = _look(work)
     tables: dict[str, DataFrame] = {}
+    empty: set[str] = set()
     for step in STEPS:
-        tables |= _read_tables(work, step)
+        read, without_rows = _read_tables(work, {n: wanted[n] for n in step if n in wanted})
+        tables |= read
+        empty |= without_rows
     after, _ = _look(work)
     # A lake has what was pruned, from where it begins.
     begins_after = LakeLog(lake).require().after if lake else after.pruned_through
-    spark, url = work.spark, work.store_url
-    options = {"from": str(begins_after), "upto": str(after.head)}
-    entries = history(spark, url, lake, **options) if lake else journal(spark, url, **options)
     moment = Moment(
-        before=before.head,
-        head=after.head,
+        # What was pruned was there, even if nothing came after it.
+        before=max(before.head, before.pruned_through),
+        head=max(after.head, after.pruned_through),
         begins_after=begins_after,
         pruned_through=before.pruned_through,
         audited_at_ms=time.time_ns() // 1_000_000,
         store=store,
     )
-    return Frames(entries, tables, moment)
+    entries = _read_small_journal(work, columns, moment, lake)
+    if entries is not None:
+        return Frames(entries, tables, moment, empty=empty, keep_local=keep_local(work.spark))
+    options = {"from": str(begins_after), "upto": str(after.head)}
+    spark, url = work.spark, work.store_url
+    entries = history(spark, url, lake, **options) if lake else journal(spark, url, **options)
+    return Frames(entries.select(*columns), tables, moment, empty=empty)
 
 
 def _look(work: Work) -> tuple[Retention, str]:
@@ -62,14 +84,32 @@ def _look(work: Work) -> tuple[Retention, str]:
     return work.use_store(look)
 
 
-def _read_tables(work: Work, names: Iterable[str]) -> dict[str, DataFrame]:
+def _read_tables(work: Work, wanted: Wanted) -> tuple[dict[str, DataFrame], set[str]]:
+    """The tables of a step, and which of them have no rows."""
     spark = prepared(work.spark)
+    # A table that is read again has its own name here, and the same in the store.
+    named = {name.removesuffix(AGAIN): name for name in wanted}
+    columns = {table: wanted[name] for table, name in named.items()}
+    small, empty = read_small(spark, ReadSmall(work.use_store, columns))
 
-    def read(name: str) -> tuple[str, DataFrame]:
-        table = name.removesuffix(AGAIN)
-        frame = spark.read.format("tape").options(url=work.store_url, table=table).load()
+    def read(table: str) -> tuple[str, DataFrame]:
+        source = spark.read.format("tape").options(url=work.store_url, table=table)
+        frame = source.schema(schema_of(table, columns[table])).load()
         # Not persisted: what is lost of it must not be read anew, at another time.
-        return name, frame.localCheckpoint(eager=True)
+        return table, frame.localCheckpoint(eager=True)
 
     with ThreadPoolExecutor(AT_ONCE) as readers:
-        return dict(readers.map(read, names))
+        large = dict(readers.map(read, [table for table in columns if table not in small]))
+    found = {named[table]: frame for table, frame in (small | large).items()}
+    return found, {named[table] for table in empty}
+
+
+def _read_small_journal(
+    work: Work, columns: tuple[str, ...], moment: Moment, lake: str
+) -> DataFrame | None:
+    """The entries, if there are few and they are not large."""
+    if moment.head - moment.begins_after > MOST_ROWS:
+        return None
+    place = str(LakeLog(lake).path) if lake else ""
+    reading = ReadSmall(work.use_store, {JOURNAL: columns}, moment.begins_after, moment.head, place)
+    return read_small(work.spark, reading)[0].get(JOURNAL)

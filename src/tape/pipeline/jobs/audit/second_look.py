@@ -1,14 +1,19 @@
 """Second looks at what Spark alone cannot decide, by the code that decides in the server."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
+from tape.config import Limits
 from tape.errors import TapeError
+from tape.model.event_glob import parse_glob
+from tape.model.input_mapper import parse_mapper
 from tape.model.run import RunName
-from tape.model.subject import parse_subject
+from tape.model.subject import parse_pattern, parse_subject
+from tape.predicates import check
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -55,6 +60,41 @@ def named_otherwise(batches: Batches) -> Batches:
             for expected, found in zip(ids, rows["run_id"], strict=True)
         ]
         yield _kept(rows, faults)
+
+
+def reactions_not_compiling(batches: Batches) -> Batches:
+    """Reactions whose pattern or predicate cannot be understood."""
+    for batch in batches:
+        rows = batch.to_pydict()
+        patterns, predicates = rows.pop("subject_pattern"), rows.pop("predicate_cel")
+        faults = [
+            _fault_of(parse_pattern, pattern) or (cel and _fault_of(check, cel)) or ""
+            for pattern, cel in zip(patterns, predicates, strict=True)
+        ]
+        yield _kept(rows, faults)
+
+
+def subscriptions_not_compiling(batches: Batches) -> Batches:
+    """Event subscriptions whose glob, filter or mapper cannot be understood."""
+    limits = Limits()
+    for batch in batches:
+        rows = batch.to_pydict()
+        columns = [rows.pop(name) for name in ("event_type_glob", "filter_expr", "input_mapper")]
+        faults = [
+            _fault_of(partial(parse_glob, limits=limits), glob)
+            or (cel and _fault_of(check, cel))
+            or _fault_of(partial(parse_mapper, limits=limits), mapper)
+            for glob, cel, mapper in zip(*columns, strict=True)
+        ]
+        yield _kept(rows, faults)
+
+
+def _fault_of(read: Callable[[str], object], text: str) -> str:
+    try:
+        read(text)
+    except TapeError as error:
+        return f"{text!r} cannot be understood: {error}"
+    return ""
 
 
 def _kept(rows: dict[str, list[Any]], faults: list[str]) -> pa.RecordBatch:

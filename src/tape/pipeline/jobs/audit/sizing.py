@@ -14,14 +14,26 @@ _AS_IT_COMES: Final = {
 }
 
 
+_IN_ONE_PART: Final = {
+    **_AS_IT_COMES,
+    "spark.sql.shuffle.partitions": "1",
+    # What is in one place already is joined there, with no job to send a side of it around.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+
+
 @contextmanager
-def sized_for(spark: SparkSession, entries: int) -> Iterator[None]:
-    """The session's settings for so many entries; afterwards they are as they were."""
-    before = {name: spark.conf.get(name) for name in _AS_IT_COMES} if entries < SMALL else {}
+def sized_for(spark: SparkSession, entries: int, *, local: bool = False) -> Iterator[None]:
+    """The session's settings for so many entries, `local` if the driver has them all.
+
+    Afterwards they are as they were.
+    """
+    settings = _IN_ONE_PART if local else _AS_IT_COMES if entries < SMALL else {}
+    before = {name: spark.conf.get(name) for name in settings}
     try:
-        for name in before:
-            spark.conf.set(name, _AS_IT_COMES[name])
+        for name, value in settings.items():
+            spark.conf.set(name, value)
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, str(value))
+        for name, earlier in before.items():
+            spark.conf.set(name, str(earlier))

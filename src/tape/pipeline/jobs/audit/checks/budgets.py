@@ -5,51 +5,47 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
 
-
-def _lines(frames: Frames) -> DataFrame:
-    """Entries of budgets, each with the one before it as `b`."""
-    return frames.shared("budget_lines", lambda: _in_order(frames))
+KINDS: Final = ("budget",)
+_COLUMNS: Final = "run_id usd_cap token_cap usd_spent tokens_spent last_charge"
 
 
 def _in_order(frames: Frames) -> DataFrame:
+    """Entries of budgets, each with the one before it as `b`."""
     run = Window.partitionBy("run_id").orderBy("seq", "global_seq")
-    before = F.lag("p").over(run)
-    return frames.of("budget").withColumn("b", before)
+    return frames.of("budget").withColumn("b", F.lag("p").over(run))
 
 
-def sums_differ(frames: Frames) -> DataFrame:
-    odd = _lines(frames).where(
-        """(whole OR b IS NOT NULL) AND (
-            p.usd_spent <> COALESCE(b.usd_spent, 0)
-                + IF(verb = 'charged', COALESCE(p.usd, 0), 0)
-            OR p.tokens_spent <> COALESCE(b.tokens_spent, 0)
-                + IF(verb = 'charged', COALESCE(p.tokens, 0), 0))"""
-    )
-    words = """CONCAT('it says ', p.usd_spent, ' USD and ', p.tokens_spent,
+LINES: Final = Source("budget_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
+
+sums_differ: Final = Rule(
+    LINES,
+    """(whole OR b IS NOT NULL) AND (
+        p.usd_spent <> COALESCE(b.usd_spent, 0)
+            + IF(verb = 'charged', COALESCE(p.usd, 0), 0)
+        OR p.tokens_spent <> COALESCE(b.tokens_spent, 0)
+            + IF(verb = 'charged', COALESCE(p.tokens, 0), 0))""",
+    """CONCAT('it says ', p.usd_spent, ' USD and ', p.tokens_spent,
         ' tokens are spent; before, ', COALESCE(b.usd_spent, 0), ' and ',
-        COALESCE(b.tokens_spent, 0), ' were')"""
-    return told(odd, words)
-
-
-def charged_twice(frames: Frames) -> DataFrame:
-    odd = _lines(frames).where(
-        "verb = 'charged' AND p.last_charge <> '' AND p.last_charge = b.last_charge"
-    )
-    return told(odd, "'it was charged before'", key="p.last_charge")
-
-
-def overspent(frames: Frames) -> DataFrame:
-    odd = _lines(frames).where(
-        """verb = 'charged' AND (
-            (p.usd_cap > 0 AND b.usd_spent > p.usd_cap AND p.usd > 0)
-            OR (p.token_cap > 0 AND b.tokens_spent > p.token_cap AND p.tokens > 0))"""
-    )
-    words = """CONCAT('charged although ', b.usd_spent, ' of ', p.usd_cap, ' USD and ',
-        b.tokens_spent, ' of ', p.token_cap, ' tokens were spent')"""
-    return told(odd, words, key="p.last_charge")
+        COALESCE(b.tokens_spent, 0), ' were')""",
+)
+charged_twice: Final = Rule(
+    LINES,
+    "verb = 'charged' AND p.last_charge <> '' AND p.last_charge = b.last_charge",
+    "'it was charged before'",
+    key="p.last_charge",
+)
+overspent: Final = Rule(
+    LINES,
+    """verb = 'charged' AND (
+        (p.usd_cap > 0 AND b.usd_spent > p.usd_cap AND p.usd > 0)
+        OR (p.token_cap > 0 AND b.tokens_spent > p.token_cap AND p.tokens > 0))""",
+    """CONCAT('charged although ', b.usd_spent, ' of ', p.usd_cap, ' USD and ',
+        b.tokens_spent, ' of ', p.token_cap, ' tokens were spent')""",
+    key="p.last_charge",
+)
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -57,9 +53,8 @@ def rows_differ(frames: Frames) -> DataFrame:
     stand = (
         frames.of("budget")
         .where("whole AND quiet")
-        .withColumn("place", F.row_number().over(newest))
+        .select("run_id", "global_seq", "p", F.row_number().over(newest).alias("place"))
         .where("place = 1")
-        .select("run_id", "global_seq", "p")
     )
     rows = frames.rows_of_settled("budgets")
     faults = """CASE
@@ -81,5 +76,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     # Two that were admitted before either was charged may both be charged.
     Check("budget_cap", "Nothing is charged once more than the cap is spent.", overspent,
           severity="warning"),
-    Check("budget_row", "A budget's row says what its entries made of it.", rows_differ, QUIET),
+    Check("budget_row", "A budget's row says what its entries made of it.", rows_differ, QUIET,
+          reads={"journal": ENTRY_COLUMNS, "budgets": _COLUMNS}, kinds=KINDS),
 )  # fmt: skip

@@ -6,9 +6,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.check import QUIET, Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames
 
+KINDS: Final = ("decision",)
 _KEY: Final = "CAST(decision_index AS STRING)"
+_JOURNAL: Final = {"journal": ENTRY_COLUMNS}
 
 
 def _decisions(frames: Frames) -> DataFrame:
@@ -56,9 +58,11 @@ def rows_differ(frames: Frames) -> DataFrame:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("decision_once", "A decision is recorded once.", repeated),
+    Check("decision_once", "A decision is recorded once.", repeated, reads=_JOURNAL,
+          kinds=KINDS),
     # A client may count as it likes; one that replays by ordinal leaves none out.
     Check("decision_contiguous", "Decisions are numbered from 0 without a gap.", left_out,
-          severity="warning"),
-    Check("decision_row", "The index of decisions names where each is.", rows_differ, QUIET),
+          severity="warning", reads=_JOURNAL, kinds=KINDS),
+    Check("decision_row", "The index of decisions names where each is.", rows_differ, QUIET,
+          reads=_JOURNAL | {"decisions": "run_id decision_index seq"}, kinds=KINDS),
 )  # fmt: skip

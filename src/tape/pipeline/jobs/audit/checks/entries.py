@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.check import Check, Rule, told
+from tape.pipeline.jobs.audit.frames import ALL_ENTRIES, ENTRY_COLUMNS, EVERY, Frames
 from tape.pipeline.jobs.audit.second_look import not_json
 
 LATE_MS: Final = 60_000
@@ -44,15 +44,17 @@ def keys_repeated(frames: Frames) -> DataFrame:
     return _repeated(keyed, "idempotency_key", "this idempotency key was recorded ")
 
 
-def ids_malformed(frames: Frames) -> DataFrame:
-    odd = frames.entries.where("event_id NOT RLIKE '^[0-9A-HJKMNP-TV-Z]{26}$'")
-    return told(odd, "'its event_id is no ULID'", key="event_id")
-
-
-def times_implausible(frames: Frames) -> DataFrame:
-    latest = frames.moment.audited_at_ms + AHEAD_MS
-    odd = frames.entries.where(f"ts_ms <= 0 OR ts_ms > {latest} OR occurred_at_ms < 0")
-    return told(odd, "CONCAT('recorded at ', ts_ms, ', occurred at ', occurred_at_ms)")
+ids_malformed: Final = Rule(
+    ALL_ENTRIES,
+    "event_id NOT RLIKE '^[0-9A-HJKMNP-TV-Z]{26}$'",
+    "'its event_id is no ULID'",
+    key="event_id",
+)
+times_implausible: Final = Rule(
+    ALL_ENTRIES,
+    lambda moment: f"ts_ms <= 0 OR ts_ms > {moment.audited_at_ms + AHEAD_MS} OR occurred_at_ms < 0",
+    "CONCAT('recorded at ', ts_ms, ', occurred at ', occurred_at_ms)",
+)
 
 
 def times_set_back(frames: Frames) -> DataFrame:
@@ -86,26 +88,23 @@ def payloads_malformed(frames: Frames) -> DataFrame:
     return told(confirmed, "CONCAT('its payload is not JSON: ', fault)")
 
 
-def traces_malformed(frames: Frames) -> DataFrame:
-    odd = frames.entries.where(
-        "trace_id NOT RLIKE '^([0-9a-f]{32})?$' OR span_id NOT RLIKE '^([0-9a-f]{16})?$' "
-        "OR parent_span_id NOT RLIKE '^([0-9a-f]{16})?$'"
-    )
-    return told(odd, "CONCAT_WS(' ', 'its trace is', trace_id, span_id, parent_span_id)")
-
-
-def columns_misplaced(frames: Frames) -> DataFrame:
-    recorded = "(kind = 'event' AND verb = 'recorded')"
-    faults = f"""CASE
-        WHEN (run_id <> '') <> (seq > 0) THEN 'only one of run_id and seq is set'
-        WHEN kind IN {_IN_RUNS} AND run_id = '' THEN 'it belongs to no run'
-        WHEN kind IN {_OUTSIDE} AND run_id <> '' THEN 'it belongs to a run'
-        WHEN {recorded} AND event_type = '' THEN 'it has no event type'
-        WHEN NOT {recorded} AND CONCAT(event_type, entity_type, entity_id, idempotency_key) <> ''
-            THEN 'it has columns of a recorded event'
-        WHEN schema_version < 1 THEN CONCAT('its schema version is ', schema_version)
-    END"""
-    return told(frames.entries.withColumn("fault", F.expr(faults)).where("fault <> ''"), "fault")
+traces_malformed: Final = Rule(
+    ALL_ENTRIES,
+    "trace_id NOT RLIKE '^([0-9a-f]{32})?$' OR span_id NOT RLIKE '^([0-9a-f]{16})?$' "
+    "OR parent_span_id NOT RLIKE '^([0-9a-f]{16})?$'",
+    "CONCAT_WS(' ', 'its trace is', trace_id, span_id, parent_span_id)",
+)
+_RECORDED: Final = "(kind = 'event' AND verb = 'recorded')"
+_MISPLACED: Final = f"""CASE
+    WHEN (run_id <> '') <> (seq > 0) THEN 'only one of run_id and seq is set'
+    WHEN kind IN {_IN_RUNS} AND run_id = '' THEN 'it belongs to no run'
+    WHEN kind IN {_OUTSIDE} AND run_id <> '' THEN 'it belongs to a run'
+    WHEN {_RECORDED} AND event_type = '' THEN 'it has no event type'
+    WHEN NOT {_RECORDED} AND CONCAT(event_type, entity_type, entity_id, idempotency_key) <> ''
+        THEN 'it has columns of a recorded event'
+    WHEN schema_version < 1 THEN CONCAT('its schema version is ', schema_version)
+END"""
+columns_misplaced: Final = Rule(ALL_ENTRIES, f"{_MISPLACED} <> ''", _MISPLACED)
 
 
 def causes_missing(frames: Frames) -> DataFrame:
@@ -119,29 +118,54 @@ def causes_missing(frames: Frames) -> DataFrame:
     )
 
 
+def numbers_given_out(frames: Frames) -> DataFrame:
+    """What was given out is no less than what is there: else a number is given out again."""
+    rows = frames.table("outbox").agg(F.max("id").alias("there"))
+    there = rows.selectExpr("'outbox' AS name", "COALESCE(there, 0) AS there")
+    # Where all is pruned, nothing is there, and its numbers must not come again either.
+    before = max(frames.moment.before, frames.moment.pruned_through)
+    odd = (
+        frames.table("sequences")
+        .join(there, "name", "left")
+        .selectExpr("name", "last", f"IF(name = 'journal', {before}, there) AS there")
+        .where("last < there")
+    )
+    words = "CONCAT('the last number given out is ', last, ', the last one there is ', there)"
+    return told(odd, words, key="name", global_seq="0", run_id="''")
+
+
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("global_seq_unique", "No two entries have the same global_seq.", numbers_repeated),
-    Check("event_id_unique", "No two entries have the same event_id.", ids_repeated),
-    Check("event_id_ulid", "An event_id is a ULID.", ids_malformed),
+    Check("global_seq_unique", "No two entries have the same global_seq.", numbers_repeated,
+          reads={"journal": ENTRY_COLUMNS}, kinds=EVERY),
+    Check("sequence_ahead", "The store gives out no number that an entry or an outbox row has.",
+          numbers_given_out, "what was given out is read last, and only grows", kinds=EVERY,
+          reads={"journal": ENTRY_COLUMNS, "sequences": "name last", "outbox": "id"}),
+    Check("event_id_unique", "No two entries have the same event_id.", ids_repeated,
+          reads={"journal": f"{ENTRY_COLUMNS} event_id"}, kinds=EVERY),
+    Check("event_id_ulid", "An event_id is a ULID.", ids_malformed, reads={"journal": "event_id"}),
     Check(
-        "idempotency_key_unique", "An idempotency key is recorded once at most.", keys_repeated
+        "idempotency_key_unique", "An idempotency key is recorded once at most.", keys_repeated,
+        reads={"journal": f"{ENTRY_COLUMNS} idempotency_key"}, kinds=EVERY,
     ),
     Check(
         "time_plausible", "An entry was recorded at a time, and not in the future.",
-        times_implausible,
+        times_implausible, reads={"journal": "occurred_at_ms"},
     ),
     Check(
         "time_forward", "Later entries were recorded later, but for a minute that a clock is set.",
-        times_set_back, severity="warning",
+        times_set_back, severity="warning", reads={"journal": ENTRY_COLUMNS}, kinds=EVERY,
     ),
-    Check("payload_json", "A payload is JSON.", payloads_malformed),
-    Check("trace_hex", "Trace and span ids are hexadecimal, of their length.", traces_malformed),
+    Check("payload_json", "A payload is JSON.", payloads_malformed,
+          reads={"journal": ENTRY_COLUMNS}, kinds=EVERY),
+    Check("trace_hex", "Trace and span ids are hexadecimal, of their length.", traces_malformed,
+          reads={"journal": "trace_id span_id parent_span_id"}),
     Check(
         "columns_of_kind", "An entry has the columns of its kind, and no others.",
         columns_misplaced,
+        reads={"journal": "event_type entity_type entity_id idempotency_key schema_version"},
     ),
     Check(
         "cause_exists", "What an event names as its cause is an entry.", causes_missing,
-        severity="warning",
+        severity="warning", reads={"journal": f"{ENTRY_COLUMNS} event_id caused_by"}, kinds=EVERY,
     ),
 )  # fmt: skip

@@ -6,7 +6,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.check import QUIET, Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames
+
+KINDS: Final = ("gate",)
+_JOURNAL: Final = {"journal": ENTRY_COLUMNS}
 
 
 def _told_twice(frames: Frames, verb: str) -> DataFrame:
@@ -54,7 +57,10 @@ def rows_differ(frames: Frames) -> DataFrame:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("gate_awaited_once", "A run comes to a gate once.", awaited_twice),
-    Check("gate_released_once", "A gate is released once.", released_twice),
-    Check("gate_row", "A gate's row says what its entries made of it.", rows_differ, QUIET),
-)
+    Check("gate_awaited_once", "A run comes to a gate once.", awaited_twice, reads=_JOURNAL,
+          kinds=KINDS),
+    Check("gate_released_once", "A gate is released once.", released_twice, reads=_JOURNAL,
+          kinds=KINDS),
+    Check("gate_row", "A gate's row says what its entries made of it.", rows_differ, QUIET,
+          reads=_JOURNAL | {"gates": "run_id gate_name awaited released"}, kinds=KINDS),
+)  # fmt: skip

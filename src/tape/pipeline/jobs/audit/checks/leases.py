@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from pyspark.sql import DataFrame
-
-from tape.pipeline.jobs.audit.check import Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.check import Check, Rule
+from tape.pipeline.jobs.audit.frames import RUN_LINES
 
 CLOCK_MS: Final = 1_000
 """A lease is judged by the store's clock as a process last heard it, which may differ a little."""
@@ -17,44 +15,31 @@ BY_DRIVER: Final = """(
 )"""
 """What only the holder of the lease may write."""
 
-
-def tokens_skipped(frames: Frames) -> DataFrame:
-    odd = frames.lines.where(
-        """is_grant AND (whole OR lease_before IS NOT NULL)
-        AND p.fencing_token <> COALESCE(lease_before.token, 0) + 1"""
-    )
-    words = "CONCAT('token ', p.fencing_token, ' follows ', COALESCE(lease_before.token, 0))"
-    return told(odd, words)
-
-
-def stale_tokens(frames: Frames) -> DataFrame:
-    odd = frames.of("run").where(
-        """NOT is_grant AND (whole OR lease_before IS NOT NULL)
-        AND p.fencing_token <> COALESCE(lease_before.token, 0)"""
-    )
-    words = (
-        "CONCAT(verb, ' carries token ', p.fencing_token, ', the lease was last granted with ', "
-        "COALESCE(lease_before.token, 0))"
-    )
-    return told(odd, words)
-
-
-def without_lease(frames: Frames) -> DataFrame:
-    odd = frames.lines.where(f"{BY_DRIVER} AND status_before <> 'running'")
-    return told(odd, "CONCAT(kind, ' ', verb, ' while the run was ', status_before)")
-
-
-def early_takeovers(frames: Frames) -> DataFrame:
-    odd = frames.lines.where(
-        f"""is_grant AND status_before = 'running' AND p.owner <> lease_before.owner
-        AND ts_ms < lease_before.until_ms - {CLOCK_MS}"""
-    )
-    words = (
-        "CONCAT(p.owner, ' took over ', lease_before.until_ms - ts_ms, ' ms before the lease of ', "
-        "lease_before.owner, ' ran out')"
-    )
-    return told(odd, words)
-
+tokens_skipped: Final = Rule(
+    RUN_LINES,
+    """is_grant AND (whole OR lease_before IS NOT NULL)
+    AND p.fencing_token <> COALESCE(lease_before.token, 0) + 1""",
+    "CONCAT('token ', p.fencing_token, ' follows ', COALESCE(lease_before.token, 0))",
+)
+stale_tokens: Final = Rule(
+    RUN_LINES,
+    """kind = 'run' AND NOT is_grant AND (whole OR lease_before IS NOT NULL)
+    AND p.fencing_token <> COALESCE(lease_before.token, 0)""",
+    "CONCAT(verb, ' carries token ', p.fencing_token, ', the lease was last granted with ', "
+    "COALESCE(lease_before.token, 0))",
+)
+without_lease: Final = Rule(
+    RUN_LINES,
+    f"{BY_DRIVER} AND status_before <> 'running'",
+    "CONCAT(kind, ' ', verb, ' while the run was ', status_before)",
+)
+early_takeovers: Final = Rule(
+    RUN_LINES,
+    f"""is_grant AND status_before = 'running' AND p.owner <> lease_before.owner
+    AND ts_ms < lease_before.until_ms - {CLOCK_MS}""",
+    "CONCAT(p.owner, ' took over ', lease_before.until_ms - ts_ms, ' ms before the lease of ', "
+    "lease_before.owner, ' ran out')",
+)
 
 CHECKS: Final[tuple[Check, ...]] = (
     Check("lease_token_next", "Every lease has the next fencing token.", tokens_skipped),

@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tape.model.obligation import ALONE
-from tape.pipeline.jobs.audit.check import QUIET, Check, told
-from tape.pipeline.jobs.audit.checks.effects import effect_lines
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
+from tape.pipeline.jobs.audit.checks.effects import EFFECT_LINES
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
 
 MOVES: Final = {
     "registered": ("committed",),
@@ -22,34 +22,38 @@ _STACKED: Final = (
 )
 
 
-def _lines(frames: Frames) -> DataFrame:
-    """Entries of obligations, each with what came before it."""
-    return frames.shared("obligation_lines", lambda: _in_order(frames))
+KINDS: Final = ("obligation",)
+_LEGAL: Final = " OR ".join(
+    f"(prev_verb = '{one}' AND verb IN ({', '.join(repr(o) for o in others)}))"
+    for one, others in MOVES.items()
+)
+_JOURNAL: Final = {"journal": ENTRY_COLUMNS}
+_ROW: Final = "run_id seq effect_key kind attempts max_attempts status compensator_ref"
 
 
 def _in_order(frames: Frames) -> DataFrame:
+    """Entries of obligations, each with what came before it."""
     obligation = Window.partitionBy("run_id", "number").orderBy("seq", "global_seq")
     return (
         frames.of("obligation")
-        .withColumn("number", F.col("p.obligation_seq"))
-        .withColumn("effect_key", F.col("p.effect_key"))
-        .withColumn("owed", F.col("p.kind"))
+        .selectExpr(
+            "*", "p.obligation_seq AS number", "p.effect_key AS effect_key", "p.kind AS owed"
+        )
         .withColumn("prev_verb", F.lag("verb").over(obligation))
     )
 
 
-def _stacks(frames: Frames) -> DataFrame:
+LINES: Final = Source("obligation_lines", _in_order, KINDS, _JOURNAL)
+
+
+def _stacked(frames: Frames) -> DataFrame:
     """The obligations of runs' stacks: when each was registered and when it was compensated.
 
     That one stands alone only its row tells, so whatever has no row yet is left out.
     """
-    return frames.shared("obligation_stacks", lambda: _stacked(frames))
-
-
-def _stacked(frames: Frames) -> DataFrame:
     rows = frames.table("obligations").where(F.col("below") != ALONE)
     return (
-        _lines(frames)
+        frames.get(LINES)
         .groupBy("run_id", "number", "effect_key", "owed")
         .agg(
             F.expr("MIN(seq) FILTER (WHERE verb = 'registered')").alias("registered"),
@@ -63,9 +67,14 @@ def _stacked(frames: Frames) -> DataFrame:
     )  # fmt: skip
 
 
+STACKS: Final = Source(
+    "obligation_stacks", _stacked, KINDS, _JOURNAL | {"obligations": "run_id seq below"}
+)
+
+
 def registered_twice(frames: Frames) -> DataFrame:
     twice = (
-        _lines(frames)
+        frames.get(LINES)
         .where("verb = 'registered'")
         .groupBy("run_id", "effect_key", "owed")
         .agg(F.count("*").alias("times"), F.max("global_seq").alias("global_seq"))
@@ -74,21 +83,22 @@ def registered_twice(frames: Frames) -> DataFrame:
     return told(twice, "CONCAT('it was registered ', times, ' times')", key=_KEY)
 
 
-def not_registered(frames: Frames) -> DataFrame:
-    odd = _lines(frames).where(
-        """(whole AND prev_verb IS NULL AND verb <> 'registered')
-        OR (verb = 'registered' AND seq <> number)"""
-    )
-    return told(odd, "CONCAT(verb, ' as number ', number, ' at seq ', seq)", key=_KEY)
+not_registered: Final = Rule(
+    LINES,
+    """(whole AND prev_verb IS NULL AND verb <> 'registered')
+        OR (verb = 'registered' AND seq <> number)""",
+    "CONCAT(verb, ' as number ', number, ' at seq ', seq)",
+    key=_KEY,
+)
 
 
 def without_effect(frames: Frames) -> DataFrame:
     confirmed = (
-        effect_lines(frames)
+        frames.get(EFFECT_LINES)
         .where("after = 'confirmed'")
         .selectExpr("run_id", "key AS effect_key", "seq AS confirmed")
     )
-    registered = _lines(frames).where("whole AND verb = 'registered'").alias("o")
+    registered = frames.get(LINES).where("whole AND verb = 'registered'").alias("o")
     here = ["run_id", "effect_key"]
     odd = registered.join(
         confirmed.alias("c"),
@@ -98,24 +108,24 @@ def without_effect(frames: Frames) -> DataFrame:
     return told(odd, "'it was registered for an effect that was not confirmed'", key=_KEY)
 
 
-def illegal_moves(frames: Frames) -> DataFrame:
-    legal = " OR ".join(
-        f"(prev_verb = '{one}' AND verb IN ({', '.join(repr(o) for o in others)}))"
-        for one, others in MOVES.items()
-    )
-    odd = _lines(frames).where(
-        f"prev_verb NOT IN ('compensated') AND verb <> 'registered' AND NOT ({legal})"
-    )
-    return told(odd, "CONCAT(verb, ' follows ', prev_verb)", key=_KEY)
+illegal_moves: Final = Rule(
+    LINES,
+    f"prev_verb NOT IN ('compensated') AND verb <> 'registered' AND NOT ({_LEGAL})",
+    "CONCAT(verb, ' follows ', prev_verb)",
+    key=_KEY,
+)
 
 
-def compensated_before(frames: Frames) -> DataFrame:
-    odd = _lines(frames).where("prev_verb = 'compensated'")
-    return told(odd, "CONCAT(verb, ' after it was compensated')", key=_KEY)
+compensated_before: Final = Rule(
+    LINES,
+    "prev_verb = 'compensated'",
+    "CONCAT(verb, ' after it was compensated')",
+    key=_KEY,
+)
 
 
 def out_of_turn(frames: Frames) -> DataFrame:
-    stacks = _stacks(frames)
+    stacks = frames.get(STACKS)
     newer = stacks.selectExpr(
         "run_id", "number AS newer", "registered AS since", "compensated AS until"
     )
@@ -133,9 +143,9 @@ def out_of_turn(frames: Frames) -> DataFrame:
 
 
 def unwound_while_open(frames: Frames) -> DataFrame:
-    stacked = _stacks(frames).select("run_id", "number")
+    stacked = frames.get(STACKS).select("run_id", "number")
     odd = (
-        _lines(frames)
+        frames.get(LINES)
         .where("verb = 'committed' AND status_before <> 'compensating'")
         .join(stacked, ["run_id", "number"], "left_semi")
     )
@@ -149,7 +159,7 @@ def left_behind(frames: Frames) -> DataFrame:
         .selectExpr("run_id", "seq AS ended", "global_seq AS ended_at", "verb AS ending")
     )
     odd = (
-        _stacks(frames)
+        frames.get(STACKS)
         .join(ended, "run_id")
         .where("registered < ended AND (compensated IS NULL OR compensated > ended)")
     )
@@ -160,11 +170,12 @@ def left_behind(frames: Frames) -> DataFrame:
 def rows_differ(frames: Frames) -> DataFrame:
     newest = Window.partitionBy("run_id", "number").orderBy(F.desc("seq"), F.desc("global_seq"))
     stand = (
-        _lines(frames)
+        frames.get(LINES)
         .where("whole AND quiet")
         .withColumn("place", F.row_number().over(newest))
         .where("place = 1")
         .selectExpr(
+            "p.compensator_ref AS compensator",
             "run_id", "number", "global_seq", "effect_key", "owed", "p.attempts AS attempts",
             "CASE verb WHEN 'registered' THEN 'pending' WHEN 'attempted' THEN 'pending' "
             "ELSE verb END AS now",
@@ -172,7 +183,7 @@ def rows_differ(frames: Frames) -> DataFrame:
     )  # fmt: skip
     rows = frames.rows_of_settled("obligations").selectExpr(
         "run_id", "seq AS number", "effect_key AS row_key", "kind AS row_kind",
-        "attempts AS row_attempts", "max_attempts",
+        "attempts AS row_attempts", "max_attempts", "compensator_ref",
         "GET(ARRAY('', 'pending', 'committed', 'compensated', 'stuck'), CAST(status AS INT)) "
         "AS row_now",
     )  # fmt: skip
@@ -186,6 +197,8 @@ def rows_differ(frames: Frames) -> DataFrame:
             THEN CONCAT('it was tried ', row_attempts, ' times of ', max_attempts)
         WHEN row_key <> effect_key OR row_kind <> owed
             THEN CONCAT('its row is of ', row_key, ' ', row_kind)
+        WHEN compensator_ref <> compensator
+            THEN CONCAT('its row names ', compensator_ref, ', its journal ', compensator)
     END"""
     both = stand.join(rows, ["run_id", "number"], "full").withColumn("fault", F.expr(faults))
     key = "CONCAT(COALESCE(effect_key, row_key), ' ', COALESCE(owed, row_kind))"
@@ -209,22 +222,25 @@ def tops_differ(frames: Frames) -> DataFrame:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("obligation_once", "An effect has one obligation of a kind.", registered_twice),
+    Check("obligation_once", "An effect has one obligation of a kind.", registered_twice,
+          reads=_JOURNAL, kinds=KINDS),
     Check("obligation_registered", "An obligation is registered before anything becomes of it.",
           not_registered),
     # Whoever writes to the server directly may register one for what it likes.
     Check("obligation_of_effect", "An obligation is registered with a confirmed effect.",
-          without_effect, severity="warning"),
+          without_effect, severity="warning", reads=_JOURNAL, kinds=KINDS),
     Check("obligation_moves", "An obligation becomes only what it may become.", illegal_moves),
     Check("obligation_resolved_once", "Nothing becomes of an obligation that is compensated.",
           compensated_before),
-    Check("obligation_order", "Obligations are unwound last in, first out.", out_of_turn, _STACKED),
+    Check("obligation_order", "Obligations are unwound last in, first out.", out_of_turn, _STACKED,
+          reads=STACKS.reads, kinds=KINDS),
     Check("obligation_when", "Obligations are unwound while their run is compensating.",
-          unwound_while_open, _STACKED),
+          unwound_while_open, _STACKED, reads=STACKS.reads, kinds=KINDS),
     Check("obligation_unwound", "A run that failed or was cancelled has unwound what it owed.",
-          left_behind, _STACKED),
+          left_behind, _STACKED, reads=STACKS.reads, kinds=KINDS),
     Check("obligation_row", "An obligation's row says what its entries made of it.", rows_differ,
-          QUIET),
+          QUIET, reads=_JOURNAL | {"obligations": _ROW}, kinds=KINDS),
     Check("obligation_top", "A run's row names its newest unresolved obligation.", tops_differ,
-          QUIET),
+          QUIET, reads=_JOURNAL | {"obligations": "run_id seq status below",
+                                   "runs": "run_id top_obligation"}),
 )  # fmt: skip

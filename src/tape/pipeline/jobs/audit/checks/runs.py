@@ -5,8 +5,14 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, told
-from tape.pipeline.jobs.audit.frames import STATUSES, Frames
+from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
+from tape.pipeline.jobs.audit.frames import (
+    ENTRY_COLUMNS,
+    IN_RUNS,
+    RUN_LINES,
+    STATUSES,
+    Frames,
+)
 from tape.pipeline.jobs.audit.second_look import named_otherwise
 
 MOVES: Final = {
@@ -23,46 +29,49 @@ MOVES: Final = {
     "cancelled": ("compensating",),
 }  # fmt: skip
 """What a run's status may become. A terminal one stays so."""
+_LEGAL: Final = " OR ".join(
+    f"(status_before = '{one}' AND verb IN ({', '.join(repr(s) for s in others)}))"
+    for one, others in MOVES.items()
+)
+_NAMES: Final = ("app_name", "user_id", "session_id", "invocation_id")
+_JOURNAL: Final = {"journal": ENTRY_COLUMNS}
+_ROW: Final = (
+    f"run_id seq_cursor fencing_token lease_owner ended_at_ms waiting_on ending status "
+    f"parent_run_id {' '.join(_NAMES)}"
+)
 
-
-def gaps(frames: Frames) -> DataFrame:
-    begins = F.lit(frames.moment.is_whole)
-    odd = frames.lines.where(
-        F.expr("prev_seq IS NOT NULL AND seq <> prev_seq + 1")
-        | (F.expr("prev_seq IS NULL AND seq <> 1") & begins)
-    )
-    return told(odd, "CONCAT('seq ', seq, ' follows ', COALESCE(prev_seq, 0))")
-
-
-def out_of_order(frames: Frames) -> DataFrame:
-    odd = frames.lines.where("prev_global_seq >= global_seq AND prev_seq < seq")
-    return told(odd, "CONCAT('seq ', seq, ' was recorded before seq ', prev_seq)")
-
-
-def begun_otherwise(frames: Frames) -> DataFrame:
-    odd = frames.lines.where("whole AND prev_seq IS NULL AND kind <> 'run'")
-    return told(odd, "CONCAT('its first entry is of kind ', kind)")
-
-
-def illegal_moves(frames: Frames) -> DataFrame:
-    legal = " OR ".join(
-        f"(status_before = '{one}' AND verb IN ({', '.join(repr(s) for s in others)}))"
-        for one, others in MOVES.items()
-    )
-    odd = frames.of("run").where(
-        f"""CASE
-            WHEN verb = 'cancel_requested' THEN status_before <> 'running'
-            WHEN status_before IS NULL THEN whole AND verb NOT IN ('runnable', 'running')
-            ELSE NOT ({legal})
-        END"""
-    )
-    return told(odd, "CONCAT(verb, ' follows ', COALESCE(status_before, 'nothing'))")
+gaps: Final = Rule(
+    RUN_LINES,
+    lambda moment: (
+        "(prev_seq IS NOT NULL AND seq <> prev_seq + 1) "
+        f"OR (prev_seq IS NULL AND seq <> 1 AND {moment.is_whole})"
+    ),
+    "CONCAT('seq ', seq, ' follows ', COALESCE(prev_seq, 0))",
+)
+out_of_order: Final = Rule(
+    RUN_LINES,
+    "prev_global_seq >= global_seq AND prev_seq < seq",
+    "CONCAT('seq ', seq, ' was recorded before seq ', prev_seq)",
+)
+begun_otherwise: Final = Rule(
+    RUN_LINES,
+    "whole AND prev_seq IS NULL AND kind <> 'run'",
+    "CONCAT('its first entry is of kind ', kind)",
+)
+illegal_moves: Final = Rule(
+    RUN_LINES,
+    f"""kind = 'run' AND CASE
+        WHEN verb = 'cancel_requested' THEN status_before <> 'running'
+        WHEN status_before IS NULL THEN whole AND verb NOT IN ('runnable', 'running')
+        ELSE NOT ({_LEGAL})
+    END""",
+    "CONCAT(verb, ' follows ', COALESCE(status_before, 'nothing'))",
+)
 
 
 def misnamed(frames: Frames) -> DataFrame:
     first = frames.of("run").where("seq = 1 AND is_json")
-    names = ("app_name", "user_id", "session_id", "invocation_id")
-    named = first.select("global_seq", "run_id", *(F.col(f"p.{name}") for name in names))
+    named = first.select("global_seq", "run_id", *(F.col(f"p.{name}") for name in _NAMES))
     odd = named.mapInArrow(named_otherwise, "global_seq BIGINT, run_id STRING, fault STRING")
     return told(odd, "fault")
 
@@ -97,21 +106,27 @@ def parents_untold(frames: Frames) -> DataFrame:
 
 def _stand(frames: Frames) -> DataFrame:
     """How each run stands by its entries, and the row that should say the same."""
-    newest = Window.partitionBy("run_id").orderBy(F.desc("seq"), F.desc("global_seq"))
+    run = Window.partitionBy("run_id")
+    newest = run.orderBy(F.desc("seq"), F.desc("global_seq"))
+    began = F.struct(*(f"p.{name}" for name in (*_NAMES, "parent_run_id")))
     status = F.expr(f"CASE WHEN kind = 'run' AND verb IN {STATUSES} THEN verb END")
     token = F.expr("CASE WHEN is_grant THEN p.fencing_token END")
     last = (
         frames.lines.where("whole AND quiet")
-        .withColumn("status_now", F.coalesce(status, "status_before"))
-        .withColumn("token_now", F.coalesce(token, "lease_before.token", F.lit(0)))
-        .withColumn("place", F.row_number().over(newest))
+        .select(
+            "run_id", "global_seq", F.col("seq").alias("last_seq"),
+            F.coalesce(status, "status_before").alias("status_now"),
+            F.coalesce(token, "lease_before.token", F.lit(0)).alias("token_now"),
+            F.row_number().over(newest).alias("place"),
+            F.first(began).over(run.orderBy("seq", "global_seq")).alias("began"),
+        )
         .where("place = 1")
-        .select("run_id", "global_seq", F.col("seq").alias("last_seq"), "status_now", "token_now")
-    )
+    )  # fmt: skip
     words = F.array(*(F.lit(word) for word in ("", *STATUSES)))
     rows = frames.table("runs").select(
         "run_id", "seq_cursor", "fencing_token", "lease_owner", "ended_at_ms", "waiting_on",
-        "ending", F.get(words, F.col("status").cast("int")).alias("row_status"),
+        "ending", *_NAMES, "parent_run_id",
+        F.get(words, F.col("status").cast("int")).alias("row_status"),
     )  # fmt: skip
     return last.join(rows, "run_id", "left")
 
@@ -133,6 +148,12 @@ def rows_differ(frames: Frames) -> DataFrame:
             THEN CONCAT('it is ', row_status, ' and has ended at ', ended_at_ms)
         WHEN ending > 0 AND row_status NOT IN ('compensating', 'stuck')
             THEN CONCAT('it is ', row_status, ' and still to be unwound')
+        WHEN app_name <> began.app_name OR user_id <> began.user_id
+            OR session_id <> began.session_id OR invocation_id <> began.invocation_id
+            THEN CONCAT_WS(' ', 'its row is named', app_name, user_id, session_id, invocation_id)
+        WHEN parent_run_id <> COALESCE(began.parent_run_id, '')
+            THEN CONCAT('its row names parent ', parent_run_id, ', its journal ',
+                COALESCE(began.parent_run_id, 'none'))
     END"""
     return told(_stand(frames).withColumn("fault", F.expr(faults)).where("fault <> ''"), "fault")
 
@@ -150,10 +171,16 @@ CHECKS: Final[tuple[Check, ...]] = (
           out_of_order),
     Check("run_begins", "The first entry of a run is of the run itself.", begun_otherwise),
     Check("run_moves", "A run's status becomes only what it may become.", illegal_moves),
-    Check("run_name", "A run's id is that of its name.", misnamed),
-    Check("run_parent", "A run's parent exists.", parents_missing),
-    Check("run_parent_told", "Nobody waits for a run that has ended.", parents_untold, QUIET),
-    Check("run_row", "A run's row says what its entries made of it.", rows_differ, QUIET),
+    Check("run_name", "A run's id is that of its name.", misnamed, reads=_JOURNAL,
+          kinds=("run",)),
+    Check("run_parent", "A run's parent exists.", parents_missing, kinds=("run",),
+          reads=_JOURNAL | {"runs": "run_id"}),
+    Check("run_parent_told", "Nobody waits for a run that has ended.", parents_untold, QUIET,
+          reads=_JOURNAL | {"runs": "run_id status parent_run_id",
+                            "gates": "run_id gate_name awaited released"}),
+    Check("run_row", "A run's row says what its entries made of it.", rows_differ, QUIET,
+          reads=_JOURNAL | {"runs": _ROW}, kinds=IN_RUNS),
     Check("run_row_journal", "A run that has a row has entries.", rows_alone,
-          "the rows were read before the head, and so were the entries that came with them"),
+          "the rows were read before the head, and so were the entries that came with them",
+          reads=_JOURNAL | {"runs": "run_id"}),
 )  # fmt: skip

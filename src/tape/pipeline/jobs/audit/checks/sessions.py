@@ -5,42 +5,59 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import BOUNDS, Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.check import BOUNDS, Check, Rule, told
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment, Source
 
 _NAME: Final = "session"
+KINDS: Final = ("session", "event")
+_QUIET: Final = "compares rows of sessions to which nothing was written since before they were read"
 
 
-def _lines(frames: Frames) -> DataFrame:
-    """What became of sessions, each with what came before; a session that is made anew is new."""
-    return frames.shared("session_lines", lambda: _in_order(frames))
+def _encoded(name: str) -> str:
+    """A name as a segment of a subject."""
+    return (
+        f"CASE WHEN {name} = '_' THEN '%5F' ELSE REPLACE(REPLACE(REPLACE(URL_ENCODE({name}), "
+        "'+', '%20'), '*', '%2A'), '%7E', '~') END"
+    )
+
+
+_ROW_NAME: Final = (
+    f"CONCAT_WS('/', {', '.join(map(_encoded, ('app_name', 'user_id', 'session_id')))}) AS {_NAME}"
+)
+_KEY: Final = "app_name user_id session_id"
 
 
 def _in_order(frames: Frames) -> DataFrame:
+    """What became of sessions, each with what came before; a session that is made anew is new."""
     session = Window.partitionBy(_NAME).orderBy("global_seq")
     return (
         frames.entries.where("kind = 'session' OR (kind = 'event' AND verb = 'appended')")
         .withColumn(_NAME, F.array_join("dims", "/"))
-        .withColumn("prev_verb", F.lag("verb").over(session))
-        .withColumn("life", F.expr("IF(verb = 'created', 1, 0)"))
-        .withColumn("life", F.sum("life").over(session))
+        .select(
+            "*",
+            F.lag("verb").over(session).alias("prev_verb"),
+            F.sum(F.expr("IF(verb = 'created', 1, 0)")).over(session).alias("life"),
+        )
     )
 
 
-def illegal_moves(frames: Frames) -> DataFrame:
-    first = F.expr("prev_verb IS NULL AND verb <> 'created'") & F.lit(frames.moment.is_whole)
-    odd = _lines(frames).where(
-        first
-        | F.expr("prev_verb = 'deleted' AND verb <> 'created'")
-        | F.expr("prev_verb IN ('created', 'appended') AND verb = 'created'")
-    )
-    words = "CONCAT(verb, ' follows ', COALESCE(prev_verb, 'nothing'))"
-    return told(odd, words, key=_NAME)
+LINES: Final = Source("session_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
+
+
+def _illegal(moment: Moment) -> str:
+    return f"""(prev_verb IS NULL AND verb <> 'created' AND {moment.is_whole})
+        OR (prev_verb = 'deleted' AND verb <> 'created')
+        OR (prev_verb IN ('created', 'appended') AND verb = 'created')"""
+
+
+illegal_moves: Final = Rule(
+    LINES, _illegal, "CONCAT(verb, ' follows ', COALESCE(prev_verb, 'nothing'))", key=_NAME
+)
 
 
 def events_repeated(frames: Frames) -> DataFrame:
     twice = (
-        _lines(frames)
+        frames.get(LINES)
         .where("verb = 'appended'")
         .groupBy(_NAME, "life", F.col("p.event.id").alias("event"))
         .agg(F.count("*").alias("times"), F.max("global_seq").alias("global_seq"))
@@ -53,7 +70,7 @@ def events_repeated(frames: Frames) -> DataFrame:
 def rows_differ(frames: Frames) -> DataFrame:
     newest = Window.partitionBy(_NAME)
     known = (
-        _lines(frames)
+        frames.get(LINES)
         .withColumn("last_life", F.max("life").over(newest))
         .where("life > 0 AND life = last_life")
         .groupBy(_NAME)
@@ -67,14 +84,7 @@ def rows_differ(frames: Frames) -> DataFrame:
             F.max("global_seq").alias("last_seq"),
         )
     )  # fmt: skip
-    encoded = [
-        f"CASE WHEN {name} = '_' THEN '%5F' ELSE REPLACE(REPLACE(REPLACE(URL_ENCODE({name}), "
-        "'+', '%20'), '*', '%2A'), '%7E', '~') END"
-        for name in ("app_name", "user_id", "session_id")
-    ]
-    rows = frames.table("sessions").selectExpr(
-        f"CONCAT_WS('/', {', '.join(encoded)}) AS {_NAME}", "event_count"
-    )
+    rows = frames.table("sessions").selectExpr(_ROW_NAME, "event_count")
     before, whole = frames.moment.before, str(frames.moment.is_whole)
     faults = f"""CASE
         WHEN event_count IS NULL AND (gone OR first_seq > {before}) THEN NULL
@@ -89,10 +99,45 @@ def rows_differ(frames: Frames) -> DataFrame:
     return told(both.where("fault <> ''"), "fault", key=_NAME, global_seq="last_seq", run_id="''")
 
 
+def events_differ(frames: Frames) -> DataFrame:
+    """Events are numbered from 1 as they are appended, and go with their session."""
+    kept = (
+        frames.table("session_events")
+        .groupBy(*_KEY.split())
+        .agg(
+            F.count("*").alias("events"),
+            F.count_distinct("id").alias("ids"),
+            F.min("position").alias("first"),
+            F.max("position").alias("last"),
+        )
+    )
+    changed = (
+        frames.get(LINES)
+        .where(F.col("global_seq") > frames.moment.before)
+        .select(_NAME)
+    )  # fmt: skip
+    rows = frames.table("sessions").select(*_KEY.split(), "event_count")
+    faults = """CASE
+        WHEN event_count IS NULL THEN CONCAT('there are ', events, ' events and no session')
+        WHEN event_count <> COALESCE(events, 0)
+            THEN CONCAT('its row counts ', event_count, ' events, there are ', COALESCE(events, 0))
+        WHEN events <> last OR first <> 1 OR ids <> events
+            THEN CONCAT(events, ' events are numbered from ', first, ' to ', last)
+    END"""
+    odd = rows.join(kept, _KEY.split(), "full").selectExpr(_ROW_NAME, f"{faults} AS fault")
+    odd = odd.where("fault <> ''").join(changed, _NAME, "left_anti")
+    return told(odd, "fault", key=_NAME, global_seq="0", run_id="''")
+
+
 CHECKS: Final[tuple[Check, ...]] = (
     Check("session_moves", "A session is created before it is used, and not after its deletion.",
           illegal_moves),
-    Check("session_event_once", "An event is appended to a session once.", events_repeated),
+    Check("session_event_once", "An event is appended to a session once.", events_repeated,
+          reads=LINES.reads, kinds=KINDS),
     Check("session_row", "A session's row counts the events that were appended.", rows_differ,
-          BOUNDS),
+          BOUNDS, reads={**LINES.reads, "sessions": f"{_KEY} event_count"}, kinds=KINDS),
+    Check("session_events", "A session has as many events as its row counts, numbered from 1.",
+          events_differ, _QUIET, kinds=KINDS,
+          reads={**LINES.reads, "sessions": f"{_KEY} event_count",
+                 "session_events": f"{_KEY} id position"}),
 )  # fmt: skip

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tape.model.entry import Kind
-from tape.pipeline.jobs.audit.check import Check, told
-from tape.pipeline.jobs.audit.frames import STATUSES, Frames
+from tape.pipeline.jobs.audit.check import Check, Rule, told
+from tape.pipeline.jobs.audit.frames import ALL_ENTRIES, ENTRY_COLUMNS, EVERY, STATUSES, Frames
 from tape.pipeline.jobs.audit.second_look import not_a_subject
 
 _PLAIN: Final = r"^/tape/[a-z][a-z0-9_]*/[a-z][a-z0-9_]*(/[A-Za-z0-9._~-]+)*$"
@@ -62,7 +61,7 @@ def broken_grammar(frames: Frames) -> DataFrame:
     return told(confirmed, "fault", key="subject")
 
 
-def other_kind(frames: Frames) -> DataFrame:
+def _other_kind() -> str:
     known = " ".join(
         f"WHEN kind = '{kind.value}' THEN SIZE(dims) = {count} AND verb IN ({_quoted(verbs)})"
         for kind, (count, verbs) in _DIMENSIONS.items()
@@ -71,13 +70,12 @@ def other_kind(frames: Frames) -> DataFrame:
         SIZE(dims) = 1 AND verb IN ({_quoted(_STOPPED)})
         OR SIZE(dims) = 2 AND verb IN ({_quoted(_SUBSCRIBED)})"""
     fits = f"CASE {known} WHEN kind IN ({_quoted(k.value for k in _OTHERS)}) THEN TRUE END"
-    odd = frames.entries.withColumn("fits", F.expr(f"COALESCE({fits}, FALSE)")).where(
-        "subject LIKE '/tape/%' AND (NOT fits OR GET(SPLIT(subject, '/'), 2) <> kind)"
-    )
-    return told(odd, "CONCAT('no subject of an entry of kind ', kind)", key="subject")
+    return f"""subject LIKE '/tape/%'
+        AND (NOT COALESCE({fits}, FALSE) OR GET(SPLIT(subject, '/'), 2) <> kind)"""
 
 
-def about_something_else(frames: Frames) -> DataFrame:
+def _said_otherwise() -> str:
+    """What the entry is about, where its subject names something else; NULL elsewhere."""
     cases = [
         _unlike(f"kind = '{kind.value}'", columns) for kind, columns in _SAID.items()
     ]  # fmt: skip
@@ -86,11 +84,7 @@ def about_something_else(frames: Frames) -> DataFrame:
     cases.append(_unlike(f"kind = 'drainer' AND verb IN ({_quoted(_STOPPED)})", ("p.drainer",)))
     subscribed = f"kind = 'drainer' AND verb IN ({_quoted(_SUBSCRIBED)})"
     cases.append(_unlike(subscribed, ("p.drainer_id", "p.subscription_id")))
-    # What could not be parsed says nothing; another check tells of it.
-    odd = frames.entries.where("is_json").withColumn(
-        "said", F.expr(f"COALESCE({', '.join(cases)})")
-    )
-    return told(odd.where("said IS NOT NULL"), "CONCAT('its entry is about ', said)", key="subject")
+    return f"COALESCE({', '.join(cases)})"
 
 
 def _unlike(condition: str, columns: tuple[str, ...]) -> str:
@@ -114,13 +108,26 @@ def _quoted(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
+other_kind: Final = Rule(
+    ALL_ENTRIES, _other_kind(), "CONCAT('no subject of an entry of kind ', kind)", key="subject"
+)
+# What could not be parsed says nothing; another check tells of it.
+about_something_else: Final = Rule(
+    ALL_ENTRIES,
+    f"is_json AND {_said_otherwise()} IS NOT NULL",
+    f"CONCAT('its entry is about ', {_said_otherwise()})",
+    key="subject",
+)
+
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("subject_grammar", "A subject follows the grammar of subjects.", broken_grammar),
+    Check("subject_grammar", "A subject follows the grammar of subjects.", broken_grammar,
+          reads={"journal": ENTRY_COLUMNS}, kinds=EVERY),
     Check(
         "subject_of_kind", "A subject has the kind of its entry, a verb of it, and its dimensions.",
         other_kind,
     ),
     Check(
-        "subject_of_entry", "A subject names what its entry is about.", about_something_else
+        "subject_of_entry", "A subject names what its entry is about.", about_something_else,
+        reads={"journal": "event_type entity_type entity_id"},
     ),
 )  # fmt: skip

@@ -5,8 +5,15 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import ENTRIES, LATER, Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.model.entry import Entry
+from tape.pipeline.jobs.audit.check import ENTRIES, LATER, ROW, TWICE, Check, Rule, told
+from tape.pipeline.jobs.audit.frames import (
+    ENTRY_COLUMNS,
+    Frames,
+    Moment,
+    Source,
+    table_source,
+)
 from tape.pipeline.jobs.audit.matching import with_expressions, without_match
 
 MOVES: Final = """(
@@ -18,32 +25,38 @@ _NEEDED: Final = "(1, 2, 5)"
 _ROWS: Final = "compares tasks of which the journal says nothing new since before they were read"
 
 
-def _sourced(frames: Frames) -> DataFrame:
-    """Tasks, each with the entry that made it where that is there."""
-    return frames.shared("sourced_tasks", lambda: _with_sources(frames))
+_JOURNAL: Final = {"journal": ENTRY_COLUMNS}
+_TASK: Final = "task_id reaction_id source_global_seq"
 
 
 def _with_sources(frames: Frames) -> DataFrame:
+    """Tasks, each with the entry that made it where that is there."""
     sources = frames.entries.selectExpr(
         "global_seq AS source_global_seq", "subject AS source_subject", "run_id"
     )
-    return frames.table("tasks").drop("subject").join(sources, "source_global_seq", "left")
+    tasks = frames.table("tasks").selectExpr(*_TASK.split(), "status", "subject AS kept_subject")
+    return tasks.join(sources, "source_global_seq", "left")
 
 
-def sources_missing(frames: Frames) -> DataFrame:
+SOURCED: Final = Source(
+    "sourced_tasks", _with_sources, (), _JOURNAL | {"tasks": f"{_TASK} status subject"}
+)
+
+
+def _missing(moment: Moment) -> str:
     """Below where the journal begins, its own look at the task's source is the only one."""
-    begins = frames.moment.begins_after
-    unknown = frames.table("tasks").select("task_id", F.col("subject").alias("kept_subject"))
-    odd = (
-        _sourced(frames)
-        .join(unknown, "task_id")
-        .where(
-            f"""source_subject IS NULL AND
-        (source_global_seq > {begins} OR (status IN {_NEEDED} AND kept_subject = ''))"""
-        )
-    )
-    words = "'the entry that made it is not there'"
-    return told(odd, words, key="task_id", global_seq="source_global_seq", run_id="''")
+    return f"""source_subject IS NULL AND (source_global_seq > {moment.begins_after}
+        OR (status IN {_NEEDED} AND kept_subject = ''))"""
+
+
+sources_missing: Final = Rule(
+    SOURCED,
+    _missing,
+    "'the entry that made it is not there'",
+    key="task_id",
+    global_seq="source_global_seq",
+    run_id="''",
+)
 
 
 def repeated(frames: Frames) -> DataFrame:
@@ -60,7 +73,7 @@ def repeated(frames: Frames) -> DataFrame:
 def patterns_differ(frames: Frames) -> DataFrame:
     patterns = with_expressions(frames.table("reactions"))
     odd = (
-        _sourced(frames)
+        frames.get(SOURCED)
         .join(F.broadcast(patterns), "reaction_id")
         .where("source_subject IS NOT NULL AND NOT (source_subject RLIKE expression)")
     )
@@ -94,33 +107,33 @@ def shards_differ(frames: Frames) -> DataFrame:
     return told(odd, words, key="task_id", global_seq="source_global_seq", run_id="''")
 
 
-def _told_of(frames: Frames) -> DataFrame:
-    """What the journal says of tasks, each with what it said before."""
-    return frames.shared("task_lines", lambda: _in_order(frames))
-
-
 def _in_order(frames: Frames) -> DataFrame:
+    """What the journal says of tasks, each with what it said before."""
     task = Window.partitionBy("task_id").orderBy("global_seq")
     return (
-        frames.entries.where("kind = 'task'")
+        frames.entries_of("task")
         .withColumn("task_id", F.coalesce("p.task_id", F.lit("")))
         .withColumn("prev_verb", F.lag("verb").over(task))
     )
 
 
-def illegal_moves(frames: Frames) -> DataFrame:
-    first = F.expr("prev_verb IS NULL AND verb IN ('replayed', 'dropped')")
-    odd = _told_of(frames).where(
-        F.expr(f"prev_verb IS NOT NULL AND NOT {MOVES}") | (first & F.lit(frames.moment.is_whole))
-    )
-    words = "CONCAT(verb, ' follows ', COALESCE(prev_verb, 'nothing'))"
-    return told(odd, words, key="task_id")
+LINES: Final = Source("task_lines", _in_order, ("task",), _JOURNAL)
+
+illegal_moves: Final = Rule(
+    LINES,
+    lambda moment: (
+        f"(prev_verb IS NOT NULL AND NOT {MOVES}) OR (prev_verb IS NULL "
+        f"AND verb IN ('replayed', 'dropped') AND {moment.is_whole})"
+    ),
+    "CONCAT(verb, ' follows ', COALESCE(prev_verb, 'nothing'))",
+    key="task_id",
+)
 
 
 def rows_differ(frames: Frames) -> DataFrame:
     """What the journal said last of a task against how the task stands."""
     last = (
-        _told_of(frames)
+        frames.get(LINES)
         .groupBy("task_id")
         .agg(F.max_by("verb", "global_seq").alias("said"), F.max("global_seq").alias("global_seq"))
     )
@@ -150,21 +163,92 @@ def reactions_missing(frames: Frames) -> DataFrame:
     return told(odd, words, key="task_id", global_seq="source_global_seq", run_id="''")
 
 
+def tasks_gone(frames: Frames) -> DataFrame:
+    """A cursor counts what it has matched in the transaction that makes the tasks; none is removed
+    but one whose work is left to a later entry, and that is counted too. Others can make more."""
+    counted = ["reaction_id", "shard", "matched", "coalesced"]
+    cursors = frames.table("reaction_cursors").select(counted)
+    changed = frames.table("reaction_cursors_again").select(counted).exceptAll(cursors)
+    tasks = frames.table("tasks").groupBy("reaction_id").agg(F.count("*").alias("tasks"))
+    odd = (
+        cursors.groupBy("reaction_id")
+        .agg(F.sum("matched").alias("matched"), F.sum("coalesced").alias("coalesced"))
+        .join(changed, "reaction_id", "left_anti")
+        .join(tasks, "reaction_id", "left")
+        .where("COALESCE(tasks, 0) < matched - coalesced")
+    )
+    words = """CONCAT('its cursors have matched ', matched, ' entries and left ', coalesced,
+        ' to later ones; there are ', COALESCE(tasks, 0), ' tasks')"""
+    return told(odd, words, key="reaction_id", global_seq="0", run_id="''")
+
+
+_HELD: Final = """CASE
+    WHEN status NOT IN (1, 2) THEN CONCAT('it is queued with status ', status)
+    WHEN status = 2 AND (lease_owner = '' OR lease_expires_at_ms <= 0 OR claimed_at_ms <= 0)
+        THEN 'it is in hand, and nobody has it'
+    WHEN status = 2 AND next_attempt_at_ms > 0 THEN 'it is in hand, and waits'
+    WHEN (debounce_key <> '') <> (debounce_until_ms > 0)
+        THEN CONCAT('its burst ', debounce_key, ' ends at ', debounce_until_ms)
+END"""
+held_otherwise: Final = Rule(
+    table_source(
+        "task_queue",
+        "reaction_id shard source_global_seq status next_attempt_at_ms lease_owner "
+        "lease_expires_at_ms claimed_at_ms debounce_key debounce_until_ms",
+    ),
+    f"{_HELD} <> ''",
+    _HELD,
+    key="CONCAT_WS('/', reaction_id, shard, source_global_seq)",
+    global_seq="source_global_seq",
+    run_id="''",
+)
+_ENDED: Final = """CASE
+    WHEN status NOT BETWEEN 1 AND 5 THEN CONCAT('its status is ', status)
+    WHEN (completed_at_ms > 0) <> (status IN (3, 4, 5))
+        THEN CONCAT('its status is ', status, ' and it was completed at ', completed_at_ms)
+    WHEN status IN (2, 3, 5) AND attempts < 1 THEN 'it was never tried'
+END"""
+ended_otherwise: Final = Rule(
+    table_source("tasks", f"{_TASK} status attempts completed_at_ms"),
+    f"{_ENDED} <> ''",
+    _ENDED,
+    key="task_id",
+    global_seq="source_global_seq",
+    run_id="''",
+)
+
 CHECKS: Final[tuple[Check, ...]] = (
     Check("task_source", "The entry that made a task is there.", sources_missing, LATER),
     Check("task_once", "There is one task of a reaction, shard and entry.", repeated,
-          "the queue and what has ended are read as one, at one moment"),
+          "the queue and what has ended are read as one, at one moment",
+          reads=_JOURNAL | {"tasks": _TASK}),
+    Check("task_kept", "There is a task for each entry that a reaction has matched.", tasks_gone,
+          TWICE,
+          reads=_JOURNAL | {"tasks": "reaction_id",
+                            "reaction_cursors": "reaction_id shard matched coalesced",
+                            "reaction_cursors_again": "reaction_id shard matched coalesced"}),
+    Check("task_held", "A queued task waits, or is in somebody's hands.", held_otherwise, ROW,
+          reads=_JOURNAL),
+    Check("task_ended", "A task has a status, and a time if it has ended.", ended_otherwise, ROW,
+          reads=_JOURNAL),
     Check("task_reaction", "A task's reaction is known.", reactions_missing,
-          "the tasks were read before the reactions, which are never removed"),
+          "the tasks were read before the reactions, which are never removed",
+          reads=_JOURNAL | {"tasks": _TASK, "reactions_again": "reaction_id"}),
     Check("task_shard", "A task is of a shard that its reaction had.", shards_differ,
-          "a reaction's most shards are read after the tasks, and never become fewer"),
+          "a reaction's most shards are read after the tasks, and never become fewer",
+          reads=_JOURNAL | {"tasks": f"{_TASK} shard",
+                            "reaction_tallies_again": "reaction_id shards"}),
     # Settings can be changed; tasks that were made before stay as they are.
     Check("task_pattern", "The entry that made a task matches the reaction's pattern.",
-          patterns_differ, LATER, severity="warning"),
+          patterns_differ, LATER, severity="warning",
+          reads={**SOURCED.reads, "reactions": "reaction_id subject_pattern"}),
     Check("task_predicate", "The reaction's predicate is true of the entry that made a task.",
-          predicates_differ, LATER, severity="warning"),
+          predicates_differ, LATER, severity="warning",
+          reads={"journal": " ".join(Entry._fields), "tasks": _TASK,
+                 "reactions": "reaction_id predicate_cel"}),
     Check("task_moves", "A task is dead-lettered before it is replayed or dropped.",
           illegal_moves, ENTRIES),
     Check("task_row", "A task failed or is a dead letter just if the journal says so.",
-          rows_differ, _ROWS),
+          rows_differ, _ROWS, kinds=("task",),
+          reads=_JOURNAL | {"tasks": f"{_TASK} status completed_at_ms"}),
 )  # fmt: skip

@@ -5,53 +5,59 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import VERSIONS, Check, told
-from tape.pipeline.jobs.audit.frames import Frames
+from tape.pipeline.jobs.audit.check import VERSIONS, Check, Rule, told
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
 
+KINDS: Final = ("value",)
 _KEY: Final = "CONCAT(namespace, '/', name)"
 
 
-def _changes(frames: Frames) -> DataFrame:
-    """Changes of values in order, each with the version and the value before it."""
-    return frames.shared("value_changes", lambda: _in_order(frames))
-
-
 def _in_order(frames: Frames) -> DataFrame:
+    """Changes of values in order, each with the version and the value before it."""
     value = Window.partitionBy("namespace", "name").orderBy("global_seq")
     return (
-        frames.entries.where("kind = 'value' AND p.value.version IS NOT NULL")
+        frames.entries_of("value")
+        .where("p.value.version IS NOT NULL")
         .selectExpr(
             "global_seq", "run_id", "verb", "p.value.namespace AS namespace",
             "p.value.key AS name", "p.value.version AS version", "p.value.deleted AS deleted",
             "p.value.writer AS writer", "p.prev_version AS prev_version", "value_hash",
             "prev_hash",
         )
-        .withColumn("version_before", F.lag("version").over(value))
-        .withColumn("hash_before", F.lag("value_hash").over(value))
+        .select(
+            "*",
+            F.lag("version").over(value).alias("version_before"),
+            F.lag("value_hash").over(value).alias("hash_before"),
+        )
     )  # fmt: skip
 
 
-def versions_skipped(frames: Frames) -> DataFrame:
-    first = F.expr("version_before IS NULL AND version <> 1") & F.lit(frames.moment.is_whole)
-    odd = _changes(frames).where(F.expr("version <> version_before + 1") | first)
-    words = "CONCAT('version ', version, ' follows ', COALESCE(version_before, 0))"
-    return told(odd, words, key=_KEY)
+CHANGES: Final = Source("value_changes", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
 
-
-def previous_differs(frames: Frames) -> DataFrame:
-    odd = _changes(frames).where(
-        """prev_version <> version - 1
-        OR (version_before = version - 1 AND prev_hash <> hash_before)"""
-    )
-    words = """CASE WHEN prev_version <> version - 1
+versions_skipped: Final = Rule(
+    CHANGES,
+    lambda moment: (
+        "version <> version_before + 1 "
+        f"OR (version_before IS NULL AND version <> 1 AND {moment.is_whole})"
+    ),
+    "CONCAT('version ', version, ' follows ', COALESCE(version_before, 0))",
+    key=_KEY,
+)
+previous_differs: Final = Rule(
+    CHANGES,
+    """prev_version <> version - 1
+    OR (version_before = version - 1 AND prev_hash <> hash_before)""",
+    """CASE WHEN prev_version <> version - 1
         THEN CONCAT('version ', version, ' names version ', prev_version, ' as the one before')
-        ELSE CONCAT('what it says was before is not what version ', version - 1, ' wrote') END"""
-    return told(odd, words, key=_KEY)
-
-
-def deleted_otherwise(frames: Frames) -> DataFrame:
-    odd = _changes(frames).where("deleted <> (verb = 'deleted')")
-    return told(odd, "CONCAT('its subject says ', verb, ', its value deleted ', deleted)", key=_KEY)
+        ELSE CONCAT('what it says was before is not what version ', version - 1, ' wrote') END""",
+    key=_KEY,
+)
+deleted_otherwise: Final = Rule(
+    CHANGES,
+    "deleted <> (verb = 'deleted')",
+    "CONCAT('its subject says ', verb, ', its value deleted ', deleted)",
+    key=_KEY,
+)
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -59,7 +65,7 @@ def rows_differ(frames: Frames) -> DataFrame:
 
     Where the journal's beginning is unknown, so may be the entry of an old version.
     """
-    changes = _changes(frames)
+    changes = frames.get(CHANGES)
     rows = frames.table("values").selectExpr(
         "namespace", "key AS name", "version AS row_version", "XXHASH64(value_json) AS row_hash",
         "deleted AS row_deleted", "writer AS row_writer",
@@ -99,5 +105,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("value_deleted", "A deletion of a value is told as one, and nothing else is.",
           deleted_otherwise),
     Check("value_row", "A value's row is what the entry of its version wrote.", rows_differ,
-          VERSIONS),
+          VERSIONS, kinds=KINDS,
+          reads={**CHANGES.reads, "values": "namespace key value_json version writer deleted"}),
 )  # fmt: skip

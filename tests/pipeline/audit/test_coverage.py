@@ -1,0 +1,102 @@
+"""Every table and column of the schema is looked at by a check, or says why not."""
+
+import sqlite3
+from collections.abc import Iterable
+
+import psycopg
+import pytest
+
+from tape.pipeline.jobs.audit.catalogue import CHECKS
+from tape.pipeline.jobs.audit.check import columns_read
+from tape.pipeline.jobs.audit.reading import AGAIN
+from tape.stores.blocking import Stores
+from tape.stores.postgres.bulk import RELATIONS as ON_POSTGRES
+from tape.stores.sqlite.bulk import RELATIONS as ON_SQLITE
+
+IN_STORE = {"tasks": ("tape_task_queue", "tape_task_ended"), "sequences": ("sqlite_sequence",)}
+"""Tables that are read under another name: tasks as one view of two tables."""
+WORDS = "words for people: nothing is decided by them"
+CLAIM = "who works on it just now; nothing of it is on the journal"
+EXCEPTIONS = {
+    ("tape_migrations", "*"): "held to the migrations of the code whenever a store is opened",
+    ("tape_write_chunks", "body"): "checked when it was staged, and nobody reads it but its write",
+    ("tape_runs", "app_version reactor_name cancel_reason pool"): WORDS,
+    ("tape_effects", "scope external_ref last_dispatch_error"): WORDS,
+    ("tape_effects", "dispatch_claimed_by"): CLAIM,
+    ("tape_obligations", "last_error"): WORDS,
+    ("tape_obligations", "claimed_by"): CLAIM,
+    ("tape_reactions", "name pool"): WORDS,
+    ("tape_reaction_cursors", "last_error"): WORDS,
+    ("tape_task_queue", "last_error"): WORDS,
+    ("tape_task_ended", "last_error lease_owner"): WORDS,
+    ("tape_matcher", "owner"): CLAIM,
+    ("tape_session_events", "invocation_id author branch"): WORDS,
+    ("tape_event_drain_state", "last_error"): WORDS,
+    ("tape_event_drain_state", "lease_owner"): CLAIM,
+}
+
+
+def sqlite_columns(url: str) -> set[tuple[str, str]]:
+    with sqlite3.connect(url.removeprefix("sqlite:")) as db:
+        tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {
+            (table, column)
+            for (table,) in tables
+            for (_, column, *_rest) in db.execute(f"PRAGMA table_info({table})")
+        }
+
+
+def postgres_columns(url: str) -> set[tuple[str, str]]:
+    query = """SELECT c.table_schema, c.table_name, c.column_name
+        FROM information_schema.columns c JOIN information_schema.tables t
+            USING (table_schema, table_name)
+        WHERE t.table_type = 'BASE TABLE' AND c.table_schema IN ('public', 'bus')"""
+    sequences = """SELECT schemaname, sequencename, 'last_value' FROM pg_sequences
+        WHERE schemaname IN ('public', 'bus')"""
+    with psycopg.connect(url) as db:
+        rows = db.execute(f"{query} UNION ALL {sequences}").fetchall()
+    return {(table if schema == "public" else f"{schema}.{table}", name)
+            for schema, table, name in rows}  # fmt: skip
+
+
+def looked_at(relations: dict[str, str]) -> set[tuple[str, str]]:
+    found = set()
+    for name, columns in columns_read(CHECKS).items():
+        plain = name.removesuffix(AGAIN)
+        tables = IN_STORE.get(plain, (relations.get(plain, f"tape_{plain}"),))
+        found |= {(table, column) for table in tables for column in columns}
+    # What was given out last is read by a statement of each store.
+    found |= {("sqlite_sequence", "name"), ("sqlite_sequence", "seq")}
+    return found | {("tape_global_seq", "last_value"), ("bus.outbox_id_seq", "last_value")}
+
+
+def excepted(pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    listed = {(t, c) for t, columns in EXCEPTIONS for c in columns.split()}
+    return {pair for pair in pairs if pair in listed or (pair[0], "*") in listed}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "migrated_postgres"])
+def test_every_column_of_the_schema_is_looked_at(kind: str, request: pytest.FixtureRequest) -> None:
+    url: str = request.getfixturevalue(f"{kind}_url")
+
+    async def migrated(_store: object) -> None:
+        """Opening it was enough."""
+
+    Stores().store(url)(migrated)
+    there = sqlite_columns(url) if kind == "sqlite" else postgres_columns(url)
+    read = looked_at(ON_SQLITE if kind == "sqlite" else ON_POSTGRES)
+    unseen = there - read - excepted(there)
+    assert not unseen, (
+        f"no check of the audit looks at {sorted(unseen)}. Give the table a row in "
+        "tape.ports.bulk_tables.SIDE_TABLES (a NamedTuple of its columns; whole numbers, times and "
+        "JSON are then looked at by themselves) and name the column in the `reads` of a check in "
+        "tape/pipeline/jobs/audit/checks; or add it to EXCEPTIONS here, with the reason"
+    )
+
+
+def test_exceptions_are_few_have_reasons_and_are_no_lies() -> None:
+    read = looked_at(ON_SQLITE)
+    assert len(EXCEPTIONS) < 20
+    for (table, columns), reason in EXCEPTIONS.items():
+        assert len(reason) > 20
+        assert not {(table, column) for column in columns.split()} & read, table
