@@ -53,15 +53,25 @@ class Recorded(NamedTuple):
 
 def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     """The entry that a user's event becomes; every fault in it is found here."""
-    if event.event_type.startswith(OWN_PREFIX):
+    refuse_reserved(event.event_type)
+    draft = draft_own_event(event, event_id, limits)
+    if VERSION_FIELD in draft.payload_json:
+        _check_version(draft.payload_json, draft.schema_version)
+    return draft
+
+
+def refuse_reserved(event_type: str) -> None:
+    if event_type.startswith(OWN_PREFIX):
         raise InvalidArgument(
             f"types that begin with {OWN_PREFIX} are Tape's own; choose another", field="event_type"
         )
-    return draft_own_event(event, event_id, limits)
 
 
 def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
-    """Like `draft_event`, for what Tape itself records; its type may be a reserved one."""
+    """The entry of an event that Tape itself records, or that is committed already.
+
+    Its type may be a reserved one, and its payload may tell another version.
+    """
     (
         event_type, payload_json, entity_type, entity_id, idempotency_key, caused_by, source,
         occurred_at_ms, schema_version, run_id, token, trace_id, span_id, parent_span_id,
@@ -87,14 +97,11 @@ def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     subject = event_recorded(event_type, entity_type, entity_id)
     if len(subject) > limits.subject_bytes:
         check_length(subject, limits)
-    payload_json = check_json(payload_json, limits, field="payload_json")
-    if VERSION_FIELD in payload_json:
-        _check_version(payload_json, schema_version)
     return Draft(
         event_id,
         _KIND,
         subject,
-        payload_json,
+        check_json(payload_json, limits, field="payload_json"),
         run_id or None,
         None,
         schema_version,

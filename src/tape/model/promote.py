@@ -19,7 +19,7 @@ from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.bus_subject import check_bus_subject
 from tape.model.entry import Draft
-from tape.model.event import ENVELOPE_BYTES, NewEvent, draft_event
+from tape.model.event import ENVELOPE_BYTES, NewEvent, draft_own_event, refuse_reserved
 from tape.model.move import KNOWN, Change, Decision, Known, Need, State, save
 from tape.model.outbox import (
     OUTBOX,
@@ -151,7 +151,10 @@ def draft_row(row: OutboxRow, limits: Limits) -> Draft:
         row.caused_by, row.source, happened_at_ms(row), row.schema_version, "", 0, row.trace_id,
         row.span_id, row.parent_span_id,
     )  # fmt: skip
-    draft = draft_event(event, row.event_id, limits)
+    refuse_reserved(row.subject)
+    # Whoever wrote the row may have given its payload another version. The row is committed, and
+    # nobody is hurt by that: to hold up its subject would be worse.
+    draft = draft_own_event(event, row.event_id, limits)
     key = draft.idempotency_key
     return draft._replace(idempotency_key=key_on_journal(row.subject, key)) if key else draft
 

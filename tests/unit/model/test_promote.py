@@ -62,6 +62,7 @@ def test_an_event_is_what_its_row_says() -> None:
         (a_row(1, "a.>"), "subject"),
         (a_row(1, "a\r\nPUB x 1"), "subject"),
         (a_row(1, "a" * 300), "subject"),
+        (a_row(1, "workflow.dispatch_failed"), "event_type"),
         (a_row(1, payload="{"), "payload_json"),
         (a_row(1)._replace(event_id=""), "event_id"),
         (a_row(1)._replace(event_id="a\r\nb"), "event_id"),
@@ -75,6 +76,11 @@ def test_what_cannot_be_an_event(row: OutboxRow, field: str) -> None:
     with pytest.raises(InvalidArgument) as refusal:
         draft_row(row, LIMITS)
     assert refusal.value.field == field
+
+
+def test_a_committed_payload_may_tell_another_version_than_its_row() -> None:
+    draft = draft_row(a_row(1, payload='{"schema_version": 2}'), LIMITS)
+    assert (draft.schema_version, draft.payload_json) == (3, '{"schema_version": 2}')
 
 
 def test_rows_get_the_places_of_their_entries() -> None:
