@@ -20,7 +20,7 @@ from tape.relaying import run_relay
 
 T = TypeVar("T")
 
-ERROR_WIDTH = 80
+ERROR_WIDTH = 320  # a reason ends with what to do
 COUNTED = 100_000
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 _NATS = click.option(
