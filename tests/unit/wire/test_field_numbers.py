@@ -210,11 +210,15 @@ OURS = {
     "SkipDrainerEventRequest": "drainer_id#1 event_id#2 reason#3 by#4",
     "ResumeDrainerRequest": "drainer_id#1 by#2",
     "GetOutboxStatusRequest": "",
-    "OutboxStatus": "waiting#1 unpromoted#2 oldest_ms#3 failing#4 terms#5",
+    "OutboxStatus": "waiting#1 unpromoted#2 oldest_ms#3 failing#4 terms#5 repeated_rows#6 "
+    "repeats#7",
+    "RepeatedRow": "id#1 event_id#2 subject#3 idempotency_key#4 created_at_ms#5 repeated_at_ms#6 "
+    "repeat_of#7 repeat_of_seq#8",
     "FailingRow": "id#1 event_id#2 subject#3 created_at_ms#4 global_seq#5 attempts#6 last_error#7",
     "RelayTerm": "relay#1 term#2 owner#3 elected_at_ms#4 expires_at_ms#5",
     "SkipOutboxRowRequest": "row_id#1 reason#2 by#3",
-    "OutboxPlace": "id#1 event_id#2 subject#3 global_seq#4 published_to_nats#5 last_error#6",
+    "OutboxPlace": "id#1 event_id#2 subject#3 global_seq#4 published_to_nats#5 last_error#6 "
+    "has_entry#7 repeat_of#8 repeat_of_seq#9",
     "ReadRecentRequest": "before#1 limit#2 prefix#3 event_type#4 entity_type#5 entity_id#6 "
     "run_id#7 trace_id#8 event_id#9 caused_by#10 scan#11 source#12",
 }
