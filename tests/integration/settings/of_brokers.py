@@ -47,6 +47,10 @@ class _Leader:
         self.asked.append(("forget", older_than_ms))
         return 0
 
+    async def forget_repeats(self, older_than_ms: int, _limit: int) -> int:
+        self.asked.append(("forget repeats", older_than_ms))
+        return 0
+
     async def wait(self, timeout_s: float) -> None:
         raise Waited(timeout_s)
 

@@ -1,6 +1,7 @@
 """The matcher, the dispatcher, the reactors and the drainers."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any, cast
 from unittest.mock import patch
 
 import tape
+from tape.api.http.recent import _Search
 from tape.app import open_bus
 from tape.bus import Bus
 from tape.config import DispatcherSettings, Settings
 from tape.errors import StoreUnavailable
-from tape.ledger import keep_draining
-from tape.model.drainer import AcquireDrainer, Drainer
+from tape.model.drain import Pauses
+from tape.model.drainer import AcquireDrainer
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.event_subscription import NewSubscription
@@ -36,6 +38,7 @@ from tests.integration.settings.demonstrating import (
     Waited,
     cancelled,
     first_wait,
+    said,
     told,
 )
 
@@ -304,38 +307,106 @@ def _noting(moves: list[Any]) -> Any:
     return make
 
 
-async def _tries_again(settings: Settings, _folder: Path) -> float:
-    """How long a drainer that has halted just now is left alone."""
-    halted = Drainer("d")._replace(halted_on_event_id="e", halted_at_ms=1_000)
+async def _halts(settings: Settings, folder: Path) -> Any:
+    """How long a drainer that has halted is left alone at first, and at most."""
+    bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
+    await bus.ledger.put_subscription(
+        NewSubscription("s", "a.*", "app", "d", '{"x": "$.payload.missing"}', "")
+    )
+    await bus.record_events([NewEvent("a.b", "{}")])
+    pauses: list[tuple[int, int]] = []
 
-    async def get_drainer(_name: str) -> Drainer:
-        return halted
+    def noting(first_ms: int, most_ms: int, chance: float) -> Pauses:
+        pauses.append((first_ms, most_ms))
+        return Pauses(first_ms, most_ms, chance)
 
-    async def read_clock() -> int:
-        return 1_000
-
-    store = cast("Any", SimpleNamespace(head=0, get_drainer=get_drainer, read_clock=read_clock))
-    kept = keep_draining._Keeper(store, cast("Any", None), settings.drainers, settings.limits, "d")
-    with told("tape.ledger.keep_draining.beyond", None) as calls:
-        try:
-            await kept._drain(cast("Any", None))
-        except TypeError:  # what is told is not awaited
-            return float(calls[0][0][2])
-    raise AssertionError("it did not wait")
+    with patch("tape.ledger.drain.Pauses", noting):
+        await bus.ledger.drain("d")
+    await bus.close()
+    assert pauses
+    return pauses
 
 
 DRAINERS: Demonstrations = {
     "lease_s": Demonstration((3, 4), _drained),
     "page": Demonstration((3, 4), _drained),
     "await_s": Demonstration((3, 4), _drained),
-    "retry_s": Demonstration((3, 4), _tries_again),
+    "retry_s": Demonstration((3, 4), _halts),
+    "retry_most_s": Demonstration((50, 60), _halts),
+}
+
+
+def _clock() -> Callable[[], float]:
+    """A millisecond passes whenever it is asked."""
+    moments = itertools.count()
+    return lambda: next(moments) / 1000
+
+
+async def _one_slice(settings: Settings, folder: Path) -> int:
+    """How many entries one turn of a predicate decides, at a millisecond each."""
+    bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
+    turns, decided = bus.pacer.turns(), 0
+
+    def deciding() -> Any:
+        nonlocal decided
+        while True:
+            decided += 1
+            yield 1
+
+    with patch("tape.journal.pacer.perf_counter", _clock()):
+        await turns._slice(deciding(), is_light=True)
+    await bus.close()
+    return decided
+
+
+async def _rests(settings: Settings, folder: Path) -> float:
+    """How long predicates rest after one that took a second."""
+    bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
+    loop = asyncio.get_running_loop()
+    with patch.object(loop, "call_later") as later:
+        bus.pacer._counted_at = 0.0
+        bus.pacer._credit_s = 0.0
+        with patch("tape.journal.pacer.perf_counter", lambda: 0.0):
+            bus.pacer.leave(1.0)
+    await bus.close()
+    return float(later.call_args.args[0])
+
+
+async def _searches(settings: Settings, folder: Path) -> float:
+    """For how long a request looks for entries."""
+    bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
+    door = cast("Any", SimpleNamespace(pacer=bus.pacer))
+    with patch("tape.api.http.recent.time.monotonic", lambda: 0.0):
+        search = _Search(door, cast("Any", None), bus.pacer.turns(), 1)
+    await bus.close()
+    return search._until
+
+
+async def _apart(settings: Settings, folder: Path) -> set[float]:
+    """For how long the matcher puts up with a reaction among the others."""
+    bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
+    lease = await bus._store.acquire_matcher("me", 60_000)
+    assert lease is not None
+    matcher = Matcher(bus._store, lease, settings.matcher, bus.pacer)
+    with told("tape.reactions.match.Matching", StoreUnavailable()) as calls:
+        page = cast("Any", SimpleNamespace(entries=[], through=0))
+        await said(matcher._match(cast("Any", None), page))
+    await bus.close()
+    return {args[4] for args, _options in calls}
+
+
+PREDICATES: Demonstrations = {
+    "slice_s": Demonstration((0.005, 0.01), _one_slice),
+    "share": Demonstration((0.25, 0.5), _rests),
+    "request_s": Demonstration((1, 2), _searches),
+    "page_s": Demonstration((1, 2), _apart),
 }
 
 OF_WORK: Demonstrations = {
     f"{section}.{name}": each
     for section, demonstrations in (
         ("matcher", MATCHER), ("dispatcher", DISPATCHER), ("reactors", REACTORS),
-        ("drainers", DRAINERS),
+        ("drainers", DRAINERS), ("predicates", PREDICATES),
     )
     for name, each in demonstrations.items()
 }  # fmt: skip
