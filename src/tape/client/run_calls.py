@@ -19,6 +19,7 @@ from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import DECLARED_APPS, App
 from tape.runs.operations import WAITING_MS
 from tape.runs.run_here import RunsHere, new_run
+from tape.telemetry.tracing import recording
 
 READ_PAGE = 1_000
 
@@ -49,7 +50,8 @@ class RunCalls:
             session_id=session_id,
             invocation_id=invocation_id,
         )
-        return (await self._operations.runs.begin_run(new)).run
+        with recording(f"start_run {new.name.app_name}") as trace:
+            return (await self._operations.runs.begin_run(new._replace(trace=trace))).run
 
     async def run(
         self,
@@ -76,7 +78,9 @@ class RunCalls:
             session_id=session_id,
             invocation_id=invocation_id,
         )
-        return outcome_of(await self._running_here().run(new, declared, is_new=not invocation_id))
+        with recording(f"start_run {declared.name}") as trace:
+            traced, is_new = new._replace(trace=trace), not invocation_id
+            return outcome_of(await self._running_here().run(traced, declared, is_new=is_new))
 
     async def run_result(self, run_id: str) -> Any:
         """Wait for the end of a run that a worker drives; what it returned."""

@@ -60,7 +60,7 @@ class Rule(NamedTuple):
             subscription.subscription_id,
             invocation_id(event, attempt, limits),
         )
-        trace = Trace(event.trace_id, "", event.span_id)
+        trace = Trace(event.trace_id, "", event.span_id or event.parent_span_id)
         return NewRun(name, self.mapper.apply(event), trace=trace).checked(limits)
 
 

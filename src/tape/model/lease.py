@@ -249,7 +249,15 @@ class ReleaseRun:
     come while its driver was about to let go. One that is to be cancelled does not wait.
     """
 
-    __slots__ = ("_event_id", "_fencing_token", "_run_id", "_seen_seq", "_waiting_on", "weight")
+    __slots__ = (
+        "_event_id",
+        "_fencing_token",
+        "_run_id",
+        "_seen_seq",
+        "_trace",
+        "_waiting_on",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -260,7 +268,9 @@ class ReleaseRun:
         *,
         waiting_on: str = "",
         seen_seq: int = 0,
+        trace: Trace = NO_TRACE,
     ) -> None:
+        self._trace = trace
         self._run_id = check_name(run_id, limits, field="run_id", required=True)
         self._waiting_on = check_name(waiting_on, limits, field="waiting_on")
         self._fencing_token = fencing_token
@@ -285,7 +295,7 @@ class ReleaseRun:
             seq_cursor=run.seq_cursor + 1,
         )
         details = {"waiting_on": self._waiting_on, "fencing_token": self._fencing_token}
-        draft = _draft(self._event_id, run, details, NO_TRACE)
+        draft = _draft(self._event_id, run, details, self._trace)
         return Decision(lambda _place: run, [draft], [save(RUNS, run)])
 
 

@@ -63,7 +63,7 @@ class Agents:
             name,
             orjson.dumps(handler_envelope(task)).decode(),
             reaction.pool,
-            trace=Trace(source.trace_id, "", source.span_id),
+            trace=Trace(source.trace_id, "", source.span_id or source.parent_span_id),
         )
         try:
             await self._writer.submit(BeginRun(new, Taker(), next(self._ids), self._limits))

@@ -76,7 +76,8 @@ class Call:
         try:
             if is_tracing(entry.trace_id):
                 facts = {"tape.task_id": task_id, "tape.subject": entry.subject}
-                with handling(self._name, entry.trace_id, entry.span_id, facts) as context:
+                parent_id = entry.span_id or entry.parent_span_id
+                with handling(self._name, entry.trace_id, parent_id, facts) as context:
                     await self._call(task, context)
             else:
                 await self._call(task, None)

@@ -20,6 +20,7 @@ from tape.runs.pen import Pen
 from tape.runs.replay import ReplayLog
 from tape.runs.signals import Unwind
 from tape.runs.steps import Decisions
+from tape.telemetry.tracing import acting
 
 P = ParamSpec("P")
 
@@ -55,7 +56,8 @@ class Acting(Decisions):
             while True:
                 boundary(f"before act {effect.spec.name}")
                 try:
-                    result = await self._do(effect, args, kwargs)
+                    with acting(f"effect {effect.spec.name}", {"tape.effect_key": call.key}):
+                        result = await self._do(effect, args, kwargs)
                 except Exception as error:  # noqa: BLE001 - whatever it raises is the act's failure
                     await self.pause(await self.act_failed(call, error))
                 else:

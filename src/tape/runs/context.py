@@ -43,6 +43,7 @@ from tape.runs.journal_writes import JournalWrites
 from tape.runs.pen import Pen
 from tape.runs.replay import DECISION, ReplayLog
 from tape.runs.signals import Parked, Unwind
+from tape.telemetry.tracing import recording
 
 R = TypeVar("R")
 
@@ -368,7 +369,9 @@ class Context(Acting):
 
         async def begin() -> str:
             await self._pen.flush()
-            return (await self._journal.runs.begin_run(new)).run.run_id
+            with recording(f"start_run {app_name}") as trace:
+                begun = await self._journal.runs.begin_run(new._replace(trace=trace))
+            return begun.run.run_id
 
         request = {"invocation": child.invocation_id}
         with self._line.place() as place:

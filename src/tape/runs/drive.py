@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from tape.errors import Closed, Diverged, InvalidArgument, RunCancelled, StaleLease, TapeError
+from tape.model.entry import NO_TRACE
 from tape.model.json_text import to_json
 from tape.model.lease import Begun
 from tape.model.run import Run, RunStatus
@@ -29,6 +30,7 @@ from tape.runs.replay import ReplayLog
 from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, Unwind, error_in
 from tape.runs.sync_context import SyncContext
 from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
+from tape.telemetry.tracing import driving, mark_failed
 
 log = logging.getLogger("tape.runs")
 
@@ -70,8 +72,7 @@ class Driver:
             if journal is None:
                 await self._read(run, recorded)
             driven.pen.seen_seq = max(driven.pen.seen_seq, recorded.last_seq)
-            running = self._run_app(driven.context, run, app, recorded, driven.pen)
-            return await driven.until_lost(running)
+            return await driven.until_lost(self._run_traced(driven, run, app, recorded))
         except asyncio.CancelledError:
             await self._let_go(run, driven)
             raise
@@ -83,6 +84,17 @@ class Driver:
         finally:
             driven.let_be()
         return None
+
+    async def _run_traced(
+        self, driven: "_Driven", run: Run, app: App, journal: ReplayLog
+    ) -> Run | None:
+        """Run the app in a span below what began the run, wherever and however often."""
+        facts = {"tape.run_id": run.run_id, "tape.fencing_token": str(run.fencing_token)}
+        with driving(f"run {run.app_name}", journal.trace, facts) as driven.trace:
+            after = await self._run_app(driven.context, run, app, journal, driven.pen)
+            if after is not None and after.status in (RunStatus.FAILED, RunStatus.STUCK):
+                mark_failed(after.outcome_json)
+            return after
 
     async def _run_app(
         self, context: Context, run: Run, app: App, journal: ReplayLog, pen: Pen
@@ -208,6 +220,7 @@ class _Driven:
         self._is_let_be = False
         self._over = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[Run | None] | None = None
+        self.trace = NO_TRACE
         self.pen = Pen(self._extend, run.seq_cursor, has_begun=begin is None)
         self.pen.on_lost = self._stop
         self.pen.on_written = self._renewed
@@ -227,7 +240,7 @@ class _Driven:
     async def _extend(self, writes: Sequence[RunWrite]) -> Extended:
         run_id, token = self._run.run_id, self._run.fencing_token
         if self._begin is None:
-            return await self._runs.extend_run(run_id, token, writes)
+            return await self._runs.extend_run(run_id, token, writes, self.trace)
         asked_at = asyncio.get_running_loop().time()
         begun = await self._begin(writes)
         if begun.resumed or begun.fencing_token != token:

@@ -11,6 +11,7 @@ the clock.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -24,11 +25,13 @@ from tape.errors import (
     StoreUnavailable,
     TapeError,
 )
+from tape.model.entry import NO_TRACE, Trace
 from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
 from tape.runs.refusals import Refusals
 from tape.telemetry import metrics
+from tape.telemetry.tracing import driving, is_tracing
 
 log = logging.getLogger("tape.reactors")
 
@@ -169,7 +172,7 @@ class Hands(Generic[Row]):
         """
         until = claim.asked_at + self.settings.lease_ttl_s
         name = f"{self.reactor}: {self.claiming.describe(claim.row)}"
-        acting = asyncio.create_task(self._begun(act, until), name=name)
+        acting = asyncio.create_task(self._begun(claim.row, act, until), name=name)
         told_s = SLOW_S
         try:
             while True:
@@ -193,11 +196,22 @@ class Hands(Generic[Row]):
         late_s = asyncio.get_running_loop().time() - wake_at
         return late_s > self.settings.heartbeat_every_s / LATE
 
-    async def _begun(self, act: Coroutine[Any, Any, T], until: float) -> T:
+    async def _begun(self, row: Row, act: Coroutine[Any, Any, T], until: float) -> T:
         """The act, in a task of its own: what else this process does comes before it begins."""
         if self._left_s(until) <= 0:  # the store was slow, or this process stood still
             raise ClaimLost("its claim ran out before it was begun")
-        return await act
+        if not is_tracing(""):
+            return await act
+        facts = {"tape.run_id": row.run_id, "tape.work": self.claiming.describe(row)}
+        with driving(self.reactor, await self._trace_of(row.run_id), facts):
+            return await act
+
+    async def _trace_of(self, run_id: str) -> Trace:
+        """What the beginning of the run carries."""
+        with suppress(TapeError):
+            for first in await self.runs.read_run(run_id, 0, 1):
+                return Trace(first.trace_id, first.span_id, first.parent_span_id)
+        return NO_TRACE
 
     async def write(self, claim: Claim[Row], write: RunWrite) -> Any:
         """Its reply. A store that is away is waited for, because what is done is done."""

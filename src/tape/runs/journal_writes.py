@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from tape.config import Limits
-from tape.model.entry import Entry
+from tape.model.entry import Entry, Trace
 from tape.model.event import NewEvent, Recorded, draft_event
 from tape.model.json_text import to_json
 from tape.model.names import check_name
@@ -16,6 +16,7 @@ from tape.model.value import Author, Deleted, Value
 from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
 from tape.runs.pen import Pen
+from tape.telemetry.tracing import recording
 
 
 class JournalOperations(Protocol):
@@ -72,9 +73,10 @@ class JournalWrites:
         self, namespace: str, key: str, value_json: str, if_version: int, pen: Pen
     ) -> int:
         boundary(f"before set_value {namespace}/{key}")
-        written = await self._operations.write_value(
-            namespace, key, value_json, if_version, self._author_of_call()
-        )
+        with recording(f"set_value {namespace}") as trace:
+            written = await self._operations.write_value(
+                namespace, key, value_json, if_version, self._author_of_call(trace)
+            )
         boundary(f"after set_value {namespace}/{key}")
         pen.missed = True  # its number in the run's journal is not told
         return written.version
@@ -85,13 +87,15 @@ class JournalWrites:
 
     async def delete_value(self, namespace: str, key: str, pen: Pen) -> bool:
         boundary(f"before delete_value {namespace}/{key}")
-        deleted = await self._operations.delete_value(namespace, key, self._author_of_call())
+        with recording(f"delete_value {namespace}") as trace:
+            author = self._author_of_call(trace)
+            deleted = await self._operations.delete_value(namespace, key, author)
         boundary(f"after delete_value {namespace}/{key}")
         pen.missed = True
         return deleted.deleted
 
-    def _author_of_call(self) -> Author:
-        return self._author._replace(request_id=uuid4().hex)
+    def _author_of_call(self, trace: Trace) -> Author:
+        return self._author._replace(request_id=uuid4().hex, trace=trace)
 
     def event(self, event_type: str, payload: Any, entity: tuple[str, str], key: str) -> NewEvent:
         """An event of this run, if it can be written at all."""
@@ -109,6 +113,8 @@ class JournalWrites:
 
     async def record(self, event: NewEvent, pen: Pen) -> None:
         boundary(f"before record {event.event_type}")
-        (recorded,) = await self._operations.record_events([event])
+        with recording(f"record {event.event_type}") as trace:
+            traced = event._replace(**trace._asdict())
+            (recorded,) = await self._operations.record_events([traced])
         boundary(f"after record {event.event_type}")
         pen.note_seq(recorded.seq)

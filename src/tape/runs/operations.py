@@ -3,6 +3,7 @@
 `Runs` does them on a store; `tape.client` does them at a server.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -39,6 +40,7 @@ MOST_WRITES = 1_000
 WAITING_MS = 10_000
 """A run that nobody has taken for so long waits: a worker that has its app takes it within a second
 or two."""
+MOST_TRACES = 4_000
 
 
 class Admission(NamedTuple):
@@ -133,6 +135,7 @@ class Runs:
         self._writer = writer
         self._ids = ids
         self._limits = limits
+        self._traces: OrderedDict[str, Trace] = OrderedDict()
 
     @property
     def limits(self) -> Limits:
@@ -142,20 +145,29 @@ class Runs:
         self, new: NewRun, taker: Taker = NOBODY, writes: Sequence[RunWrite] = ()
     ) -> Begun:
         if not writes:
-            return await self._writer.submit(BeginRun(new, taker, next(self._ids), self._limits))
+            begun = await self._writer.submit(BeginRun(new, taker, next(self._ids), self._limits))
+            self._note_trace(new, begun)
+            return begun
         if not taker.owner:
             raise InvalidArgument("who writes for a run takes its lease", field="lease_owner")
         if len(writes) > MOST_WRITES:
             raise InvalidArgument(f"must hold 0..{MOST_WRITES} writes", field="writes")
         ids = self._ids.take(1 + IDS_PER_WRITE * len(writes))
         move = BeginAndExtend(new, taker, writes, ids=ids, limits=self._limits)
-        return await self._writer.submit(move)
+        begun = await self._writer.submit(move)
+        self._note_trace(new, begun)
+        return begun
 
     async def resume_run(
         self, run_id: str, taker: Taker = NOBODY, *, expected_token: int = WHOEVER
     ) -> Run:
         move = ResumeRun(
-            run_id, taker, next(self._ids), self._limits, expected_token=expected_token
+            run_id,
+            taker,
+            next(self._ids),
+            self._limits,
+            expected_token=expected_token,
+            trace=await self._trace_of(run_id),
         )
         return await self._writer.submit(move)
 
@@ -173,6 +185,7 @@ class Runs:
             self._limits,
             waiting_on=waiting_on,
             seen_seq=seen_seq,
+            trace=await self._trace_of(run_id),
         )
         return await self._writer.submit(move)
 
@@ -192,14 +205,15 @@ class Runs:
             known,
             ids=self._ids.take(IDS_PER_WRITE * len(known)),
             limits=self._limits,
-            trace=trace,
+            trace=trace if trace.trace_id else await self._trace_of(run_id),
         )
         return await self._writer.submit(move)
 
     async def change_run(self, run_id: str, write: RunWrite) -> Any:
         known = await self._with_parent(run_id, write)
         ids = self._ids.take(IDS_PER_WRITE)
-        move = ChangeRun(run_id, [known], ids=ids, limits=self._limits)
+        trace = await self._trace_of(run_id)
+        move = ChangeRun(run_id, [known], ids=ids, limits=self._limits, trace=trace)
         return (await self._writer.submit(move)).replies[0]
 
     async def get_run(self, run_id: str) -> Run | None:
@@ -283,6 +297,29 @@ class Runs:
             raise NotFound(f"no run has the id {run_id!r}")
         return []
 
+    async def _trace_of(self, run_id: str) -> Trace:
+        """The trace of a run for an entry that somebody writes who has no span of his own: below
+        what its first entry carries. That never changes, so it is read once.
+        """
+        known = self._traces.get(run_id)
+        if known is None:
+            first = await self._store.read_run(self._name(run_id, "run_id"), 0, 1)
+            known = NO_TRACE
+            if first and first[0].seq == 1:
+                known = _below(Trace(first[0].trace_id, first[0].span_id, first[0].parent_span_id))
+            if first:
+                self._remember(run_id, known)
+        return known
+
+    def _note_trace(self, new: NewRun, begun: Begun) -> None:
+        if not begun.resumed:
+            self._remember(begun.run.run_id, _below(new.trace))
+
+    def _remember(self, run_id: str, trace: Trace) -> None:
+        self._traces[run_id] = trace
+        if len(self._traces) > MOST_TRACES:
+            self._traces.popitem(last=False)
+
     async def _with_parent(self, run_id: str, write: RunWrite) -> RunWrite:
         """A write that may end the run must know whom to tell."""
         if getattr(write, "parent_run_id", "") is not None:
@@ -293,6 +330,12 @@ class Runs:
 
     def _name(self, text: str, field: str) -> str:
         return check_name(text, self._limits, field=field, required=True)
+
+
+def _below(begun: Trace) -> Trace:
+    if not begun.trace_id:
+        return NO_TRACE
+    return Trace(begun.trace_id, "", begun.span_id or begun.parent_span_id)
 
 
 def _page(limit: int) -> int:

@@ -8,7 +8,7 @@ step, or somebody else's: an effect's outcome, a gate's release, a timer that fi
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tape.model.entry import Entry
+from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.runs.signals import HasDiverged
 
 DECISION = "decision recorded"
@@ -61,6 +61,8 @@ class ReplayLog:
         self.budgets = 0
         self.last_seq = 0
         self.input: Any = None
+        self.trace = NO_TRACE
+        """What its beginning carries."""
         self._steps: list[Step] = []
         self._next = 0
 
@@ -99,6 +101,7 @@ class ReplayLog:
             self.budgets += 1
         elif kind == "run" and entry.seq == 1:
             self.input = payload.get("input")
+            self.trace = Trace(entry.trace_id, entry.span_id, entry.parent_span_id)
 
     @property
     def is_replaying(self) -> bool:

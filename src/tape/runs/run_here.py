@@ -206,4 +206,5 @@ def _beginning(new: NewRun) -> ReplayLog:
     """The journal of a run that has just begun: there is nothing to read."""
     journal = ReplayLog()
     journal.input = orjson.loads(new.input_json)
+    journal.trace = new.trace
     return journal

@@ -21,6 +21,7 @@ from tape.runs.context import Context
 from tape.runs.declare import App, Effect
 from tape.runs.effect_call import EffectCall, Settled
 from tape.runs.signals import Abandoned, Unwind
+from tape.telemetry.tracing import acting
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,7 +90,8 @@ class SyncContext:
         while True:
             boundary(f"before act {effect.spec.name}")
             try:
-                result = self._done(call, effect, args, kwargs)
+                with acting(f"effect {effect.spec.name}", {"tape.effect_key": call.key}):
+                    result = self._done(call, effect, args, kwargs)
             except Exception as error:  # noqa: BLE001 - whatever it raises is the act's failure
                 pause = self._wait(context.act_failed(call, error))
                 self._wait(context.pause(pause))

@@ -75,6 +75,42 @@ def handling(
         yield contextvars.copy_context()
 
 
+@contextmanager
+def driving(
+    name: str, begun: Trace, attributes: Mapping[str, str | int | float | bool]
+) -> Iterator[Trace]:
+    """Around a run while it is driven: a child of the span that began it, current in the body, and
+    the ids for the entries that its driver writes.
+    """
+    if not is_tracing(begun.trace_id):
+        yield NO_TRACE
+        return
+    parent_id = begun.span_id or begun.parent_span_id
+    parent = _remote(begun.trace_id, parent_id)
+    span = TRACER.start_span(name, parent, trace.SpanKind.CONSUMER, dict(attributes))
+    own = span.get_span_context()
+    with trace.use_span(span, end_on_exit=True):
+        if not own.is_valid:
+            yield NO_TRACE
+            return
+        span_id = trace.format_span_id(own.span_id)
+        yield Trace(
+            trace.format_trace_id(own.trace_id), span_id, "" if span_id == parent_id else parent_id
+        )
+
+
+def acting(name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object]:
+    """Around an act of a run: a child of the current span, if there is one."""
+    if not in_span():
+        return nullcontext()
+    return TRACER.start_as_current_span(name, attributes=dict(attributes))
+
+
+def mark_failed(words: str) -> None:
+    """Say of the current span that what it stands for has failed."""
+    trace.get_current_span().set_status(trace.StatusCode.ERROR, words)
+
+
 def is_tracing(trace_id: str) -> bool:
     """Whether `handling` would do anything: a trace to go on with, or an SDK to begin one."""
     return bool(trace_id) or not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
