@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from tape.errors import InvalidArgument
-from tape.pipeline.job import Job, Summary, Work
+from tape.pipeline.job import Before, Job, Summary, Work
 from tape.pipeline.spec import Spec, read_spec
 
 
@@ -22,6 +22,9 @@ class Sweep:
     compact: bool = False
     patterns: tuple[str, ...] = ()
     upto: int | None = None
+
+    def check_options(self, before: Before) -> None:
+        """Nothing can be wrong with it."""
 
     def run(self, work: Work) -> Summary:
         raise NotImplementedError(work)

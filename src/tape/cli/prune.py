@@ -22,7 +22,7 @@ from tape.journal.retention import (
 )
 from tape.outbox.cursor_file import CursorFile
 from tape.ports.store import Store
-from tape.stores.by_url import open_store
+from tape.stores.by_url import display, open_store
 
 
 @click.command()
@@ -87,7 +87,11 @@ def prune(
         finally:
             await store.close()
 
-    _tell(*asyncio.run(work()), as_json=as_json)
+    plan, outcome = asyncio.run(work())
+    if as_json:
+        print_json(_record(plan, outcome))
+    else:
+        _print(f"prune of {display(url)}", plan, outcome)
 
 
 def _relay_bound(path: Path) -> Bound:
@@ -134,25 +138,31 @@ async def _pruned(store: Store, plan: Plan, *, quiet: bool) -> Outcome:
         )
 
 
-def _tell(plan: Plan, outcome: Outcome | None, *, as_json: bool) -> None:
+def _record(plan: Plan, outcome: Outcome | None) -> dict[str, object]:
     held = plan.held_by if outcome is None else outcome.held_by
-    if as_json:
-        record = {
-            "dry_run": outcome is None, "removed": outcome.removed if outcome else 0,
-            "would_reach": plan.upto,
-            "pruned_through": outcome.pruned_through if outcome else plan.pruned_through,
-            "head": plan.head, "kept": outcome.kept if outcome else {},
-            "held_by": [bound._asdict() for bound in held],
-            "bounds": [bound._asdict() for bound in plan.bounds],
-        }  # fmt: skip
-        print_json(record)
-        return
+    return {
+        "dry_run": outcome is None, "removed": outcome.removed if outcome else 0,
+        "would_reach": plan.upto,
+        "pruned_through": outcome.pruned_through if outcome else plan.pruned_through,
+        "head": plan.head, "kept": outcome.kept if outcome else {},
+        "held_by": [bound._asdict() for bound in held],
+        "bounds": [bound._asdict() for bound in plan.bounds],
+    }  # fmt: skip
+
+
+def _print(what: str, plan: Plan, outcome: Outcome | None) -> None:
     if outcome is None:
-        say(f"entries {plan.pruned_through + 1} to {plan.upto} would go"
-            if plan.upto > plan.pruned_through else "nothing would go")  # fmt: skip
+        would = plan.upto > plan.pruned_through
+        reach = f"entries {plan.pruned_through + 1} to {plan.upto}" if would else "nothing"
+        say(f"{what}: {reach} would go")
+        held = plan.held_by
     else:
-        say(f"{outcome.removed:,} entries removed; pruned through {outcome.pruned_through}")
-        for why, count in outcome.kept.items():
-            say(f"  {count:,} stay below that for {why}")
+        say(f"{what}: {outcome.removed:,} entries removed; pruned through {outcome.pruned_through}")
+        held = outcome.held_by
+    kept = outcome.kept if outcome else {}
+    digits = max((len(f"{count:,}") for count in kept.values()), default=0)
+    for why, count in kept.items():
+        say(f"  {count:>{digits},} stay below that for {why}")
+    digits = max((len(str(bound.upto)) for bound in held), default=0)
     for bound in held:
-        say(f"  held at {bound.upto} by {bound.name}")
+        say(f"  held at {bound.upto:>{digits}} by {bound.name}")

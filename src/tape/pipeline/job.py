@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
@@ -60,9 +61,22 @@ class Work:
         return {"url": self.store_url, **({"config": self.config} if self.config else {})}
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What is known before Spark starts. `lakes` are those that earlier jobs of a file will make;
+    a job adds its own. `remote` is the address of Spark Connect, if that is where it will run."""
+
+    use_store: UseStore
+    lakes: set[Path] = field(default_factory=set)
+    remote: str = ""
+
+
 class Job(Protocol):
     """A frozen dataclass: its fields are the options, the same in a spec as on the command line."""
 
     name: ClassVar[str]
+
+    def check_options(self, before: Before) -> None:
+        """Refuse what can be seen to be wrong without Spark. Changes nothing."""
 
     def run(self, work: Work) -> Summary: ...

@@ -1,18 +1,22 @@
 """A Spark session with what Tape's jobs rely on; local by default, a cluster's when given."""
 
+import contextlib
 import logging
 import os
+import re
 import socket
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # no py.typed in the wheel
 from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.sql import SparkSession
 
-from tape.errors import SparkUnavailable
+from tape.errors import InvalidArgument, SparkUnavailable
 from tape.pipeline.java import find_java_home
 
 log = logging.getLogger("tape.pipeline")
@@ -32,10 +36,16 @@ _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
-    "spark.log.level": "ERROR",
 }
+_PROGRESS: Final = "spark.ui.showConsoleProgress"
+_LOG_LEVEL: Final = "spark.log.level"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+_MASTERS: Final = re.compile(
+    r"local|local\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|yarn|spark://[^/\s]+|k8s://\S+"
+)
 _PORTS: Final = {"spark": "7077", "sc": "15002"}
 REACH_S: Final = 5.0
 KAFKA_PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
@@ -48,13 +58,14 @@ def session(
     app_name: str = "tape",
     packages: Sequence[str] = (),
     config: Mapping[str, str] | None = None,
+    verbose: bool = False,
 ) -> SparkSession:
     """The session that is there, or a new one: on this machine, at a master, or by Spark Connect.
 
-    `packages` are Maven coordinates; they count only for a session that is new.
+    `packages` are Maven coordinates. They, `verbose` and what `config` says of Java and of the
+    cluster count only for a session that is new. What is `verbose` logs warnings, too.
     """
-    if master and remote:
-        raise SparkUnavailable("a session has a master or is remote, not both")
+    refuse_bad_address(master, remote)
     refuse_unreachable(master or remote)
     # Workers must find the same Python and the same modules as this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -66,6 +77,8 @@ def session(
         builder = builder.master(master or "local[*]")
         if not master or master.startswith("local"):
             builder = _configured(builder, _LOCAL)
+        if not verbose:
+            builder = _configured(builder, _quiet(config or {}))
         if packages:
             builder = builder.config("spark.jars.packages", ",".join(packages))
     builder = _configured(builder, {**_NEEDED, **(config or {})})
@@ -77,14 +90,57 @@ def session(
     return prepared(spark)
 
 
+def refuse_bad_address(master: str, remote: str) -> None:
+    """Refuse an address that Spark cannot mean; nobody is asked whether it is there."""
+    if master and remote:
+        raise InvalidArgument("a session has a master or is remote, not both", field="remote")
+    if master and not _MASTERS.fullmatch(master):
+        raise InvalidArgument(
+            f"{master!r} is no master; write local, local[4], spark://HOST:PORT, yarn or "
+            "k8s://HOST:PORT", field="master",
+        )  # fmt: skip
+    if remote and not re.fullmatch(r"sc://[^/\s]+(/\S*)?", remote):
+        raise InvalidArgument(f"{remote!r} is not sc://HOST:PORT", field="remote")
+
+
+@contextlib.contextmanager
+def unheard_java() -> Iterator[None]:
+    """Whatever is started meanwhile has nowhere to talk to: Java greets whoever starts it.
+
+    If it cannot start, its last words are part of the reason.
+    """
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as heard:
+        os.dup2(heard.fileno(), 2)
+        try:
+            yield
+        except SparkUnavailable as fault:
+            heard.seek(0)
+            lines = heard.read().decode(errors="replace").split("\n")
+            words = [line.strip() for line in lines if line.strip()]
+            raise SparkUnavailable(f"{fault} ({words[-1]})" if words else str(fault)) from fault
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
 def refuse_unreachable(address: str) -> None:
     """Spark itself would try for a minute and then say that its context was stopped."""
     scheme, separator, rest = address.partition("://")
     if not separator or scheme not in _PORTS:
         return
+    if faults := reached(rest.partition("/")[0], _PORTS[scheme]):
+        raise SparkUnavailable(
+            f"Spark at {address} cannot be reached: {faults}. Is it running, and is the address "
+            "right? Without one, jobs run on this machine"
+        )
+
+
+def reached(places: str, default_port: str) -> str:
+    """Why nobody answers at any of these HOST:PORT, with commas between them; empty if one does."""
     faults = []
-    for place in rest.partition("/")[0].split(","):
-        host, _, port = place.rpartition(":") if ":" in place else (place, "", _PORTS[scheme])
+    for place in places.split(","):
+        host, _, port = place.rpartition(":") if ":" in place else (place, "", default_port)
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except ValueError:
@@ -92,11 +148,8 @@ def refuse_unreachable(address: str) -> None:
         except OSError as fault:
             faults.append(f"nobody answers on {place} ({fault})")
         else:
-            return
-    raise SparkUnavailable(
-        f"Spark at {address} cannot be reached: {'; '.join(faults)}. Is it running, and is the "
-        "address right? Without one, jobs run on this machine"
-    )
+            return ""
+    return "; ".join(faults)
 
 
 def _reason(error: Exception) -> str:
@@ -112,6 +165,17 @@ def prepared(spark: SparkSession) -> SparkSession:
     for name, value in _NEEDED.items():
         spark.conf.set(name, value)
     return spark
+
+
+def _quiet(config: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which Java logs errors alone, from its start on, unless a file says otherwise."""
+    if _JAVA_OPTIONS in config or os.environ.get("SPARK_CONF_DIR"):
+        return {_PROGRESS: "false", _LOG_LEVEL: "ERROR"}
+    # Not by the level, too: Spark would say that it sets it.
+    return {
+        _PROGRESS: "false",
+        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+    }
 
 
 def _configured(builder: SparkSession.Builder, values: Mapping[str, str]) -> SparkSession.Builder:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tape.errors import SparkUnavailable
+from tape.errors import InvalidArgument, SparkUnavailable
 from tape.pipeline import java
 from tape.pipeline.java import find_java_home
 from tape.pipeline.session import refuse_unreachable, session
@@ -30,7 +30,7 @@ def test_an_address_that_nobody_answers_on_is_said_at_once() -> None:
             refuse_unreachable(f"spark://{place},127.0.0.1:{listening.getsockname()[1]}")
     refuse_unreachable("local[2]")
     refuse_unreachable("yarn")
-    with pytest.raises(SparkUnavailable, match="a master or is remote, not both"):
+    with pytest.raises(InvalidArgument, match="a master or is remote, not both"):
         session(master="local", remote="sc://h")
 
 

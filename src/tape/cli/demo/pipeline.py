@@ -1,9 +1,7 @@
 """The act on Spark: the day is archived, tried again, rolled up and audited."""
 
 import asyncio
-import contextlib
 import math
-import os
 import random
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -60,11 +58,12 @@ def _on_spark(stage: Stage, head: int, given: Any) -> None:
     from tape.pipeline.jobs.audit.job import Audit
     from tape.pipeline.jobs.backfill.job import Backfill
     from tape.pipeline.jobs.rollup.job import Rollup
-    from tape.spark import run, session
+    from tape.pipeline.session import session, unheard_java
+    from tape.spark import run
 
     folder = sqlite_path(stage.url).parent
     lake, report = str(folder / "lake"), str(folder / "audit.html")
-    with _silenced():
+    with unheard_java():
         spark = given or session(config={"spark.sql.shuffle.partitions": "2"})
 
     def does(name: str, job: "Job") -> "Summary":
@@ -132,17 +131,3 @@ def _prices(rng: random.Random) -> Iterator[NewEvent]:
             idempotency_key=f"klines:BTCUSDT:{minute}", source="exchange",
         )  # fmt: skip
         price = closed
-
-
-@contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """What is started meanwhile has nowhere to talk to: Java greets whoever starts it."""
-    before = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(nowhere)

@@ -50,7 +50,11 @@ _OWN = (
     "--dedup-window", default="", metavar="SPAN", help="Drop repeats within it: '10 minutes'."
 )
 @click.option(
-    "--max-per-trigger", default=0, metavar="N", help="Files or messages to a batch, at most."
+    "--max-per-trigger",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Files or messages to a batch, at most.",
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @job_options

@@ -1,9 +1,8 @@
 """Runs a job for the command line: a session, progress on the terminal, a summary, metrics."""
 
 import asyncio
-import json
+import contextlib
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from tape.cli.output import printable, say, terminal_safe
+from tape.cli.pipeline.summary import print_summary
 from tape.cli.target import Target, refuse_absent_store
 from tape.errors import SparkUnavailable
 from tape.settings_file import settings_path
@@ -22,10 +21,13 @@ from tape.telemetry.exposition import render
 from tape.telemetry.metrics import PIPELINE_ROWS, PIPELINE_RUNS, PIPELINE_SECONDS
 
 if TYPE_CHECKING:  # Spark is loaded only where a job really runs
+    from pyspark.sql import SparkSession
+
     from tape.pipeline.job import Job, Progress, Report, Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LOG_LEVEL = "spark.log.level"
 SPARK_EXTRA = "the pipeline needs Spark: pip install 'tape-bus[spark]'"
 
 
@@ -62,32 +64,58 @@ def run_jobs(
     metrics_file: Path | None,
     packages: Sequence[str] = (),
 ) -> int:
-    """One after another, until one fails; the exit code."""
+    """One after another, until one fails; the exit code.
+
+    Whatever is wrong with any of them is said before Spark starts.
+    """
     try:
-        from tape.pipeline.job import Work
-        from tape.pipeline.session import session
+        from tape.pipeline.faults import told_in_one_sentence
+        from tape.pipeline.job import Before, Work
+        from tape.pipeline.places import refuse_unwritable_file
+        from tape.pipeline.session import refuse_bad_address
     except ModuleNotFoundError as missing:
         raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     settings = dict(_setting(item) for item in conf)
-    spark = session(master=master, remote=remote, packages=packages, config=settings)
-    stores = Stores(target.settings)
+    refuse_bad_address(master, remote)
+    if metrics_file is not None:
+        refuse_unwritable_file(metrics_file, "metrics_file")
+    use_store = Stores(target.settings).store(store)
+    before = Before(use_store, remote=remote)
+    for job in jobs:
+        job.check_options(before)
+    spark = _started(target, master, remote, packages, settings)
     file = settings_path(target.config_path)
     config = str(file.resolve()) if file else ""
     code = 0
     try:
         for job in jobs:
-            with _watching(job.name, as_json=as_json) as report:
-                summary = job.run(
-                    Work(spark, store, stores.store(store), report, target.settings, config)
-                )
-            _tell(summary, as_json=as_json)
+            with _watching(job.name, as_json=as_json) as report, told_in_one_sentence():
+                summary = job.run(Work(spark, store, use_store, report, target.settings, config))
+            print_summary(summary, store, as_json=as_json)
             _count(summary, metrics_file)
             if summary.failed:
                 code = 1
                 break
     finally:
-        spark.stop()
+        with contextlib.suppress(Exception):  # a Java that has died has stopped
+            spark.stop()
     return code
+
+
+def _started(
+    target: Target, master: str, remote: str, packages: Sequence[str], settings: dict[str, str]
+) -> "SparkSession":
+    """A session. Java's own lines are for who asks for them."""
+    from tape.pipeline.session import session, unheard_java
+
+    if target.verbose or LOG_LEVEL in settings:
+        return session(
+            master=master, remote=remote, packages=packages, config=settings, verbose=target.verbose
+        )
+    with unheard_java():
+        return session(
+            master=master, remote=remote, packages=packages, config={LOG_LEVEL: "OFF", **settings}
+        )
 
 
 def _setting(item: str) -> tuple[str, str]:
@@ -134,25 +162,6 @@ class _watching:  # noqa: N801 - reads as a verb where it is used
             "%s: %d of %s %s %s", progress.job, progress.done, progress.total or "?",
             progress.unit, progress.detail,
         )  # fmt: skip
-
-
-def _tell(summary: "Summary", *, as_json: bool) -> None:
-    if as_json:
-        record = {
-            "job": summary.job, **summary.counts, "seconds": round(summary.seconds, 3),
-            **summary.facts, "failed": summary.failed,
-        }  # fmt: skip
-        sys.stdout.write(terminal_safe(json.dumps(record, default=str)) + "\n")
-        sys.stdout.flush()
-        return
-    counts = ", ".join(
-        f"{count:,} {name.replace('_', ' ')}" for name, count in summary.counts.items()
-    )
-    say(f"{summary.job}: {counts} in {summary.seconds:.1f} s")
-    for name, fact in summary.facts.items():
-        say(f"  {name.replace('_', ' ')}: {fact}")
-    if summary.failed:
-        click.echo(printable(f"error: {summary.job}: {summary.failed}"), err=True)
 
 
 def _count(summary: "Summary", metrics_file: Path | None) -> None:

@@ -38,7 +38,8 @@ def history(
         return journal(spark, url, payload=payload, **live)
     after = int(given.get("from") or archived.after)
     upto = int(given.get("upto") or 2**63 - 1)
-    live["from"] = str(max(after, archived.through))
+    if after <= upto:  # else the data source refuses it
+        live["from"] = str(min(max(after, archived.through), upto))
     rest = journal(spark, url, payload=payload, **live)
     if after >= archived.through:
         return rest

@@ -73,10 +73,13 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     parse_pattern(pattern, field="pattern")
     where = given.get("where", "")
     check(where, field="where", limits=STORED_LIMITS)
+    after, upto = (_number(given, name, None, least=0) for name in ("from", "upto"))
+    if after is not None and upto is not None and after > upto:
+        raise InvalidArgument(f"{upto} is before {after}, where it begins", field="upto")
     return ReadOptions(
         url=given["url"],
-        after=_number(given, "from", None, least=0),
-        upto=_number(given, "upto", None, least=0),
+        after=after,
+        upto=upto,
         pattern=pattern,
         where=where,
         on_error=cast("OnError", _choice(given, "on_error", ("skip", "fail"))),

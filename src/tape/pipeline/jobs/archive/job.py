@@ -13,7 +13,7 @@ from typing import ClassVar, Final, NamedTuple
 from tape.errors import InvalidArgument
 from tape.journal.retention import find_recorded_before, parse_age
 from tape.model.entry import Entry
-from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.job import Before, Progress, Summary, Work
 from tape.pipeline.jobs.archive.compaction import small_groups
 from tape.pipeline.jobs.archive.writing import journal_range, merged, written
 from tape.pipeline.lake import delta
@@ -29,6 +29,8 @@ from tape.pipeline.lake.manifest import (
     forgotten,
 )
 from tape.pipeline.lake.seam import refuse_foreign
+from tape.pipeline.places import refuse_unwritable
+from tape.ports.bulk import UseStore
 from tape.ports.retention import Extent
 from tape.ports.store import ReadEntries, Store
 
@@ -67,13 +69,9 @@ class Archive:
 
     def run(self, work: Work) -> Summary:
         started = time.monotonic()
-        spans = [parse_age(text, field=name) for name, text in self._spans()]
-        log, layout = LakeLog(self.lake), self._layout()
-        lake = log.begin(layout)
-        if lake.layout != layout:
-            raise InvalidArgument(f"{log.path} has the format {lake.layout}", field="format")
-        if layout == "delta":
-            delta.require()
+        spans = self._spans()
+        log, lake = self._begun()
+        if lake.layout == "delta":
             delta.mirror(log, lake)  # what a killed run has committed and not told of
         counts = {"archived": 0, "files": 0}
         lake = self._archive(work, log, lake, counts)
@@ -86,8 +84,26 @@ class Archive:
         }  # fmt: skip
         return Summary(self.name, counts, time.monotonic() - started, facts)
 
-    def _spans(self) -> list[tuple[str, str]]:
-        return [("keep_removed", self.keep_removed), ("keep_orphans", self.keep_orphans)]
+    def check_options(self, before: Before) -> None:
+        self._spans()
+        log, lake = self._begun()
+        refuse_unwritable(log.path, "lake")
+        self._ends(before.use_store, lake)
+        before.lakes.add(log.path)
+
+    def _begun(self) -> tuple[LakeLog, Lake]:
+        """The lake as it is; it has the format that was asked for."""
+        log, layout = LakeLog(self.lake), self._layout()
+        lake = log.begin(layout)
+        if lake.layout != layout:
+            raise InvalidArgument(f"{log.path} has the format {lake.layout}", field="format")
+        if layout == "delta":
+            delta.require()
+        return log, lake
+
+    def _spans(self) -> list[int]:
+        named = {"keep_removed": self.keep_removed, "keep_orphans": self.keep_orphans}
+        return [parse_age(text, field=name) for name, text in named.items()]
 
     def _layout(self) -> Layout:
         if self.format not in LAYOUTS:
@@ -99,9 +115,7 @@ class Archive:
         return self.format
 
     def _archive(self, work: Work, log: LakeLog, lake: Lake, counts: dict[str, int]) -> Lake:
-        ends = self._ends(work, lake)
-        event_id = ends.at_seam.event_id if ends.at_seam else None
-        refuse_foreign(lake, ends.head, ends.pruned_through, event_id)
+        ends = self._ends(work.use_store, lake)
         after = lake.through if lake.number else ends.pruned_through
         begun = after
         while after < ends.wanted:
@@ -113,7 +127,8 @@ class Archive:
             work.report(Progress(self.name, after - begun, ends.wanted - begun, "entries"))
         return lake
 
-    def _ends(self, work: Work, lake: Lake) -> Ends:
+    def _ends(self, use_store: UseStore, lake: Lake) -> Ends:
+        """Refused if the lake is another journal's."""
         seam = lake.seam
         before = parse_age(self.older_than, field="older_than") if self.older_than else None
 
@@ -128,7 +143,10 @@ class Archive:
                 at_seam = (await store.read_entries(query)).entries
             return Ends(there.pruned_through, there.head, wanted, at_seam[0] if at_seam else None)
 
-        return work.use_store(look)
+        ends = use_store(look)
+        event_id = ends.at_seam.event_id if ends.at_seam else None
+        refuse_foreign(lake, ends.head, ends.pruned_through, event_id)
+        return ends
 
     def _step(
         self, work: Work, log: LakeLog, lake: Lake, after: int, through: int

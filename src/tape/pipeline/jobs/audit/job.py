@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from tape.errors import InvalidArgument
-from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.job import Before, Progress, Summary, Work
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.finding import run_checks
 from tape.pipeline.jobs.audit.frames import EVERY
 from tape.pipeline.jobs.audit.reading import read_frames
 from tape.pipeline.jobs.audit.report import Audited, form_of, plain
 from tape.pipeline.jobs.audit.sizing import sized_for
+from tape.pipeline.places import refuse_no_lake, refuse_unwritable_file
 
 EXAMPLES = 3
 
@@ -33,12 +34,19 @@ class Audit:
     report: str = ""
     limit: int = 20
 
-    def run(self, work: Work) -> Summary:
-        started = time.monotonic()
+    def check_options(self, before: Before) -> None:
         _refuse_unknown(self.check)
-        form = form_of(self.report) if self.report else None
         if self.limit < 0:
             raise InvalidArgument("is how many violations to tell, not negative", field="limit")
+        if self.report:
+            form_of(self.report)
+            refuse_unwritable_file(self.report, "report")
+        refuse_no_lake(self.lake, before)
+
+    def run(self, work: Work) -> Summary:
+        started = time.monotonic()
+        self.check_options(Before(work.use_store))
+        form = form_of(self.report) if self.report else None
         total = len(self.check) or len(CHECKS)
 
         def done(count: int, name: str) -> None:

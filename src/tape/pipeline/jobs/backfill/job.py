@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 from tape.model.reaction import Reaction
-from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.job import Before, Progress, Summary, Work
 from tape.pipeline.jobs.backfill.following import Follower
 from tape.pipeline.jobs.backfill.history import Span, archived, find_span, read_later, read_span
 from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, Numbered, decided, numbered
 from tape.pipeline.jobs.backfill.queueing import Hit, Queueing, SettingsChanged, chosen
 from tape.pipeline.jobs.backfill.survey import survey
+from tape.pipeline.places import refuse_no_lake
 from tape.ports.matching import Reactions
 from tape.ports.store import Store
 from tape.predicates.to_spark import left_to_python
@@ -54,6 +55,11 @@ class Backfill:
     follow: bool = False
     batch_entries: int = 200_000
 
+    def check_options(self, before: Before) -> None:
+        self._refuse_contradictions()
+        refuse_no_lake(self.lake, before)
+        before.use_store(self._check_reactions if self.follow else self._plan)
+
     def run(self, work: Work) -> Summary:
         began = time.monotonic()
         self._refuse_contradictions()
@@ -82,6 +88,9 @@ class Backfill:
         if not self.follow:
             if not self.reactions:
                 raise InvalidArgument("name at least one reaction", field="reactions")
+            if self.upto is not None and self.upto < (self.from_seq or 0):
+                told = f"{self.upto} is before {self.from_seq}, where it begins"
+                raise InvalidArgument(told, field="upto")
             return
         for name in ("from_seq", "upto"):
             if getattr(self, name) is not None:
@@ -149,7 +158,7 @@ class Backfill:
             work.report(Progress(self.name, follower.position, head, "entries", detail))
 
         async def run(store: Store) -> None:
-            self._refuse_others((await store.read_reactions()).reactions)
+            await self._check_reactions(store)
             stopped = asyncio.Event()
             with _on_signals(stopped):
                 await follower.run(store, stopped, tell)
@@ -157,6 +166,9 @@ class Backfill:
         work.use_store(run)
         counts = {"entries": follower.counts["entries"], **_named(follower.counts)}
         return Summary(self.name, counts, time.monotonic() - began, {"position": follower.position})
+
+    async def _check_reactions(self, store: Store) -> None:
+        self._refuse_others((await store.read_reactions()).reactions)
 
     def _refuse_others(self, known: list[Reaction]) -> None:
         engines = {reaction.reaction_id: reaction.engine for reaction in known}

@@ -1,22 +1,27 @@
 """The job: source → normalise → validate → dedup window → quarantine and journal."""
 
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import ClassVar, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tape.errors import InvalidArgument, SparkUnavailable, TapeError
+from tape.errors import InvalidArgument, SparkUnavailable, StoreUnavailable
 from tape.model.bulk_write import Write
-from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.faults import in_one_sentence
+from tape.pipeline.job import Before, Progress, Summary, Work
 from tape.pipeline.jobs.ingest.dedup import drop_repeats
-from tape.pipeline.jobs.ingest.files import file_messages, landed_messages
+from tape.pipeline.jobs.ingest.files import FORMATS, file_messages, landed_messages
 from tape.pipeline.jobs.ingest.kafka import kafka_messages
 from tape.pipeline.jobs.ingest.messages import normalise
 from tape.pipeline.jobs.ingest.sink import Sink, write_id
 from tape.pipeline.jobs.ingest.validate import Rules, validate
+from tape.pipeline.places import refuse_unwritable
+from tape.pipeline.session import reached
 from tape.ports.store import Store
 
 SOURCES: Final = {
@@ -25,6 +30,11 @@ SOURCES: Final = {
     "nats": ("server", "stream"),
     "kafka": ("server", "topic"),
 }
+_OPTIONAL: Final = {"files": ("format",)}
+_KAFKA_PORT: Final = "9092"
+_WINDOW: Final = re.compile(
+    r"(interval )?(\d+ (microsecond|millisecond|second|minute|hour|day|week)s?\s*)+"
+)
 SHAPES: Final = ("payload", "event")
 _PROGRESS_KEPT: Final = "spark.sql.streaming.numRecentProgressUpdates"
 
@@ -52,13 +62,68 @@ class Ingest:
     max_per_trigger: int = 0
     follow: bool = False
 
+    def check_options(self, before: Before) -> None:
+        _refuse_remote(bool(before.remote))
+        self.rules()
+        self._refuse_misplaced()
+        if self.dedup_window and not _WINDOW.fullmatch(self.dedup_window):
+            told = f"{self.dedup_window!r} is no span of time such as '10 minutes'"
+            raise InvalidArgument(told, field="dedup_window")
+        if self.max_per_trigger < 0:
+            raise InvalidArgument("must not be negative", field="max_per_trigger")
+        for name in ("checkpoint", "quarantine"):
+            refuse_unwritable(getattr(self, name), name)
+        match self.source:
+            case "kafka":
+                if fault := reached(self.server, _KAFKA_PORT):
+                    raise StoreUnavailable(f"Kafka at {self.server} cannot be reached: {fault}")
+            case "nats":
+                from tape.pipeline.jobs.ingest.nats_stream import NatsReader
+
+                NatsReader(self.server, self.stream, 0).initialOffset()
+            case _:
+                self._refuse_missing_path()
+
+    def _refuse_misplaced(self) -> None:
+        """Refuse options that the source needs and lacks, and those of other sources."""
+        needed = SOURCES.get(self.source)
+        if needed is None:
+            raise InvalidArgument(
+                f"{self.source!r} is not one of {', '.join(SOURCES)}", field="source"
+            )
+        for name in needed:
+            if not getattr(self, name):
+                raise InvalidArgument(f"is needed to ingest from {self.source}", field=name)
+        if self.format not in FORMATS:
+            told = f"{self.format!r} is not one of {', '.join(FORMATS)}"
+            raise InvalidArgument(told, field="format")
+        known = {*needed, *_OPTIONAL.get(self.source, ())}
+        defaults = {field.name: field.default for field in fields(self)}
+        for source, names in (*SOURCES.items(), *_OPTIONAL.items()):
+            for name in names:
+                if name not in known and getattr(self, name) != defaults[name]:
+                    raise InvalidArgument(
+                        f"is an option of {source}, not of {self.source}", field=name
+                    )
+
+    def _refuse_missing_path(self) -> None:
+        """A glob may match nothing yet, where its folder is there."""
+        path = Path(self.path.removeprefix("file://"))
+        if "://" in self.path.removeprefix("file://") or path.exists():
+            return
+        globbed = [place for place, part in enumerate(path.parts) if set("*?[{") & set(part)]
+        folder = Path(*path.parts[: globbed[0]]) if globbed else path
+        if not folder.is_dir():
+            raise InvalidArgument(f"there is no file or folder {folder}", field="path")
+        rest = "/".join(path.parts[globbed[0] :])
+        if self.format == "parquet" and "{" not in rest and not any(folder.glob(rest)):
+            told = f"{self.path} matches no file, and Parquet needs one to say its columns"
+            raise InvalidArgument(told, field="path")
+
     def run(self, work: Work) -> Summary:
         begun = time.monotonic()
-        if is_remote():
-            raise SparkUnavailable(
-                "ingest counts and quarantines in the driver, which Spark Connect keeps to itself: "
-                "run it here, or on a cluster with --master"
-            )
+        _refuse_remote(is_remote())
+        self._refuse_misplaced()
         rules = self.rules()
         work.spark.conf.set(_PROGRESS_KEPT, "1000")
         events = validate(normalise(self.messages(work.spark)), rules, work.settings.limits)
@@ -94,14 +159,6 @@ class Ingest:
 
     def messages(self, spark: SparkSession) -> DataFrame:
         """What the source has, and will have."""
-        needed = SOURCES.get(self.source)
-        if needed is None:
-            raise InvalidArgument(
-                f"{self.source!r} is not one of {', '.join(SOURCES)}", field="source"
-            )
-        for name in needed:
-            if not getattr(self, name):
-                raise InvalidArgument(f"is needed to ingest from {self.source}", field=name)
         match self.source:
             case "files":
                 return file_messages(spark, self.path, self.format, self.max_per_trigger)
@@ -124,10 +181,20 @@ class Ingest:
         try:
             versions = (int(oldest or 1), int(newest or oldest or 32767))
         except ValueError:
+            versions = (1, 0)
+        if versions[0] > versions[1]:
             raise InvalidArgument(
                 f"{self.schema_versions!r} is no range as 1-3", field="schema_versions"
-            ) from None
+            )
         return Rules(self.shape, self.event_type, self.event_type_from, self.key_from, *versions)
+
+
+def _refuse_remote(remote: bool) -> None:
+    if remote:
+        raise SparkUnavailable(
+            "ingest counts and quarantines in the driver, which Spark Connect keeps to itself: "
+            "run it here, or on a cluster with --master"
+        )
 
 
 async def _get(store: Store, stream: str) -> Write:
@@ -141,13 +208,9 @@ def _await(query: StreamingQuery) -> None:
     except KeyboardInterrupt:  # how a stream that goes on is ended
         query.stop()
     except StreamingQueryException as fault:
-        raise TapeError(f"the stream stopped: {_reason(str(fault))}") from fault
-
-
-def _reason(said: str) -> str:
-    """Ours, where one of our errors came through Spark; else what Spark says."""
-    ours = [line for line in said.splitlines() if line.startswith("tape.errors.")]
-    return ours[-1].partition(": ")[2] if ours else said.strip().splitlines()[0]
+        told = in_one_sentence(fault)
+        told.args = (f"the stream stopped: {told}",)
+        raise told from fault
 
 
 def _dropped(query: StreamingQuery) -> int:

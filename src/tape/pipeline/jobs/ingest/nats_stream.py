@@ -142,8 +142,14 @@ def nats_messages(
 
 async def _connect(server: str) -> Client:
     try:
+        # Without a bound on its attempts the client tries an address that refuses for two minutes.
         return await nats.connect(
-            server, allow_reconnect=False, connect_timeout=CONNECT_S, error_cb=_quiet
+            server,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0.1,
+            connect_timeout=CONNECT_S,
+            error_cb=_quiet,
         )
     except (NatsError, NoServersError, OSError, TimeoutError) as fault:
         raise StoreUnavailable(f"NATS at {server} cannot be reached: {fault}") from fault

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument, Pruned
-from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.job import Before, Progress, Summary, Work
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
 from tape.pipeline.jobs.rollup.periods import parse_period
 from tape.pipeline.jobs.rollup.rolls import Bars, Counts, Latency, Roll
@@ -17,6 +17,7 @@ from tape.pipeline.jobs.rollup.tables import Tables, Version
 from tape.pipeline.jobs.rollup.told import bars_as_values
 from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
+from tape.pipeline.places import refuse_no_lake, refuse_unwritable
 from tape.pipeline.source.frames import journal
 from tape.ports.retention import Retention
 from tape.ports.store import Store
@@ -42,6 +43,14 @@ class Rollup:
     namespace: str = "bars"
     slice_entries: int = 5_000_000
 
+    def check_options(self, before: Before) -> None:
+        rolls = self._rolls()
+        refuse_unwritable(self.out, "out")
+        refuse_no_lake(self.lake, before)
+        there = before.use_store(_look)
+        for roll in rolls:
+            self.refuse_another(roll, Tables(Path(self.out, roll.name)).version(), there)
+
     def run(self, work: Work) -> Summary:
         began = time.monotonic()
         rolls = self._rolls()
@@ -52,6 +61,26 @@ class Rollup:
             counts |= done | {"read": max(counts["read"], done["read"])}
         facts: dict[str, object] = {"through": there.head, "out": self.out}
         return Summary(self.name, counts, time.monotonic() - began, facts)
+
+    def refuse_another(self, roll: Roll, version: Version, there: Retention) -> None:
+        """Refuse tables that were made with other settings, or of another journal."""
+        where = f"{self.out}/{roll.name}"
+        if version.number and version.settings != roll.settings:
+            raise InvalidArgument(
+                f"{where} was made with {version.settings}, not with {roll.settings}: "
+                "name another folder", field="out",
+            )  # fmt: skip
+        if version.through > there.head:
+            raise InvalidArgument(
+                f"{where} has come to {version.through}, the journal only to "
+                f"{there.head}: it was made from another store", field="out",
+            )  # fmt: skip
+        pruned = there.pruned_through
+        if version.number and version.through < pruned and not self.lake:
+            raise Pruned(
+                f"{where} has come to {version.through} and the journal is pruned up to {pruned}: "
+                "name the lake where the rest is archived"
+            )
 
     def _rolls(self) -> list[Roll]:
         """What is asked for, with everything wrong about it said before anything is done."""
@@ -105,7 +134,7 @@ class _Rolling:
 
     def run(self) -> dict[str, int]:
         version = self._tables.version()
-        self._refuse_another(version)
+        self._job.refuse_another(self._roll, version, self._there)
         counts: dict[str, int] = {"read": 0}
         if version.owed:
             self._tell(version)
@@ -155,22 +184,3 @@ class _Rolling:
             epoch=str(version.number),
         ).save()
         self._tables.publish(version.settled())
-
-    def _refuse_another(self, version: Version) -> None:
-        where = f"{self._job.out}/{self._roll.name}"
-        if version.number and version.settings != self._roll.settings:
-            raise InvalidArgument(
-                f"{where} was made with {version.settings}, not with {self._roll.settings}: "
-                "name another folder", field="out",
-            )  # fmt: skip
-        if version.through > self._there.head:
-            raise InvalidArgument(
-                f"{where} has come to {version.through}, the journal only to "
-                f"{self._there.head}: it was made from another store", field="out",
-            )  # fmt: skip
-        pruned = self._there.pruned_through
-        if version.number and version.through < pruned and not self._job.lake:
-            raise Pruned(
-                f"{where} has come to {version.through} and the journal is pruned up to {pruned}: "
-                "name the lake where the rest is archived"
-            )
