@@ -13,6 +13,7 @@ try:
     from pyspark.sql import SparkSession
 
     from tape.pipeline.job import Job, Report, Summary, Work, say_nothing
+    from tape.pipeline.jobs.ingest.sink import quarantine
     from tape.pipeline.jobs.rollup.reading import rollup
     from tape.pipeline.lake.frames import history, lake
     from tape.pipeline.session import session
@@ -30,6 +31,7 @@ __all__ = [
     "history",
     "journal",
     "lake",
+    "quarantine",
     "rollup",
     "run",
     "session",

@@ -16,6 +16,7 @@ from tape.errors import InvalidArgument, Pruned
 from tape.pipeline.job import Summary, Work
 from tape.pipeline.jobs.ingest.job import Ingest
 from tape.pipeline.jobs.ingest.nats_stream import NatsReader, Range
+from tape.pipeline.jobs.ingest.sink import quarantine
 from tape.stores.blocking import Stores
 from tape.testing.nats import NatsServer, nats_server_program
 
@@ -52,6 +53,20 @@ def quarantined(tmp_path: Path) -> list[tuple[str, str, str]]:
     return sorted((row["position"], row["reason"], row["raw"]) for row in rows)
 
 
+def kept_bytes(tmp_path: Path) -> dict[str, bytes]:
+    """What was kept of messages that are not UTF-8, by the end of their position."""
+    rows = [
+        row
+        for file in (tmp_path / "bad").rglob("*.parquet")
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
+    return {
+        row["position"].rpartition("/")[2]: row["raw_bytes"]
+        for row in rows
+        if row["raw_bytes"] is not None
+    }
+
+
 def test_json_lines(work: Work, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     lines = [
@@ -62,17 +77,20 @@ def test_json_lines(work: Work, tmp_path: Path) -> None:
         b'{"event_type":"order.pla',
         b'{"event_type":"order.placed","colour":"red"}',
         b'{"event_type":"order.placed","schema_version":9}',
-        b"\xff\xfe",
+        b'\xff\xfe {"\xc3\xa9": "\x80"}\t',
+        '{"event_type":"order.placed","payload":"\ufffd é"}'.encode(),
     ]
     (tmp_path / "in" / "a.json").write_bytes(b"\n".join(lines) + b"\n")
     here = f"file{tmp_path}/in"
     ingest = job(
         tmp_path, source="files", path=str(tmp_path / "in"), shape="event", schema_versions="1-3"
     )
-    assert counts(ingest.run(work)) == (7, 2, 1, 4)
+    assert counts(ingest.run(work)) == (8, 3, 1, 4)
+    assert kept_bytes(tmp_path) == {"8": lines[7]}
     expected = [
         ("order.placed", '{"n":1}', "k"),
         ("order.placed", '{"n":3}', f"{here}/a.json/4"),
+        ("order.placed", '"\ufffd é"', f"{here}/a.json/9"),
     ]
     assert recorded(work) == expected
     bad = quarantined(tmp_path)
@@ -88,46 +106,66 @@ def test_json_lines(work: Work, tmp_path: Path) -> None:
     assert counts(ingest.run(work)) == (1, 1, 0, 0)
     # All over again from another checkpoint: the keys are known.
     again = replace(ingest, checkpoint=str(tmp_path / "other"))
-    assert counts(again.run(work)) == (8, 0, 4, 4)
+    assert counts(again.run(work)) == (9, 0, 5, 4)
     assert recorded(work) == [*expected, ("x", "null", "k2")]
+    # What a version before has kept, without the bytes, is read together with the rest.
+    old = pa.table({"reason": ["r"], "position": ["p"], "key": [None], "raw": ["text"]})
+    (tmp_path / "bad" / "stream=old" / "epoch=0").mkdir(parents=True)
+    pq.write_table(old, tmp_path / "bad" / "stream=old" / "epoch=0" / "part-0.parquet")
+    found = quarantine(work.spark, str(tmp_path / "bad")).select("raw", "raw_bytes", "headers")
+    rows = [tuple(row) for row in found.collect()]
+    assert len(rows) == 9
+    assert ("text", None, None) in rows
+    assert [bytes(came) for _raw, came, _headers in rows if came is not None] == [lines[7]] * 2
 
 
 def test_csv_within_a_window(work: Work, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.csv").write_text(
-        "event_type,payload_json,idempotency_key\n"
-        't,"{""n"": 1}",k1\nt,"{""n"": 2}",k1\nt,{,k2\nt,1,k3,more\nt,2,k4\n'
+    (tmp_path / "in" / "a.csv").write_bytes(
+        b"event_type,payload_json,idempotency_key\n"
+        b't,"{""n"": 1}",k1\nt,"{""n"": 2}",k1\nt,{,k2\nt,1,k3,more\nt,2,k4\nt,"\xe9\n",k5\n'
     )
     ingest = job(
         tmp_path, source="files", format="csv", path=str(tmp_path / "in"), shape="event",
         dedup_window="10 minutes",
     )  # fmt: skip
-    assert counts(ingest.run(work)) == (5, 2, 1, 2)
+    assert counts(ingest.run(work)) == (6, 2, 1, 3)
+    assert kept_bytes(tmp_path) == {"8": b't,"\xe9\n",k5'}
     assert sorted(recorded(work)) == [("t", "2", "k4"), ("t", '{"n": 1}', "k1")]
     assert [(position[-1], reason[:24]) for position, reason, _raw in quarantined(tmp_path)] == [
         ("4", "payload_json at position"),
         ("5", "body: has 4 fields, the "),
+        ("8", "body: is not UTF-8"),
     ]
 
 
 def test_parquet_and_landed_messages(work: Work, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    table = pa.table({"id": [1, 2], "kind": ["a", None]})
+    kinds = pa.array([b"a", None, b"k\xff"], pa.binary()).view(pa.string())
+    tags = pa.array(["é".encode(), b"\xc3\xa9\xfe"], pa.binary()).view(pa.string())
+    listed = pa.ListArray.from_arrays(pa.array([0, 1, 1, 2], pa.int32()), tags)
+    table = pa.table({"id": [1, 2, 3], "kind": kinds, "étiquettes": listed})
     pq.write_table(table, tmp_path / "in" / "a.parquet")
     ingest = job(
         tmp_path, source="files", format="parquet", path=str(tmp_path / "in" / "*.parquet"),
         event_type_from="kind", key_from="id",
     )  # fmt: skip
-    assert counts(ingest.run(work)) == (2, 1, 0, 1)
+    assert counts(ingest.run(work)) == (3, 1, 0, 2)
+    row = '{"id":3,"kind":"k?","étiquettes":["é!"]}'.encode()
+    assert kept_bytes(tmp_path) == {"3": row.replace(b"?", b"\xff").replace(b"!", b"\xfe")}
     (tmp_path / "in" / "m").write_text(
         '{"headers": {" Event-Type ": "u", "event_type": "v"}, "position": "p/1", "body": 7}\n'
         '{"headers": {"event-type": "v"}, "position": "p/1", "body": 7}\n'
         '{"body": 7}\n{"hedders": {}}\n'
     )
+    with (tmp_path / "in" / "m").open("ab") as file:
+        file.write(b'{"body": "\xfc"}\n')
     landed = job(tmp_path, source="landed", path=str(tmp_path / "in" / "m"))
     landed = replace(landed, checkpoint=str(tmp_path / "landed"))
-    assert counts(landed.run(work)) == (4, 1, 1, 2)
-    assert recorded(work) == [("a", '{"id":1,"kind":"a"}', "1"), ("v", "7", "p/1")]
+    assert counts(landed.run(work)) == (5, 1, 1, 3)
+    assert kept_bytes(tmp_path)["5"] == b'{"body": "\xfc"}'
+    first = '{"id":1,"kind":"a","étiquettes":["é"]}'
+    assert recorded(work) == [("a", first, "1"), ("v", "7", "p/1")]
 
 
 def test_what_a_job_cannot_do_is_said(work: Work, tmp_path: Path) -> None:
@@ -156,11 +194,28 @@ async def publish(server: NatsServer, *bodies: bytes, purge: int = 0) -> None:
     stream = client.jetstream()
     await stream.add_stream(name="ORDERS", subjects=["orders.>"])
     for number, body in enumerate(bodies):
-        await stream.publish("orders.new", body, headers={"Entity-Id": str(number)})
+        if body == b"\xff":
+            await publish_odd(server, body)
+        else:
+            await stream.publish("orders.new", body, headers={"Entity-Id": str(number)})
     if purge:
         await stream.delete_msg("ORDERS", 2)
         await stream.purge_stream("ORDERS", seq=purge)
     await client.close()
+
+
+async def publish_odd(server: NatsServer, body: bytes) -> None:
+    """With a header that is not UTF-8: no client writes one, so this speaks for itself."""
+    host, _, port = server.address.rpartition("/")[2].partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    header = b"NATS/1.0\r\nOdd: \xfe\r\n\r\n"
+    sizes = f"{len(header)} {len(header) + len(body)}".encode()
+    writer.write(b'CONNECT {"headers":true,"verbose":false,"pedantic":false}\r\n')
+    writer.write(b"HPUB orders.new " + sizes + b"\r\n" + header + body + b"\r\nPING\r\n")
+    await writer.drain()
+    while b"PONG" not in await reader.readline():
+        """What the server says of itself."""
+    writer.close()
 
 
 def test_nats_by_sequence(work: Work, nats_server: NatsServer, tmp_path: Path) -> None:
@@ -178,6 +233,12 @@ def test_nats_by_sequence(work: Work, nats_server: NatsServer, tmp_path: Path) -
         ("nats/ORDERS/701", "payload_json at "),
         ("nats/ORDERS/702", "body: is not UTF"),
     ]
+    assert kept_bytes(tmp_path) == {"702": b"\xff"}
+    (file,) = (tmp_path / "bad").rglob("*.parquet")
+    kept = pq.ParquetFile(file).read().to_pylist()
+    assert {header["value"] for row in kept for header in row["headers"]} == {
+        b"700", b"\xfe",
+    }  # fmt: skip
     # Three more; the first two of them are gone before anybody has read them.
     asyncio.run(publish(nats_server, b"1", b"2", b"3", purge=705))
     reader = NatsReader(nats_server.address, "ORDERS", 0)

@@ -31,6 +31,8 @@ def test_a_topic_by_partition_and_offset(sqlite_url: str, tmp_path: Path) -> Non
         connector = spark_kafka_jars()
     except (KafkaUnavailable, JarsUnavailable) as reason:
         pytest.skip(f"a real Kafka or Spark's connector for it is out of reach: {reason}")
+    with tape.connect(sqlite_url):
+        """Makes the store, which no job does."""
     with server:
         _fill(server.address)
         command = [
@@ -44,7 +46,7 @@ def test_a_topic_by_partition_and_offset(sqlite_url: str, tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout.splitlines()[-1])
     assert {name: summary[name] for name in ("read", "written", "duplicates", "quarantined")} == {
-        "read": 5, "written": 3, "duplicates": 0, "quarantined": 2,
+        "read": 6, "written": 3, "duplicates": 0, "quarantined": 3,
     }  # fmt: skip
     with tape.connect(sqlite_url) as client:
         found = list(client.follow(live=False))
@@ -58,10 +60,19 @@ def test_a_topic_by_partition_and_offset(sqlite_url: str, tmp_path: Path) -> Non
         for file in (tmp_path / "bad").rglob("*.parquet")
         for row in pq.ParquetFile(file).read().to_pylist()
     ]
-    assert sorted((row["position"], row["key"], row["raw"]) for row in bad) == [
+    bad.sort(key=lambda row: row["position"])
+    assert [(row["position"], row["key"], row["raw"]) for row in bad] == [
         ("kafka/orders/0/2", "k", "{"),
-        ("kafka/orders/1/1", "k", "\ufffd"),
+        ("kafka/orders/1/1", "k\ufffd", "\ufffd"),
+        ("kafka/orders/1/2", "k", "1"),
     ]
+    assert bad[2]["reason"] == "header kind: is not UTF-8"
+    assert [(row["raw_bytes"], row["key_bytes"]) for row in bad] == [
+        (None, None), (b"\xff", b"k\xfe"), (None, None),
+    ]  # fmt: skip
+    assert [row["headers"] for row in bad[1:]] == [
+        [{"name": "Kind", "value": b"placed"}], [{"name": "Kind", "value": b"\xfd"}],
+    ]  # fmt: skip
 
 
 def _fill(address: str) -> None:
@@ -69,12 +80,13 @@ def _fill(address: str) -> None:
     for made in admin.create_topics([NewTopic("orders", 2, 1)]).values():
         made.result(30)
     producer = Producer({"bootstrap.servers": address})
-    for partition, body, headers in (
-        (0, b'{"n":1}', {"Kind": "placed"}),
-        (0, b'{"n":1}', {"Kind": "placed"}),
-        (0, b"{", {"Kind": "placed"}),
-        (1, b'{"kind":"paid"}', {}),
-        (1, b"\xff", {"Kind": "placed"}),
+    for partition, key, body, headers in (
+        (0, b"k", b'{"n":1}', {"Kind": b"placed"}),
+        (0, b"k", b'{"n":1}', {"Kind": b"placed"}),
+        (0, b"k", b"{", {"Kind": b"placed"}),
+        (1, b"k", b'{"kind":"paid"}', {}),
+        (1, b"k\xfe", b"\xff", {"Kind": b"placed"}),
+        (1, b"k", b"1", {"Kind": b"\xfd"}),
     ):
-        producer.produce("orders", body, key="k", partition=partition, headers=[*headers.items()])
+        producer.produce("orders", body, key=key, partition=partition, headers=[*headers.items()])
     assert producer.flush(30) == 0

@@ -16,6 +16,7 @@ EVENT = Rules("event")
 def message(body: str | None, headers: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
     made = {
         "origin": "nats/S", "number": 7, "key": None, "timestamp_ms": 5, "raw": body, "fault": None,
+        "raw_bytes": None, "key_bytes": None, "sent": None,
     }  # fmt: skip
     return made | {"body": body, "headers": list((headers or {}).items())} | more
 
@@ -81,12 +82,48 @@ def test_csv_is_cut_into_records_by_line() -> None:
     assert torn["fault"] == "body: is not CSV: unexpected end of data"
 
 
+def test_csv_that_is_not_utf8_keeps_the_bytes_of_the_records_that_are_not() -> None:
+    came = b'event_type,payload_json\nt,"[""\xff\n""]"\r\nt,"""\xc3\xa9"""\n'
+    found = list(csv_records(message(None, raw_bytes=came, fault="body: is not UTF-8")))
+    assert [(row["number"], row["fault"], row["raw_bytes"], row["body"]) for row in found] == [
+        (3, "body: is not UTF-8", b't,"[""\xff\n""]"', None),
+        (4, None, None, '{"event_type":"t","payload_json":"\\"é\\""}'),
+    ]
+    assert found[0]["raw"] == 't,"[""\ufffd\n""]"'
+    whole = message(None, raw_bytes=b"event_\xff\nt\n", fault="body: is not UTF-8")
+    assert list(csv_records(whole)) == [whole]
+    (torn,) = csv_records(message(None, raw_bytes=b'a\n"\xff', fault="body: is not UTF-8"))
+    assert (torn["raw_bytes"], torn["fault"][:16]) == (b'a\n"\xff', "body: is not CSV")
+
+
+def test_a_header_that_is_not_utf8_counts_only_where_it_is_looked_at() -> None:
+    odd = message("1", raw_bytes=None) | {"headers": [("entity_id", None), ("trace", None)]}
+    with pytest.raises(InvalidArgument, match="header entity_id: is not UTF-8"):
+        event_of(odd, Rules(event_type="t"))
+    odd |= {"headers": [("trace", None)]}
+    assert event_of(odd, Rules(event_type="t")).event_type == "t"
+    with pytest.raises(InvalidArgument, match="header trace: is not UTF-8"):
+        event_of(odd, Rules(event_type="t", key_from="Trace"))
+    headers = [{"name": "Trace", "value": b"\xff"}]
+    bad = odd | {"sent": headers, "key_bytes": b"\xfe", "body": None}
+    bad |= {"raw_bytes": b"\xfd", "fault": "body: is not UTF-8"}
+    (kept,) = _checked(bad, Rules(event_type="t"))
+    assert (kept["raw_bytes"], kept["key_bytes"], kept["sent"]) == (b"\xfd", b"\xfe", headers)
+    (good,) = _checked(odd | {"sent": headers}, Rules(event_type="t"))
+    assert (good["reason"], good["raw"], good["sent"]) == (None, None, None)
+
+
+def _checked(message: dict[str, Any], rules: Rules) -> list[dict[str, Any]]:
+    batch = pa.RecordBatch.from_pylist([message | {"headers": None}])
+    return [row for checked in checking(rules)(iter([batch])) for row in checked.to_pylist()]
+
+
 def test_landed_messages_bring_headers_and_position() -> None:
     line = '{"headers": {"Event-Type": "t"}, "position": "p/1", "body": {"a": 1}, "key": 3}'
     (found,) = landed_message(message(line))
     assert (found["body"], found["key"]) == ('{"a":1}', "3")
     assert found["headers"] == [
-        {"name": "Event-Type", "value": "t"}, {"name": "idempotency_key", "value": "p/1"},
+        {"name": "Event-Type", "value": b"t"}, {"name": "idempotency_key", "value": b"p/1"},
     ]  # fmt: skip
     for text, fault in (
         ("{", "message: not valid JSON"),

@@ -6,7 +6,7 @@ the stream's checkpoint.
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tape.errors import InvalidArgument
-from tape.pipeline.jobs.ingest.messages import MESSAGE, readable
+from tape.pipeline.jobs.ingest.messages import MESSAGE, NO_HEADERS, NOT_UTF8, readable
+from tape.pipeline.jobs.ingest.rows import row_as_json
 
 FORMATS: Final = ("json", "csv", "parquet")
 LONGEST_PATH: Final = 400
@@ -49,16 +50,18 @@ def _whole(spark: SparkSession, path: str, files_per_batch: int) -> DataFrame:
     reading = spark.readStream.format("text").option("wholetext", "true")
     if files_per_batch:
         reading = reading.option("maxFilesPerTrigger", files_per_batch)
-    body, raw, fault = readable(F.col("value"))
+    came = readable(F.col("value"))
     return reading.load(_pattern(path)).select(
         _origin().alias("origin"),
         F.lit(0).cast("long").alias("number"),
         F.lit(None).cast("string").alias("key"),
         F.unix_millis(F.col("_metadata.file_modification_time")).alias("timestamp_ms"),
-        F.lit(None).cast("array<struct<name:string,value:string>>").alias("headers"),
-        body.alias("body"),
-        raw.alias("raw"),
-        fault.alias("fault"),
+        F.lit(None).cast(NO_HEADERS).alias("headers"),
+        came.text.alias("body"),
+        came.marked.alias("raw"),
+        came.bytes.alias("raw_bytes"),
+        F.lit(None).cast("binary").alias("key_bytes"),
+        came.fault.alias("fault"),
         "value",
     )
 
@@ -79,21 +82,26 @@ def _origin() -> Column:
 
 def _lines(files: DataFrame) -> DataFrame:
     """A message to a line that is not blank, numbered from 1."""
+    # Cutting a text loses what is not UTF-8, so such a file is cut with a character for each byte.
+    torn = F.col("raw_bytes").isNotNull()
+    whole = F.when(torn, F.decode("raw_bytes", "ISO-8859-1")).otherwise(F.col("value"))
     lines = files.select(
         "origin",
         "timestamp_ms",
         "key",
         "headers",
-        "fault",
-        F.posexplode(F.split("value", "\r?\n")).alias("place", "line"),
+        "key_bytes",
+        torn.alias("torn"),
+        F.posexplode(F.split(whole, "\r?\n")).alias("place", "line"),
     ).where(F.trim("line") != "")
-    # Cutting a text puts this in the place of what is not UTF-8.
-    torn = F.col("fault").isNotNull() & F.contains("line", F.lit("\ufffd"))
+    line = F.when(F.col("torn"), F.encode("line", "ISO-8859-1").cast("string"))
+    came = readable(line.otherwise(F.col("line")))
     made = {
         "number": F.col("place").cast("long") + 1,
-        "body": F.when(~torn, F.col("line")),
-        "raw": F.col("line"),
-        "fault": F.when(torn, F.col("fault")),
+        "body": came.text,
+        "raw": came.marked,
+        "raw_bytes": came.bytes,
+        "fault": came.fault,
     }
     return lines.select(*(made.get(name, F.col(name)).alias(name) for name in MESSAGE.names))
 
@@ -103,16 +111,18 @@ def _parquet(spark: SparkSession, path: str, files_per_batch: int) -> DataFrame:
     reading = spark.readStream.schema(schema)
     if files_per_batch:
         reading = reading.option("maxFilesPerTrigger", files_per_batch)
-    body = F.to_json(F.struct(*(F.col(f"`{name}`") for name in schema.names)))
+    row = row_as_json(schema)
     return reading.parquet(_pattern(path)).select(
         _origin().alias("origin"),
         (F.col("_metadata.row_index") + 1).alias("number"),
         F.lit(None).cast("string").alias("key"),
         F.unix_millis(F.col("_metadata.file_modification_time")).alias("timestamp_ms"),
-        F.lit(None).cast("array<struct<name:string,value:string>>").alias("headers"),
-        body.alias("body"),
-        body.alias("raw"),
-        F.lit(None).cast("string").alias("fault"),
+        F.lit(None).cast(NO_HEADERS).alias("headers"),
+        row.text.alias("body"),
+        row.marked.alias("raw"),
+        row.bytes.alias("raw_bytes"),
+        F.lit(None).cast("binary").alias("key_bytes"),
+        row.fault.alias("fault"),
     )
 
 
@@ -126,11 +136,15 @@ def _split(messages: DataFrame, split: Split) -> DataFrame:
 
 
 def csv_records(file: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A message to a record, numbered by the line it ends on; the first line names the columns."""
-    if file["fault"]:
-        yield file
-        return
-    reader = csv.reader(io.StringIO(file["body"]), strict=True)
+    """A message to a record, numbered by the line it ends on; the first line names the columns.
+
+    A file that is not UTF-8 is read with a stand-in for each byte that is none, so that only the
+    records that have one are refused.
+    """
+    came = file["raw_bytes"]
+    text = file["body"] if came is None else came.decode(errors="surrogateescape")
+    consumed: list[str] = []
+    reader = csv.reader(_noting(io.StringIO(text), consumed), strict=True)
     names: list[str] | None = None
     while True:
         try:
@@ -138,18 +152,31 @@ def csv_records(file: dict[str, Any]) -> Iterator[dict[str, Any]]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield _faulty(file, reader.line_num, file["body"], f"body: is not CSV: {error}")
+            yield _faulty(file, reader.line_num, text, f"body: is not CSV: {error}")
             return
+        raw = "".join(consumed).rstrip("\r\n")
+        consumed.clear()
         if names is None:
             names = [name.strip() for name in record]
+            if not _is_text(raw):
+                yield file
+                return
         elif record:
-            yield _csv_record(file, reader.line_num, names, record)
+            yield _csv_record(file, reader.line_num, names, record, raw)
+
+
+def _noting(lines: Iterable[str], consumed: list[str]) -> Iterator[str]:
+    """The lines, each noted when it is taken."""
+    for line in lines:
+        consumed.append(line)
+        yield line
 
 
 def _csv_record(
-    file: dict[str, Any], line: int, names: list[str], record: list[str]
+    file: dict[str, Any], line: int, names: list[str], record: list[str], raw: str
 ) -> dict[str, Any]:
-    raw = ",".join(record)
+    if not _is_text(raw):
+        return _faulty(file, line, raw, NOT_UTF8)
     if len(record) != len(names):
         fault = f"body: has {len(record)} fields, the first line {len(names)}"
         return _faulty(file, line, raw, fault)
@@ -158,7 +185,8 @@ def _csv_record(
         for name, text in zip(names, record, strict=True)
         if text
     }
-    return file | {"number": line, "body": orjson.dumps(said).decode(), "raw": raw}
+    body = orjson.dumps(said).decode()
+    return file | {"number": line, "body": body, "raw": raw, "raw_bytes": None, "fault": None}
 
 
 def landed_message(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -185,16 +213,27 @@ def _landed(said: Any) -> dict[str, Any]:
     if not isinstance(headers, dict) or not isinstance(said.get("timestamp_ms", 0), int):
         raise InvalidArgument("headers is an object, timestamp_ms a number", field="message")
     made: dict[str, Any] = {
-        "headers": [{"name": name, "value": str(value)} for name, value in headers.items()],
+        "headers": [
+            {"name": name, "value": str(value).encode()} for name, value in headers.items()
+        ],
         "body": body if isinstance(body, str) else orjson.dumps(body).decode(),
         "key": None if said.get("key") is None else str(said["key"]),
     }
     if said.get("position"):
-        made["headers"].append({"name": "idempotency_key", "value": str(said["position"])})
+        position = str(said["position"]).encode()
+        made["headers"].append({"name": "idempotency_key", "value": position})
     if "timestamp_ms" in said:
         made["timestamp_ms"] = said["timestamp_ms"]
     return made
 
 
 def _faulty(message: dict[str, Any], number: int, raw: str, fault: str) -> dict[str, Any]:
-    return message | {"number": number, "body": None, "raw": raw, "fault": fault}
+    """`raw` may have stand-ins for bytes that are not UTF-8: then these are kept, too."""
+    came = raw.encode(errors="surrogateescape")
+    kept = {"raw": came.decode(errors="replace"), "raw_bytes": None if _is_text(raw) else came}
+    return message | {"number": number, "body": None, "fault": fault} | kept
+
+
+def _is_text(text: str) -> bool:
+    """Whether nothing in it is a stand-in for a byte."""
+    return not any("\udc80" <= character <= "\udcff" for character in text)

@@ -25,20 +25,22 @@ def kafka_messages(
     )
     if messages_per_batch:
         reading = reading.option("maxOffsetsPerTrigger", messages_per_batch)
-    body, raw, fault = readable(F.col("value").cast("string"))
+    body, key = readable(F.col("value")), readable(F.col("key"))
     return reading.load().select(
         F.concat_ws("/", F.lit("kafka"), "topic", "partition").alias("origin"),
         F.col("offset").alias("number"),
-        F.make_valid_utf8(F.col("key").cast("string")).alias("key"),
+        key.marked.alias("key"),
         F.unix_millis("timestamp").alias("timestamp_ms"),
         F.transform(
             "headers",
             lambda header: F.struct(
                 header["key"].alias("name"),
-                F.make_valid_utf8(header["value"].cast("string")).alias("value"),
+                header["value"].alias("value"),
             ),
         ).alias("headers"),
-        body.alias("body"),
-        raw.alias("raw"),
-        fault.alias("fault"),
+        body.text.alias("body"),
+        body.marked.alias("raw"),
+        body.bytes.alias("raw_bytes"),
+        key.bytes.alias("key_bytes"),
+        body.fault.alias("fault"),
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-import nats
 import pyarrow as pa
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -32,13 +31,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tape.errors import InvalidArgument, Pruned, StoreUnavailable
-from tape.pipeline.jobs.ingest.messages import MESSAGE
+from tape.pipeline.jobs.ingest.messages import MESSAGE, NOT_UTF8
 
 SEQ: Final = "seq"
 PARTITION_ROWS: Final = 50_000
 FETCH: Final = 500
 FETCH_S: Final = 10.0
-CONNECT_S: Final = 5.0
+CONNECT_S: Final = 5
 _ARROW: Final = to_arrow_schema(MESSAGE, timezone="UTC")
 Offset = dict[str, Any]
 
@@ -142,17 +141,32 @@ def nats_messages(
 
 async def _connect(server: str) -> Client:
     try:
+        client = _ExactClient()
         # Without a bound on its attempts the client tries an address that refuses for two minutes.
-        return await nats.connect(
+        await client.connect(
             server,
             allow_reconnect=False,
             max_reconnect_attempts=1,
-            reconnect_time_wait=0.1,
+            reconnect_time_wait=0,
             connect_timeout=CONNECT_S,
             error_cb=_quiet,
         )
     except (NatsError, NoServersError, OSError, TimeoutError) as fault:
         raise StoreUnavailable(f"NATS at {server} cannot be reached: {fault}") from fault
+    return client
+
+
+class _ExactClient(Client):
+    """A client that keeps the bytes of header values; its library puts marks in their place."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        lines = (line.partition(b":") for line in raw.split(b"\r\n"))
+        return {
+            name.strip().decode("ascii"): value.strip().decode(errors="surrogateescape")
+            for name, colon, value in lines
+            if colon and name.strip() and name.isascii()
+        }
 
 
 async def _quiet(_fault: Exception) -> None:
@@ -220,12 +234,17 @@ def _row(stream: str, message: Any) -> dict[str, Any]:
         "number": metadata.sequence.stream,
         "key": message.subject,
         "timestamp_ms": int(metadata.timestamp.timestamp() * 1000),
-        "headers": [{"name": k, "value": v} for k, v in (message.headers or {}).items()],
+        "headers": [
+            {"name": name, "value": value.encode(errors="surrogateescape")}
+            for name, value in (message.headers or {}).items()
+        ],
         "body": None,
         "raw": message.data.decode(errors="replace"),
+        "raw_bytes": None,
+        "key_bytes": None,
         "fault": None,
     }
     try:
         return row | {"body": message.data.decode()}
     except UnicodeDecodeError:
-        return row | {"fault": "body: is not UTF-8"}
+        return row | {"fault": NOT_UTF8, "raw_bytes": message.data}

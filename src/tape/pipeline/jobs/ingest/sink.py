@@ -9,11 +9,32 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from tape.pipeline.jobs.ingest.messages import HEADER
 from tape.pipeline.jobs.ingest.validate import COLUMNS
 
+QUARANTINE: Final = StructType(
+    [
+        StructField("reason", StringType()),
+        StructField("position", StringType()),
+        StructField("key", StringType()),
+        StructField("raw", StringType()),
+        StructField("quarantined_at", TimestampType()),
+        StructField("raw_bytes", BinaryType()),
+        StructField("key_bytes", BinaryType()),
+        StructField("headers", ArrayType(HEADER)),
+    ]
+)
 START_S: Final = 120.0
 Tell = Callable[[int], None]
 
@@ -53,8 +74,16 @@ def write_id(stream: str) -> str:
 
 
 def quarantined(batch: DataFrame) -> DataFrame:
-    """What could not be recorded: why, where it was, and the text as it came."""
-    position = F.concat_ws("/", "origin", "number").alias("position")
-    return batch.where("reason IS NOT NULL").select(
-        "reason", position, "key", "raw", F.current_timestamp().alias("quarantined_at")
-    )
+    """What could not be recorded: why, where it was, and what it was as it came."""
+    made = {
+        "position": F.concat_ws("/", "origin", "number"),
+        "headers": F.col("sent"),
+        "quarantined_at": F.current_timestamp(),
+    }
+    columns = (made.get(name, F.col(name)).alias(name) for name in QUARANTINE.names)
+    return batch.where("reason IS NOT NULL").select(*columns)
+
+
+def quarantine(spark: SparkSession, folder: str) -> DataFrame:
+    """What is in a quarantine; columns that an older version did not write are NULL there."""
+    return spark.read.schema(QUARANTINE).parquet(folder)

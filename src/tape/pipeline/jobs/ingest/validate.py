@@ -12,11 +12,20 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, draft_event
+from tape.pipeline.jobs.ingest.messages import HEADER
 
 COLUMNS: Final = tuple(name for name in NewEvent._fields if name not in ("run_id", "fencing_token"))
 _NUMBERS: Final = ("occurred_at_ms", "schema_version")
@@ -27,15 +36,14 @@ CHECKED: Final = StructType(
         StructField("number", LongType()),
         StructField("key", StringType()),
         StructField("raw", StringType()),
+        StructField("raw_bytes", BinaryType()),
+        StructField("key_bytes", BinaryType()),
+        StructField("sent", ArrayType(HEADER)),
         StructField("reason", StringType()),
     ]
 )
-_ARROW: Final = pa.schema(
-    [
-        (field.name, pa.int64() if isinstance(field.dataType, LongType) else pa.string())
-        for field in CHECKED.fields
-    ]
-)
+_ARROW: Final = to_arrow_schema(CHECKED, timezone="UTC")
+_AS_IT_CAME: Final = ("raw", "raw_bytes", "key_bytes", "sent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +76,14 @@ def checking(
 
 
 def _checked(message: dict[str, Any], rules: Rules, limits: Limits) -> dict[str, Any]:
-    place = {name: message[name] for name in ("origin", "number", "key", "raw")}
+    place = {name: message[name] for name in ("origin", "number", "key", *_AS_IT_CAME)}
     try:
         event = event_of(message, rules)
         draft_event(event, "", limits)
     except InvalidArgument as fault:
         return place | {"reason": str(fault)}
-    return place | {name: getattr(event, name) for name in COLUMNS} | {"raw": None}
+    columns = {name: getattr(event, name) for name in COLUMNS}
+    return place | columns | dict.fromkeys(_AS_IT_CAME)
 
 
 def event_of(message: Mapping[str, Any], rules: Rules) -> NewEvent:
@@ -86,7 +95,7 @@ def event_of(message: Mapping[str, Any], rules: Rules) -> NewEvent:
         raise InvalidArgument("is empty", field="body")
     headers = dict(message["headers"] or ())
     said: dict[str, Any] = {
-        name: _number(headers[name], name) for name in COLUMNS if name in headers
+        name: _number(_header(headers, name), name) for name in COLUMNS if name in headers
     }
     fields = _fields_of(body, rules)
     if rules.shape == "event":
@@ -149,6 +158,13 @@ def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
+def _header(headers: Mapping[str, str | None], name: str) -> str:
+    value = headers[name]
+    if value is None:
+        raise InvalidArgument("is not UTF-8", field=f"header {name}")
+    return value
+
+
 def _number(text: str, name: str) -> str | int:
     if name not in _NUMBERS:
         return text
@@ -157,8 +173,9 @@ def _number(text: str, name: str) -> str | int:
     return int(text)
 
 
-def _looked_up(name: str, headers: Mapping[str, str], fields: Mapping[str, Any]) -> str:
-    found = headers.get(name.lower().replace("-", "_"), fields.get(name))
+def _looked_up(name: str, headers: Mapping[str, str | None], fields: Mapping[str, Any]) -> str:
+    header = name.lower().replace("-", "_")
+    found = _header(headers, header) if header in headers else fields.get(name)
     if found is None or isinstance(found, dict | list | bool) or found == "":
         raise InvalidArgument("the message has no such header and no such field", field=name)
     return str(found)
