@@ -115,7 +115,9 @@ def test_a_header_that_is_not_utf8_counts_only_where_it_is_looked_at() -> None:
 
 def _checked(message: dict[str, Any], rules: Rules) -> list[dict[str, Any]]:
     batch = pa.RecordBatch.from_pylist([message | {"headers": None}])
-    return [row for checked in checking(rules)(iter([batch])) for row in checked.to_pylist()]
+    return [
+        row for checked in checking(rules, Limits())(iter([batch])) for row in checked.to_pylist()
+    ]
 
 
 def test_landed_messages_bring_headers_and_position() -> None:

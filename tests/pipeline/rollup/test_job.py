@@ -232,8 +232,12 @@ def test_a_pruned_journal_needs_its_lake(
         Rollup(out=str(out), what=("counts",)).run(work)
 
 
-def test_the_command_says_what_the_job_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_the_job_is_told(
+    monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+) -> None:
     asked: list[Job] = []
+    monkeypatch.setenv("TAPE_STORE", sqlite_url)
+    tape.connect(sqlite_url).close()
     monkeypatch.setattr(
         "tape.cli.pipeline.rollup.run_jobs", lambda _target, jobs, **_rest: asked.extend(jobs)
     )
