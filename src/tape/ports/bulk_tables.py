@@ -106,6 +106,10 @@ class OutboxTableRow(NamedTuple):
     published_term: int
     attempts: int
     last_error: str
+    has_entry: bool
+    repeat_of: str
+    repeat_of_seq: int
+    repeated_at_ms: int
 
 
 class ProcessedRow(NamedTuple):

@@ -31,7 +31,7 @@ class Field:
             self.db = psycopg.connect(url, autocommit=True)
         self.outbox = "bus_outbox" if self.is_sqlite else "bus.outbox"
         self.processed = "bus_processed" if self.is_sqlite else "bus.processed"
-        for index in ("tape_journal_run", "tape_journal_key"):
+        for index in ("tape_journal_run", "tape_journal_key", f"{self.outbox}_entry_key"):
             self.db.execute(f"DROP INDEX {index}")
         self.now_ms = now_ms
         self.head: int

@@ -21,7 +21,13 @@ from tests.pipeline.audit.planting import (
     status,
     timer,
 )
-from tests.pipeline.audit.sowing import chunk, outbox_row, promoted_row, published
+from tests.pipeline.audit.sowing import (
+    chunk,
+    outbox_row,
+    promoted_row,
+    published,
+    repeated_row,
+)
 
 UNDONE = (granted(1), begun(), effect("confirmed"))
 """A run that has done something; what it owes for that comes next, as number 4."""
@@ -278,6 +284,8 @@ def plant_kept(field: Field, runs: Driven) -> None:
         field.expect("drainer_events", drainer_id)
     field.sql(drainer.format("halted_at_ms = 0"), "halted")
     field.expect("drainer_halt_whole", "halted")
+    field.sql(drainer.format("waiting_on_run_id = 'a run'"), "gone on")
+    field.expect("drainer_wait_whole", "gone on")
 
 
 def plant_sequences(field: Field) -> None:
@@ -328,6 +336,10 @@ def plant_outbox(field: Field) -> None:
     found("outbox_entry", promoted_row(field, payload_json='{"qty": 2}', **published(field)))
     found("outbox_entry", promoted_row(field, event_id=next(IDS)))
     found("outbox_entry", promoted_row(field, entity_id="other"))
+    found("outbox_states", repeated_row(field, repeat_of=""))
+    found("outbox_repeat", repeated_row(field, repeat_of=next(IDS)))
+    promoted_row(field, idempotency_key="twice")
+    found("outbox_key_once", promoted_row(field, idempotency_key="twice"))
     found("outbox_term", promoted_row(field, **published(field) | {"published_term": 9}))
     field.row(field.processed, consumer="", message_id="m2")
     field.expect("processed_row", "m2")

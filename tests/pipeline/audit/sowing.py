@@ -22,8 +22,16 @@ def promoted_row(field: Field, **columns: Any) -> int:
     """A row with the entry that it became."""
     event_id, text = next(IDS), '{"qty": 1}'
     seq = field.event("desk.orders", event_id=event_id, payload=text, source="desk")
-    said = {"event_id": event_id, "payload_json": text, "source": "desk"}
+    said = {"event_id": event_id, "payload_json": text, "source": "desk", "has_entry": True}
     return outbox_row(field, seq, **(said | columns))
+
+
+def repeated_row(field: Field, **columns: Any) -> int:
+    """A row that was not taken, since another was the first."""
+    first = next(IDS)
+    seq = field.event("desk.orders", event_id=first)
+    named = {"repeat_of": first, "repeat_of_seq": seq, "repeated_at_ms": field.now_ms}
+    return outbox_row(field, -1, **(named | columns))
 
 
 def published(field: Field) -> dict[str, Any]:
@@ -35,8 +43,10 @@ def sow_outbox(field: Field) -> None:
     outbox_row(field, last_error="is not a ULID", attempts=2, event_id="by hand")
     promoted_row(field)
     promoted_row(field, **published(field))
-    promoted_row(field, payload_json='{"qty": 2}', idempotency_key="again", **published(field))
-    outbox_row(field, subject="another")
+    # By the code before: the place of another's event, whose key was used before.
+    earlier = {"idempotency_key": "again", "has_entry": False}
+    promoted_row(field, payload_json='{"qty": 2}', **earlier, **published(field))
+    repeated_row(field)
     told = field.one("SELECT max(global_seq) FROM tape_journal WHERE kind = 'outbox'")
     skipped = {**published(field), "published_term": 0, "last_error": "skipped: enough"}
     assert outbox_row(field, told, subject="Not A Subject/1", **skipped) == SKIPPED_ROW

@@ -36,7 +36,7 @@ SQL: Final = load_statements("tape.stores.postgres")
 RELATIONS: Final = {
     "outbox": "bus.outbox",
     "processed": "bus.processed",
-    "sequences": f"({SQL['read_last_numbers'].rstrip(';')}) AS sequences",
+    "sequences": f"({SQL['read_given_out'].rstrip(';')}) AS sequences",
 }
 BATCH_BYTES: Final = 16 * 1024 * 1024
 PACKED_BYTES: Final = 2 * 1024 * 1024

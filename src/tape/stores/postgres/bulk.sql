@@ -68,7 +68,7 @@ CROSS JOIN LATERAL (
 ) AS packed
 WHERE packed_rows > 0;
 
--- name: read_last_numbers
+-- name: read_given_out
 -- The last numbers that were given out: to entries, and to rows of the outbox.
 SELECT 'journal' AS name, CASE WHEN is_called THEN last_value ELSE 0 END AS last
 FROM tape_global_seq

@@ -36,7 +36,7 @@ SQL: Final = load_statements("tape.stores.sqlite")
 RELATIONS: Final = {
     "outbox": "bus_outbox",
     "processed": "bus_processed",
-    "sequences": f"({SQL['read_last_numbers'].rstrip(';')}) AS sequences",
+    "sequences": f"({SQL['read_given_out'].rstrip(';')}) AS sequences",
 }
 _STARTS: Final = "substr({column}, 1, {length}) = {value}"
 _NOT_OURS: Final = re.compile(r"no such (table|column)|file is not a database")

@@ -34,7 +34,7 @@ ORDER BY global_seq;
 -- Another table, whole.
 SELECT /* columns */ NULL FROM /* table */ tape_journal;
 
--- name: read_last_numbers
+-- name: read_given_out
 -- The last numbers that were given out: to entries, and to rows of the outbox.
 SELECT
   'journal' AS name,

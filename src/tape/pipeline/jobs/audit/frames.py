@@ -209,11 +209,6 @@ ALL_ENTRIES: Final = Source(
 RUN_LINES: Final = Source("lines", lambda frames: frames.lines, IN_RUNS, {"journal": ENTRY_COLUMNS})
 
 
-def known_columns(table: str, columns: str) -> str:
-    """Those of these columns that the table has: a later schema may bring the others."""
-    return " ".join(name for name in columns.split() if name in SIDE_TABLES[table].__annotations__)
-
-
 def table_source(name: str, columns: str) -> Source:
     """A table as it is."""
     return Source(name, lambda frames: frames.table(name), (), {name: columns})

@@ -1,7 +1,7 @@
 """Reads a store for an audit, in the order that lets it be written to meanwhile; see `frames`."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -12,6 +12,7 @@ from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.check import columns_read
 from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment
 from tape.pipeline.jobs.audit.small import (
+    AGAIN,
     JOURNAL,
     MOST_ROWS,
     ReadSmall,
@@ -29,7 +30,6 @@ from tape.ports.retention import Retention
 from tape.ports.store import Store
 
 AT_ONCE: Final = 4
-AGAIN: Final = "_again"
 TWICE: Final = ("reactions", "reaction_tallies", "reaction_cursors", "writes")
 LATE: Final = ("tasks", "task_queue")
 LAST: Final = ("sequences",)
@@ -48,12 +48,7 @@ def read_frames(work: Work, names: Collection[str] = (), lake: str = "") -> Fram
     wanted = columns_read({n: check for n, check in CHECKS.items() if not names or n in names})
     columns = tuple(dict.fromkeys([*ENTRY_COLUMNS.split(), *wanted.pop(JOURNAL, ())]))
     before, store = _look(work)
-    tables: dict[str, DataFrame] = {}
-    empty: set[str] = set()
-    for step in STEPS:
-        read, without_rows = _read_tables(work, {n: wanted[n] for n in step if n in wanted})
-        tables |= read
-        empty |= without_rows
+    tables, empty = _read_tables(work, wanted)
     after, _ = _look(work)
     # A lake has what was pruned, from where it begins.
     begins_after = LakeLog(lake).require().after if lake else after.pruned_through
@@ -84,24 +79,35 @@ def _look(work: Work) -> tuple[Retention, str]:
     return work.use_store(look)
 
 
-def _read_tables(work: Work, wanted: Wanted) -> tuple[dict[str, DataFrame], set[str]]:
-    """The tables of a step, and which of them have no rows."""
-    spark = prepared(work.spark)
-    # A table that is read again has its own name here, and the same in the store.
-    named = {name.removesuffix(AGAIN): name for name in wanted}
-    columns = {table: wanted[name] for table, name in named.items()}
-    small, empty = read_small(spark, ReadSmall(work.use_store, columns))
+def _read_tables(work: Work, wanted: Wanted) -> tuple[Mapping[str, DataFrame], set[str]]:
+    """The tables, one step after another, and which of them have no rows.
 
-    def read(table: str) -> tuple[str, DataFrame]:
-        source = spark.read.format("tape").options(url=work.store_url, table=table)
-        frame = source.schema(schema_of(table, columns[table])).load()
+    Where all are small one task reads them, in the same order.
+    """
+    spark = prepared(work.spark)
+    in_order = {name: wanted[name] for step in STEPS for name in step if name in wanted}
+    small = read_small(spark, ReadSmall(work.use_store, in_order))
+    if len(small) == len(in_order):
+        return small, small.empty
+    found: dict[str, DataFrame] = {}
+    for step in STEPS:
+        asked = {name: wanted[name] for name in step if name in wanted}
+        few = read_small(spark, ReadSmall(work.use_store, asked))
+        found |= few
+        found |= _read_large(work, {n: c for n, c in asked.items() if n not in few})
+    return found, set()
+
+
+def _read_large(work: Work, wanted: Wanted) -> dict[str, DataFrame]:
+    def read(name: str) -> tuple[str, DataFrame]:
+        options = {"url": work.store_url, "table": name.removesuffix(AGAIN)}
+        source = work.spark.read.format("tape").options(**options)
+        frame = source.schema(schema_of(name, wanted[name])).load()
         # Not persisted: what is lost of it must not be read anew, at another time.
         return table, frame.localCheckpoint(eager=True)
 
     with ThreadPoolExecutor(AT_ONCE) as readers:
-        large = dict(readers.map(read, [table for table in columns if table not in small]))
-    found = {named[table]: frame for table, frame in (small | large).items()}
-    return found, {named[table] for table in empty}
+        return dict(readers.map(read, wanted))
 
 
 def _read_small_journal(
@@ -112,4 +118,4 @@ def _read_small_journal(
         return None
     place = str(LakeLog(lake).path) if lake else ""
     reading = ReadSmall(work.use_store, {JOURNAL: columns}, moment.begins_after, moment.head, place)
-    return read_small(work.spark, reading)[0].get(JOURNAL)
+    return read_small(work.spark, reading).get(JOURNAL)

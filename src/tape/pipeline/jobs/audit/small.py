@@ -28,6 +28,8 @@ _BATCH_ROWS: Final = 2_000
 _BODY_TYPES: Final[dict[str, pa.DataType]] = {"name": pa.string(), "body": pa.binary()}
 _BODIES: Final = pa.schema(_BODY_TYPES)
 JOURNAL: Final = "journal"
+AGAIN: Final = "_again"
+"""How the name ends of a table that is read a second time."""
 
 Wanted = Mapping[str, tuple[str, ...]]
 """Tables and the columns to read of them."""
@@ -58,7 +60,7 @@ class ReadSmall:
         self, reader: BulkReader, name: str, columns: tuple[str, ...]
     ) -> Iterator[pa.RecordBatch]:
         if name != JOURNAL:
-            return reader.read_table(name, _BATCH_ROWS, columns)
+            return reader.read_table(name.removesuffix(AGAIN), _BATCH_ROWS, columns)
         if self.lake:
             reader = HistoryReader(LakeLog(self.lake), reader)
             reader.bounds()
@@ -82,26 +84,45 @@ def _body(batches: Iterator[pa.RecordBatch]) -> bytes | None:
     return sink.getvalue().to_pybytes()
 
 
-def read_small(spark: SparkSession, reading: ReadSmall) -> tuple[dict[str, DataFrame], set[str]]:
-    """The tables that are small, as frames; and which of them have no rows."""
+class SmallTables(Mapping[str, DataFrame]):
+    """The tables that were small, as frames; each is made when it is asked for."""
+
+    def __init__(self, spark: SparkSession, wanted: Wanted, bodies: Mapping[str, bytes]) -> None:
+        self._spark = spark
+        self._wanted = wanted
+        self._bodies = bodies
+        self._made: dict[str, DataFrame] = {}
+
+    @property
+    def empty(self) -> set[str]:
+        return {name for name, body in self._bodies.items() if not body}
+
+    def __getitem__(self, name: str) -> DataFrame:
+        if name not in self._made:
+            schema = schema_of(name, self._wanted[name])
+            arrow, body = to_arrow_schema(schema, timezone="UTC"), self._bodies[name]
+            batches = pa.ipc.open_stream(body) if body else ()
+            rows = pa.Table.from_batches([conformed(one, arrow) for one in batches], arrow)
+            self._made[name] = local(self._spark, rows, schema)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._bodies)
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+
+def read_small(spark: SparkSession, reading: ReadSmall) -> SmallTables:
+    """Those of the tables that are small."""
     task = spark.range(0, 1, 1, 1).mapInArrow(reading, "name STRING, body BINARY")
-    frames: dict[str, DataFrame] = {}
-    empty = set()
-    for row in task.toArrow().to_pylist():
-        name, body = row["name"], row["body"]
-        if body is None:
-            continue
-        schema = schema_of(name, reading.wanted[name])
-        arrow = to_arrow_schema(schema, timezone="UTC")
-        batches = [conformed(batch, arrow) for batch in pa.ipc.open_stream(body)] if body else []
-        frames[name] = local(spark, pa.Table.from_batches(batches, arrow), schema)
-        if not batches:
-            empty.add(name)
-    return frames, empty
+    bodies = {row["name"]: row["body"] for row in task.toArrow().to_pylist()}
+    small = {name: body for name, body in bodies.items() if body is not None}
+    return SmallTables(spark, reading.wanted, small)
 
 
 def schema_of(name: str, columns: Iterable[str]) -> StructType:
-    known = ENTRY_SCHEMA if name == JOURNAL else TABLE_SCHEMAS[name]
+    known = ENTRY_SCHEMA if name == JOURNAL else TABLE_SCHEMAS[name.removesuffix(AGAIN)]
     return StructType([known[column] for column in columns])
 
 

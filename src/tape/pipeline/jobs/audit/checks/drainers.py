@@ -6,21 +6,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.check import LATER, ROW, Check, Rule, told
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, known_columns, table_source
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, table_source
 from tape.pipeline.jobs.audit.second_look import subscriptions_not_compiling
 
 _STATE: Final = "event_drain_state"
 _DRAINERS: Final = table_source(
     _STATE,
-    "drainer_id last_global_seq last_event_id halted_on_event_id halted_on_global_seq halted_at_ms",
+    "drainer_id last_global_seq last_event_id halted_on_event_id halted_on_global_seq halted_at_ms "
+    "waiting_on_run_id waiting_on_event_id waiting_on_global_seq waiting_since_ms",
 )
 _NAMED: Final = (
     ("last_event_id", "last_global_seq"),
     ("halted_on_event_id", "halted_on_global_seq"),
     ("waiting_on_event_id", "waiting_on_global_seq"),
 )
-"""Columns that name an event, and its place; the last two where the schema has them."""
-_EVENTS: Final = known_columns(_STATE, f"drainer_id {' '.join(' '.join(pair) for pair in _NAMED)}")
+"""Columns that name an event, and its place."""
+_EVENTS: Final = f"drainer_id {' '.join(' '.join(pair) for pair in _NAMED)}"
 _SUBSCRIPTION: Final = (
     "subscription_id drainer_id event_type_glob workflow_type input_mapper filter_expr enabled "
     "awaits_end"
@@ -54,13 +55,22 @@ halted_in_part: Final = Rule(
     global_seq="halted_on_global_seq",
     run_id="''",
 )
+waiting_in_part: Final = Rule(
+    _DRAINERS,
+    "waiting_on_run_id <> '' AND "
+    "(waiting_on_event_id = '' OR waiting_on_global_seq <= 0 OR waiting_since_ms <= 0)",
+    "CONCAT('it waits for run ', waiting_on_run_id, ' of \"', waiting_on_event_id, '\", at ', "
+    "waiting_on_global_seq, ', since ', waiting_since_ms)",
+    key="drainer_id",
+    global_seq="waiting_on_global_seq",
+    run_id="''",
+)
 
 
 def events_missing(frames: Frames) -> DataFrame:
     """Where a drainer was between two events, its cursor is after the one that it names."""
     rows = frames.table(_STATE)
-    pairs = [pair for pair in _NAMED if pair[0] in rows.columns]
-    listed = ", ".join(f"STRUCT('{i}' AS named, {i} AS event_id, {g} AS place)" for i, g in pairs)
+    listed = ", ".join(f"STRUCT('{i}' AS named, {i} AS event_id, {g} AS place)" for i, g in _NAMED)
     named = rows.selectExpr("drainer_id", f"INLINE(ARRAY({listed}))").where(
         f"event_id <> '' AND place > {frames.moment.begins_after} "
         # Another check tells of a place that is not there.
@@ -117,6 +127,8 @@ CHECKS: Final[tuple[Check, ...]] = (
           ROW),
     Check("drainer_halt_whole", "A halted drainer names the event, its place and the time.",
           halted_in_part, ROW),
+    Check("drainer_wait_whole", "A drainer that waits for a run names its event, and since when.",
+          waiting_in_part, ROW),
     Check("drainer_events", "The events that a drainer names are there.", events_missing, LATER,
           reads={"journal": f"{ENTRY_COLUMNS} event_id", _STATE: _EVENTS}),
     Check("subscription_compiles", "A subscription's glob, filter and mapper can be understood.",

@@ -7,19 +7,17 @@ from pyspark.sql import functions as F
 
 from tape.model.outbox_skip import SKIPPED
 from tape.pipeline.jobs.audit.check import LATER, ROW, Check, Rule, told
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, known_columns, table_source
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, table_source
 
 _SAME: Final = (
     "schema_version", "entity_type", "entity_id", "caused_by", "source", "trace_id", "span_id",
     "parent_span_id",
 )  # fmt: skip
 """Columns that a row and its entry have alike."""
-_ROW: Final = known_columns(
-    "outbox",
-    f"id event_id subject payload_json idempotency_key global_seq {' '.join(_SAME)} "
-    "published_to_nats last_error occurred_at_ms created_at_ms has_entry repeat_of repeat_of_seq",
+_ROW: Final = (
+    f"id event_id subject payload_json global_seq {' '.join(_SAME)} published_to_nats last_error "
+    "occurred_at_ms created_at_ms has_entry"
 )
-_HAS_REPEATS: Final = "has_entry" in _ROW.split()
 _KEY: Final = "CAST(id AS STRING)"
 _SKIPPED: Final = f"last_error LIKE '{SKIPPED}%'"
 _STATES: Final = f"""CASE
@@ -44,16 +42,13 @@ _OF_REPEATS: Final = """CASE
     WHEN repeat_of <> '' AND (has_entry OR published_to_nats) THEN 'it is a repeat, and was taken'
     WHEN has_entry AND global_seq <= 0 THEN 'it has an entry, and no place'
 END"""
-_FAULT: Final = f"COALESCE({_STATES}, {_OF_REPEATS})" if _HAS_REPEATS else _STATES
+_FAULT: Final = f"COALESCE({_STATES}, {_OF_REPEATS})"
 
 states: Final = Rule(
     table_source(
         "outbox",
-        known_columns(
-            "outbox",
-            "id event_id global_seq published_to_nats published_at_ms published_term last_error "
-            "attempts created_at_ms has_entry repeat_of repeat_of_seq repeated_at_ms",
-        ),
+        "id event_id global_seq published_to_nats published_at_ms published_term last_error "
+        "attempts created_at_ms has_entry repeat_of repeat_of_seq repeated_at_ms",
     ),
     f"{_FAULT} <> ''",
     _FAULT,
@@ -63,20 +58,16 @@ states: Final = Rule(
 
 
 def entries_differ(frames: Frames) -> DataFrame:
-    """A row whose key was used before has the entry of the first, which may say something else.
-
-    Only where rows themselves say which of them made the entry is a keyed one held to it.
-    """
+    """Rows of earlier code may have the place of another's event, and do not say which made it."""
     begins = frames.moment.begins_after
     entries = frames.entries.selectExpr(
         "global_seq", "kind", "subject AS entry_subject", "event_type", "event_id AS entry_id",
         "payload_hash", "occurred_at_ms AS entry_occurred",
         f"STRUCT({', '.join(_SAME)}) AS entry_says",
     )  # fmt: skip
-    made = "has_entry" if _HAS_REPEATS else "idempotency_key = ''"
     rows = frames.table("outbox").where(f"global_seq > {begins}")
     rows = rows.selectExpr(
-        "id", "global_seq", "subject", "event_id", f"{made} AS made", "last_error",
+        "id", "global_seq", "subject", "event_id", "has_entry", "last_error",
         "published_to_nats", "XXHASH64(IF(payload_json = '', 'null', payload_json)) AS row_hash",
         "IF(occurred_at_ms > 0, occurred_at_ms, created_at_ms) AS occurred",
         f"STRUCT({', '.join(_SAME)}) AS row_says",
@@ -86,7 +77,7 @@ def entries_differ(frames: Frames) -> DataFrame:
         WHEN kind = 'outbox' AND published_to_nats AND {_SKIPPED}
             AND entry_subject LIKE CONCAT('/tape/outbox/skipped/%/', id) THEN NULL
         WHEN kind <> 'event' THEN CONCAT('its entry is of kind ', kind)
-        WHEN NOT made THEN NULL
+        WHEN NOT has_entry THEN NULL
         WHEN entry_id <> event_id THEN CONCAT('its event is ', event_id, ', its entry ', entry_id)
         WHEN event_type <> subject
             THEN CONCAT('its subject is ', subject, ', its entry is of type ', event_type)
@@ -116,6 +107,18 @@ def repeats_differ(frames: Frames) -> DataFrame:
     return told(odd, words, key=_KEY, global_seq="repeat_of_seq", run_id="''")
 
 
+def keys_repeated(frames: Frames) -> DataFrame:
+    odd = (
+        frames.table("outbox")
+        .where("has_entry AND idempotency_key <> ''")
+        .groupBy("subject", "idempotency_key")
+        .agg(F.count("*").alias("times"), F.max("id").alias("id"))
+        .where("times > 1")
+    )
+    words = "CONCAT(times, ' rows made an entry with key ', idempotency_key, ' of ', subject)"
+    return told(odd, words, key=_KEY, global_seq="0", run_id="''")
+
+
 def terms_unknown(frames: Frames) -> DataFrame:
     """Decided only where the whole journal is at hand: it has all elections."""
     elected = (
@@ -136,11 +139,6 @@ _handled: Final = Rule(
     run_id="''",
 )
 
-_REPEATS: Final = (
-    Check("outbox_repeat", "An outbox row that is a repeat names the first.", repeats_differ, LATER,
-          reads={"journal": f"{ENTRY_COLUMNS} event_id event_type", "outbox": _ROW}),
-)  # fmt: skip
-
 CHECKS: Final[tuple[Check, ...]] = (
     Check("outbox_states", "An outbox row waits, is promoted, published or skipped, and says so.",
           states, ROW),
@@ -152,5 +150,9 @@ CHECKS: Final[tuple[Check, ...]] = (
           LATER, reads={"journal": ENTRY_COLUMNS, "outbox": "id global_seq published_term"}),
     Check("processed_row", "A message that was handled has an id, a consumer and a time.", _handled,
           ROW),
-    *(_REPEATS if _HAS_REPEATS else ()),
+    Check("outbox_repeat", "An outbox row that is a repeat names the first.", repeats_differ, LATER,
+          reads={"journal": f"{ENTRY_COLUMNS} event_id event_type",
+                 "outbox": "id subject repeat_of repeat_of_seq"}),
+    Check("outbox_key_once", "A key of a subject made one entry.", keys_repeated, ROW,
+          reads={"outbox": "id subject idempotency_key has_entry"}),
 )  # fmt: skip
