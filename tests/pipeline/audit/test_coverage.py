@@ -5,10 +5,14 @@ from collections.abc import Iterable
 
 import psycopg
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.check import columns_read
-from tape.pipeline.jobs.audit.small import AGAIN
+from tape.pipeline.jobs.audit.finding import Violation, violations
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment
+from tape.pipeline.jobs.audit.small import AGAIN, schema_of
 from tape.stores.blocking import Stores
 from tape.stores.postgres.bulk import RELATIONS as ON_POSTGRES
 from tape.stores.sqlite.bulk import RELATIONS as ON_SQLITE
@@ -103,3 +107,65 @@ def test_exceptions_are_few_have_reasons_and_are_no_lies() -> None:
     for (table, columns), reason in EXCEPTIONS.items():
         assert len(reason) > 20
         assert not {(table, column) for column in columns.split()} & read, table
+
+
+class Watched(Frames):
+    """Frames without rows that have what a check says it reads, and note of which kinds it asks."""
+
+    kinds: set[str]
+
+    def of(self, kind: str) -> DataFrame:
+        self.kinds.add(kind)
+        return super().of(kind)
+
+    def entries_of(self, kind: str) -> DataFrame:
+        self.kinds.add(kind)
+        return super().entries_of(kind)
+
+
+def without_rows(spark: SparkSession, name: str, missing: tuple[str, str] = ("", "")) -> Watched:
+    """What a check says it reads, but for one column of a table."""
+    read = columns_read({name: CHECKS[name]})
+    columns = dict.fromkeys([*ENTRY_COLUMNS.split(), *read.pop("journal", ())])
+    tables = {
+        table: spark.createDataFrame(
+            [], schema_of(table, [c for c in listed if (table, c) != missing])
+        )
+        for table, listed in read.items()
+    }
+    journal = spark.createDataFrame([], schema_of("journal", columns))
+    frames = Watched(journal, tables, Moment(0, 0), keep_local=lambda frame: frame)
+    frames.kinds = set()
+    return frames
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_check_looks_at_no_more_than_it_says(spark: SparkSession, name: str) -> None:
+    frames = without_rows(spark, name)
+    assert violations(frames, [CHECKS[name]]).columns == ["check", *Violation._fields]
+    assert frames.kinds <= {*CHECKS[name].inputs.kinds}
+
+
+def needs(spark: SparkSession, name: str, table: str, column: str) -> bool:
+    try:
+        violations(without_rows(spark, name, (table, column)), [CHECKS[name]])
+    except AnalysisException:
+        return True
+    return False
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("table", [name for name in columns_read(CHECKS) if name != "journal"])
+def test_what_is_said_to_be_read_some_check_cannot_do_without(
+    spark: SparkSession, table: str
+) -> None:
+    for column in columns_read(CHECKS)[table]:
+        sayers = [
+            name
+            for name, check in CHECKS.items()
+            if column in check.inputs.reads.get(table, "").split()
+        ]
+        assert any(needs(spark, name, table, column) for name in sayers), (column, sayers)

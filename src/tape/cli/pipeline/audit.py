@@ -9,6 +9,7 @@ from tape.cli.output import say
 from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
+from tape.stores.blocking import Stores
 
 
 @click.command()
@@ -33,8 +34,10 @@ def audit(target: Target, /, listing: bool, **options: Any) -> int:
     warnings are told and do not count.
     """
     try:
+        from tape.pipeline.java import prefer_quick_start
         from tape.pipeline.jobs.audit.catalogue import CHECKS
         from tape.pipeline.jobs.audit.job import Audit
+        from tape.pipeline.jobs.audit.reading import has_few_entries
     except ModuleNotFoundError as missing:
         raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     if listing:
@@ -43,4 +46,6 @@ def audit(target: Target, /, listing: bool, **options: Any) -> int:
         return 0
     store = existing_store(target, changes=False)
     job = Audit(**{field.name: options.pop(field.name) for field in fields(Audit)})
+    if has_few_entries(Stores(target.settings).store(store), job.lake):
+        prefer_quick_start()
     return run_jobs(target, [job], store=store, **options)

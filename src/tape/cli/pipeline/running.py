@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from tape.cli.output import printable
 from tape.cli.pipeline.summary import print_summary
 from tape.cli.target import Target, refuse_absent_store
 from tape.errors import SparkUnavailable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # Spark is loaded only where a job really runs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LINE_S = 1.0
 LOG_LEVEL = "spark.log.level"
 SPARK_EXTRA = "the pipeline needs Spark: pip install 'tape-bus[spark]'"
 
@@ -126,11 +128,12 @@ def _setting(item: str) -> tuple[str, str]:
 
 
 class _watching:  # noqa: N801 - reads as a verb where it is used
-    """Progress on a terminal as a bar; elsewhere as a line of the log now and then."""
+    """Progress on a terminal as a bar; elsewhere as lines on stderr, at most one a second."""
 
     def __init__(self, job: str, *, as_json: bool) -> None:
         self._job = job
         self._console = Console(stderr=True)
+        self._told_at = -LINE_S
         self._bar: Bar | None = None
         if self._console.is_terminal and not as_json:
             self._bar = Bar(
@@ -141,7 +144,7 @@ class _watching:  # noqa: N801 - reads as a verb where it is used
 
     def __enter__(self) -> "Report":
         if self._bar is None:
-            return self._log
+            return self._line
         self._bar.start()
         self._task = self._bar.add_task(self._job, total=None, detail="")
         return self._show
@@ -157,11 +160,14 @@ class _watching:  # noqa: N801 - reads as a verb where it is used
                 self._task, completed=progress.done, total=total, detail=progress.detail
             )
 
-    def _log(self, progress: "Progress") -> None:
-        logging.getLogger("tape.pipeline").info(
-            "%s: %d of %s %s %s", progress.job, progress.done, progress.total or "?",
-            progress.unit, progress.detail,
-        )  # fmt: skip
+    def _line(self, progress: "Progress") -> None:
+        now, is_done = time.monotonic(), 0 < progress.total <= progress.done
+        if now - self._told_at >= LINE_S or is_done:
+            self._told_at = now
+            of = f" of {progress.total:,}" if progress.total else ""
+            detail = f": {progress.detail}" if progress.detail else ""
+            line = f"{progress.job}: {progress.done:,}{of} {progress.unit}{detail}"
+            click.echo(printable(line), err=True)
 
 
 def _count(summary: "Summary", metrics_file: Path | None) -> None:

@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.payloads import PAYLOAD_FIELDS
-from tape.ports.bulk_tables import SIDE_TABLES
 
 STATUSES = (
     "runnable", "running", "waiting", "terminal", "failed", "compensating", "stuck", "cancelled",

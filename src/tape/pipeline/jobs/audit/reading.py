@@ -25,6 +25,7 @@ from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.session import prepared
 from tape.pipeline.source.frames import journal
+from tape.ports.bulk import UseStore
 from tape.ports.bulk_tables import SIDE_TABLES
 from tape.ports.retention import Retention
 from tape.ports.store import Store
@@ -70,6 +71,17 @@ def read_frames(work: Work, names: Collection[str] = (), lake: str = "") -> Fram
     return Frames(entries.select(*columns), tables, moment, empty=empty)
 
 
+def has_few_entries(use_store: UseStore, lake: str = "") -> bool:
+    """Whether the journal is one of a few entries, of which the driver will hold all."""
+
+    async def look(store: Store) -> Retention:
+        return await store.read_retention()
+
+    there = use_store(look)
+    begins_after = LakeLog(lake).require().after if lake else there.pruned_through
+    return there.head - begins_after <= MOST_ROWS
+
+
 def _look(work: Work) -> tuple[Retention, str]:
     """How far the journal goes, and the store's own name for itself: it holds no password."""
 
@@ -104,7 +116,7 @@ def _read_large(work: Work, wanted: Wanted) -> dict[str, DataFrame]:
         source = work.spark.read.format("tape").options(**options)
         frame = source.schema(schema_of(name, wanted[name])).load()
         # Not persisted: what is lost of it must not be read anew, at another time.
-        return table, frame.localCheckpoint(eager=True)
+        return name, frame.localCheckpoint(eager=True)
 
     with ThreadPoolExecutor(AT_ONCE) as readers:
         return dict(readers.map(read, wanted))
