@@ -63,7 +63,6 @@ RANGES = {
     "tape.outbox.lock_key": Range(1, 2**63 - 2),  # the next one is a lock, too
     "tape.drainers.lease_s": LEASE_S,
     "tape.predicates.share": Range(0.01, 1),
-    "tape.predicates.slice_s": Range(0.0001, 1),
     ".threads": THREADS,
     ".readers": THREADS,
     ".workers": THREADS,

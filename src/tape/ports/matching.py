@@ -62,7 +62,10 @@ class CursorStep(NamedTuple):
 
 
 class Step(NamedTuple):
-    """From `lease.position` to `position` (the same, if only a late reaction catches up)."""
+    """From `lease.position` to `position` (the same, if only a late reaction catches up).
+
+    The reactions `put_off` follow no longer: they are late, from where their cursors are.
+    """
 
     lease: MatcherLease
     ttl_ms: int
@@ -70,6 +73,7 @@ class Step(NamedTuple):
     position: int
     cursors: Sequence[CursorStep]
     tasks: Sequence[NewTask]
+    put_off: Sequence[str] = ()
 
 
 StepResult = Literal["made", "lost", "outdated"]

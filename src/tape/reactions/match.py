@@ -111,10 +111,11 @@ class Matcher:
             matched = await self._match(self._common, page)
         self._through = matched.through
         if matched.cursors or self._is_due():
-            await self._step(matched.through, matched.cursors, matched.tasks)
+            await self._step(matched.through, matched.cursors, matched.tasks, matched.put_off)
             self._common.advance(matched.cursors)
             _tell(matched)
         if matched.put_off:
+            log.warning("matched apart, their predicates take long: %s", ", ".join(matched.put_off))
             raise Outdated
         return True
 
@@ -170,9 +171,13 @@ class Matcher:
             await self._step(self._through, (), ())
 
     async def _step(
-        self, position: int, cursors: Sequence[CursorStep], tasks: Sequence[NewTask]
+        self,
+        position: int,
+        cursors: Sequence[CursorStep],
+        tasks: Sequence[NewTask],
+        put_off: Sequence[str] = (),
     ) -> None:
-        step = Step(self._lease, self._ttl_ms, self._version, position, cursors, tasks)
+        step = Step(self._lease, self._ttl_ms, self._version, position, cursors, tasks, put_off)
         result = await self._store.make_step(step)
         if result == "lost":
             raise LeaseLost

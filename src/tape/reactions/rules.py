@@ -37,7 +37,7 @@ class Matched(NamedTuple):
     tasks: list[NewTask]
     cursors: list[CursorStep]
     through: int
-    put_off: bool = False
+    put_off: tuple[str, ...] = ()
 
 
 class Rule:
@@ -238,7 +238,8 @@ class Matching:
                 step._replace(last_global_seq=max(through, rule.upto.get(step.shard, 0)))
                 for step in late_steps(rule, behind, caught_up=False)
             ]
-        return Matched(tasks, steps, self._through, put_off=bool(self._put_off))
+        put_off = tuple(rule.reaction_id for rule in self._put_off)
+        return Matched(tasks, steps, self._through, put_off)
 
 
 def _replaced(

@@ -32,6 +32,7 @@ CODES: dict[type[errors.TapeError], grpc.StatusCode] = {
     errors.InvalidArgument: _Code.INVALID_ARGUMENT,
     errors.TooLarge: _Code.RESOURCE_EXHAUSTED,
     errors.PredicateError: _Code.INVALID_ARGUMENT,
+    errors.PredicateTooCostly: _Code.RESOURCE_EXHAUSTED,
     errors.NotFound: _Code.NOT_FOUND,
     errors.VersionMismatch: _Code.ABORTED,
     errors.StaleLease: _Code.FAILED_PRECONDITION,

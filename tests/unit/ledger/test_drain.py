@@ -21,6 +21,9 @@ from tests.unit.ledger.draining import QUICK, SPAN_ID, TRACE_ID, Desk, a_desk
 
 EVENTS = 50
 
+_NUMBERS = list(range(70))
+TOO_COSTLY = f"{_NUMBERS}.all(a, {_NUMBERS}.all(b, {_NUMBERS}.all(c, a + b + c >= 0)))"
+
 
 async def halts_at(desk: Desk, k: int) -> None:
     """One drainer of its own fails at event k until it is mended."""
@@ -375,6 +378,7 @@ async def test_an_operator_resumes(desk: Desk) -> None:
     [
         ({"input_mapper": '{"n":"$.payload.m"}'}, "input_mapper.n: event .* has nothing at"),
         ({"filter_expr": "payload.m > 1"}, "no such key"),
+        ({"filter_expr": TOO_COSTLY}, "more work than one evaluation may"),
     ],
 )
 async def test_what_cannot_be_decided_is_a_failure(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tape.config import MatcherSettings, SqliteSettings
+from tape.config import MatcherSettings, PredicateSettings, SqliteSettings
 from tape.errors import InvalidArgument
+from tape.journal.pacer import Pacer
 from tape.model.event import NewEvent
 from tape.ports.clock import Clock
 from tape.ports.matching import MatcherLease, Step, StepResult
@@ -67,9 +68,9 @@ async def lead(store: SqliteStore, owner: str = "matcher") -> MatcherLease:
 
 @asynccontextmanager
 async def matching(
-    store: SqliteStore, settings: MatcherSettings = SMALL
+    store: SqliteStore, settings: MatcherSettings = SMALL, pacer: Pacer | None = None
 ) -> AsyncIterator[asyncio.Task[None]]:
-    matcher = Matcher(store, await lead(store), settings)
+    matcher = Matcher(store, await lead(store), settings, pacer)
     running = asyncio.create_task(matcher.run())
     yield running
     running.cancel()
@@ -100,6 +101,34 @@ async def test_what_is_there_and_what_comes_is_matched(store: HookedStore) -> No
     assert await made(store, "r") == before + after
     state = await state_of(store)
     assert (state.matched, state.position, state.predicate_errors) == (100, 100, 0)
+
+
+async def test_a_predicate_that_takes_too_long_fails_alone(store: HookedStore) -> None:
+    """It is shown as failing, and neither other reactions nor the matcher wait for it."""
+    numbers = list(range(70))
+    costly = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, a + b + c >= 0)))"
+    slow = f"{numbers}.all(a, {numbers[:40]}.all(b, a + b >= 0))"
+    await register(store, "costly", predicate_cel=costly)
+    await register(store, "slow", predicate_cel=slow, num_shards=3)
+    await register(store, "quick", predicate_cel="kind == 'event'")
+    entries = await record_some(store, 15)
+    pacer = Pacer(PredicateSettings(share=1.0, page_s=0.01))
+    async with matching(store, pacer=pacer):
+        await until(lambda: _made_all(store, "quick", len(entries)))
+        late = {s.reaction.reaction_id for s in await store.list_reactions() if not s.following}
+        entries += await record_some(store, 5)
+        await considered(store, entries[-1])
+    pacer.close()
+    assert "costly" in late
+    assert await made(store, "quick") == await made(store, "slow") == entries
+    assert await made(store, "costly") == []
+    state = await state_of(store, "costly")
+    assert (state.predicate_errors, state.matched) == (len(entries), 0)
+    assert "the predicate does more work than one evaluation may" in state.last_error
+
+
+async def _made_all(store: SqliteStore, reaction_id: str, count: int) -> bool:
+    return len(await made(store, reaction_id)) == count
 
 
 async def test_entries_that_match_nothing_are_passed_over(store: HookedStore) -> None:

@@ -1,6 +1,6 @@
 """What a page of entries makes of reactions: tasks, cursors, counts."""
 
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from tape.model.entry import Entry
 from tape.model.reaction import HandlerKind, Reaction, ReactionCursor, shard_of
 from tape.ports.matching import CursorStep, NewTask
 from tape.reactions import rules
-from tape.reactions.rules import Matched, Rule, Rules, late_steps
+from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
 
 MOST = 1_000
 
@@ -60,6 +60,37 @@ def test_a_predicate_sees_the_fields_of_an_event() -> None:
         an_entry(3, source="desk"),
     ]
     assert made(match([rule], entries)) == [("r", 1)]
+
+
+def test_a_rule_that_takes_too_long_is_put_off_and_the_others_go_on() -> None:
+    slow = a_rule("slow", predicate="payload.n.all(x, x >= 0)", num_shards=2)
+    quick = a_rule("quick", predicate="payload.n != null")
+    entries = [an_entry(n, payload_json=f'{{"n":{list(range(200))}}}') for n in range(1, 9)]
+    matching = Matching(Rules([slow, quick]), entries, 8, MOST, allowed_s=0.0)
+    asked = list(matching.steps())
+    matched = matching.matched()
+    assert matched.put_off == ("slow",)
+    assert made(matched) == [("slow", 1), *(("quick", n) for n in range(1, 9))]
+    steps = {
+        (step.reaction_id, step.shard): (step.last_global_seq, step.following, step.matched)
+        for step in matched.cursors
+    }
+    (first,) = {shard for name, shard in steps if name == "slow" and steps[name, shard][2]}
+    assert steps == {
+        ("quick", 0): (8, 1, 8),
+        ("slow", first): (1, 0, 1),
+        ("slow", 1 - first): (1, 0, 0),
+    }
+    assert len(asked) >= len(entries), "there is a stop before each predicate that may take long"
+
+
+def test_a_rule_alone_that_takes_too_long_ends_the_page() -> None:
+    rules = Rules([a_rule("slow", predicate="payload.n.all(x, x >= 0)")])
+    entries = [an_entry(n, payload_json='{"n":[1]}') for n in range(1, 9)]
+    matching = Matching(rules, entries, 8, MOST, allowed_s=0.0)
+    deque(matching.steps(), maxlen=0)
+    matched = matching.matched()
+    assert (made(matched), matched.through, matched.put_off) == ([("slow", 1)], 1, ())
 
 
 def test_an_entry_makes_a_task_for_each_reaction_whose_pattern_it_matches() -> None:

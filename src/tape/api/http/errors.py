@@ -24,6 +24,7 @@ STATUSES: dict[type[errors.TapeError], HTTPStatus] = {
     errors.InvalidArgument: HTTPStatus.BAD_REQUEST,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.PredicateError: HTTPStatus.BAD_REQUEST,
+    errors.PredicateTooCostly: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.VersionMismatch: HTTPStatus.CONFLICT,
     errors.StaleLease: HTTPStatus.CONFLICT,

@@ -21,6 +21,10 @@ SELECT tape_make_step(
   $11::bigint[], $12::bigint[], $13::text[], $14::bigint[], $15::text[], $16::integer[],
   $17::bigint[], $18::bigint[], $19::text[], $20::bigint[]);
 
+-- name: put_off_reactions
+-- Have reactions follow no longer, but catch up from where their cursors are.
+UPDATE tape_reaction_cursors SET following = 0 WHERE reaction_id = ANY ($1::text[]);
+
 -- name: queue_tasks
 -- Queue tasks that were decided elsewhere and move the cursors that these pass, or nothing.
 SELECT result, made_reaction, made_count FROM tape_queue_tasks(

@@ -63,10 +63,17 @@ class PostgresMatching:
             step.lease.fencing_token, step.lease.position, step.position, step.ttl_ms, step.version,
             *cursors, *tasks,
         ]  # fmt: skip
-        result = await self._steps.use(
-            lambda connection: connection.fetchval(SQL["make_step"], *params), again=True
-        )
-        return cast("StepResult", result)
+
+        async def make(connection: asyncpg.Connection) -> StepResult:
+            if not step.put_off:
+                return cast("StepResult", await connection.fetchval(SQL["make_step"], *params))
+            async with connection.transaction():
+                result: StepResult = await connection.fetchval(SQL["make_step"], *params)
+                if result == "made":
+                    await connection.execute(SQL["put_off_reactions"], list(step.put_off))
+            return result
+
+        return await self._steps.use(make, again=True)
 
     async def queue_tasks(self, step: QueueTasks) -> Queued:
         # Made again it finds its tasks made and its cursors moved, and says so: never twice.

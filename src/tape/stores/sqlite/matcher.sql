@@ -34,6 +34,11 @@ UPDATE tape_reaction_cursors AS c SET
 FROM json_each(?1) AS d
 WHERE c.reaction_id = d.value ->> 0 AND c.shard = d.value ->> 1;
 
+-- name: put_off_reactions
+-- Have reactions follow no longer, but catch up from where their cursors are.
+UPDATE tape_reaction_cursors SET following = 0
+WHERE reaction_id IN (SELECT value FROM json_each(?));
+
 -- name: find_moved_cursors
 -- Those of these that do not stand where they should.
 SELECT d.value ->> 0, d.value ->> 1

@@ -73,6 +73,8 @@ def make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> StepMade:
         db.execute(SQL["advance_matcher"], (step.position, now + step.ttl_ms))
         if step.cursors:
             db.execute(SQL["advance_cursors"], (as_json(step.cursors), now))
+        if step.put_off:
+            db.execute(SQL["put_off_reactions"], (as_json(step.put_off),))
         new = _unknown(db, step.tasks, resharded_at)
         _supersede(db, [task for task in new if task.debounce_ms > 0])
         insert_many(db, SQL["save_task_queue"], [_queued(task, now) for task in new])

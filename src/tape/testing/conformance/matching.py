@@ -164,6 +164,31 @@ class MatchingContract(Sound):
         assert second[:3] == ("r", 1, 1)
         assert second.following == 0
 
+    async def test_one_that_is_put_off_catches_up_from_its_cursors(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        for name in ("r", "slow"):
+            await register(store, name, num_shards=2)
+        await record_some(store, 9)
+        await step(store, position=5)
+        behind = [a_cursor(6, "slow", shard=n, following=0, matched=1 - n) for n in (0, 1)]
+        assert await step(store, position=9, cursors=behind, put_off=["slow"]) == "made"
+        states = {name: await state_of(store, name) for name in ("r", "slow")}
+        assert [(s.position, s.following) for s in states.values()] == [(9, True), (6, False)]
+        assert states["slow"].matched == 1
+        joined = [a_cursor(9, "slow", shard=n, following=1) for n in (0, 1)]
+        await step(store, cursors=joined)
+        state = await state_of(store, "slow")
+        assert (state.position, state.following) == (9, True)
+
+    async def test_a_step_that_is_lost_puts_nothing_off(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await register(store)
+        late = (await a_step(store, await lead(store)))._replace(put_off=["r"])
+        assert await store.make_step(late._replace(version=late.version - 1)) == "outdated"
+        assert (await state_of(store)).following
+
     async def test_many_tasks_of_many_reactions_in_one_step(self, open_store: OpenStore) -> None:
         store = await open_store()
         names = [f"r{number}" for number in range(5)]

@@ -1,0 +1,83 @@
+"""Predicates that take long: a search ends its page, and a server goes on answering and ends."""
+
+import asyncio
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tape.config import PredicateSettings, Settings
+from tape.testing.server import ServerProcess
+from tests.crash.predicate_attacks import ATTACKS, fill
+from tests.integration.http.conftest import Serving, door
+
+MACROS = ATTACKS[0]
+READERS = 3
+LOOKS = 15
+
+
+async def test_a_search_ends_its_page_when_it_has_had_its_time(
+    store_url: str, serving: Serving
+) -> None:
+    settings = Settings(predicates=PredicateSettings(request_s=0.03, share=1.0))
+    async with door(serving, store_url, settings=settings) as client:
+        events = [{"event_type": "ord.inary"}] * 60
+        await client.post("/api/events/record", json={"events": events})
+        page = (await client.get(MACROS.path)).json()
+        assert page["events"] == []
+        assert 0 < page["skipped"] < 60
+        assert page["before"] == 61 - page["skipped"]
+        assert "the page ends early" in page["error"]
+        assert f"before={page['before']}" in page["error"]
+        assert "more work than one evaluation may" in page["error"]
+        quick = (await client.get("/api/events/recent?limit=5&where=global_seq>3")).json()
+        assert [event["global_seq"] for event in quick["events"]] == [60, 59, 58, 57, 56]
+        assert (quick["before"], quick["error"]) == (56, "")
+
+
+async def test_a_follower_goes_on_past_what_takes_too_long(
+    sqlite_url: str, serving: Serving
+) -> None:
+    settings = Settings(predicates=PredicateSettings(share=1.0))
+    async with door(serving, sqlite_url, settings=settings) as client:
+        events = [{"event_type": "ord.inary"}] * 5 + [{"event_type": "wanted"}]
+        await client.post("/api/events/record", json={"events": events})
+        where = f"event_type == 'wanted' || {MACROS.where}"
+        params: dict[str, str | int] = {"after": 0, "where": where}
+        async with client.stream("GET", "/api/events/stream", params=params) as stream:
+            async with asyncio.timeout(30):
+                async for line in stream.aiter_lines():
+                    if line.startswith("id:"):
+                        assert line == "id: 6"
+                        break
+
+
+def _ask(http: str) -> str:
+    """Ask for what takes long, and leave in the middle of it."""
+    try:
+        return httpx.get(f"http://{http}{MACROS.path}", timeout=1.5).text
+    except httpx.HTTPError as error:
+        return type(error).__name__
+
+
+@pytest.mark.timeout(60)
+def test_a_server_answers_and_ends_whatever_is_asked(sqlite_url: str) -> None:
+    """Each of these searches kept a server from anything else for half a minute."""
+    with ServerProcess(sqlite_url) as server, ThreadPoolExecutor(READERS) as readers:
+        fill(server.http, small=200, large=0)
+        asked = [readers.submit(_ask, server.http) for _ in range(2 * READERS)]
+        took_s = []
+        with httpx.Client(base_url=f"http://{server.http}", timeout=10) as client:
+            for _ in range(LOOKS):
+                began = time.perf_counter()
+                assert client.get("/healthz").status_code == 200
+                event = {"event_type": "other"}
+                client.post("/api/events/record", json=event).raise_for_status()
+                took_s.append(time.perf_counter() - began)
+        assert sorted(took_s)[LOOKS // 2] < 1
+        assert not all(search.done() for search in asked), "nothing was asked meanwhile"
+        began = time.perf_counter()
+        assert server._end(signal.SIGTERM) == 0
+        assert time.perf_counter() - began < 5
