@@ -54,6 +54,8 @@ class Matcher:
         self._through = lease.position
         self._common = Rules([])
         self._late: deque[Rule] = deque()
+        self._turned: dict[str, int] = {}  # by late reaction, which turn was its last
+        self._turn = 0
         self._pacer = pacer or Pacer()
         self._turns = self._pacer.turns()
         self._stepped_at = 0.0
@@ -82,7 +84,9 @@ class Matcher:
             if reaction.engine == "server"
         ]
         self._version = book.version
-        self._late = deque(rule for rule in rules if not rule.following)
+        late = [rule for rule in rules if not rule.following]
+        self._turned = {rule.reaction_id: self._turned.get(rule.reaction_id, 0) for rule in late}
+        self._late = deque(sorted(late, key=lambda rule: self._turned[rule.reaction_id]))
         self._common = Rules([rule for rule in rules if rule.following])
         self._through = self._lease.position
         self.agents = [
@@ -139,7 +143,10 @@ class Matcher:
         began_s = self._turns.used_s
         for _ in range(len(self._late)):
             self._late.rotate(-1)
-            await self._catch_up(self._late[-1])
+            rule = self._late[-1]
+            self._turn += 1
+            self._turned[rule.reaction_id] = self._turn
+            await self._catch_up(rule)
             if self._turns.used_s - began_s > self._pacer.settings.page_s:
                 return
 

@@ -127,6 +127,23 @@ async def test_a_predicate_that_takes_too_long_fails_alone(store: HookedStore) -
     assert "the predicate does more work than one evaluation may" in state.last_error
 
 
+async def test_those_that_take_long_take_turns(store: HookedStore) -> None:
+    """Also where one of them has caught up again and again meanwhile."""
+    numbers = list(range(60))
+    slow = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
+    for name in ("a", "b", "c"):
+        await register(store, name, predicate_cel=slow, from_global_seq=0)
+    await register(store, "quick", subject_pattern="/tape/value/**", from_global_seq=0)
+    entries = await record_some(store, 6)
+    pacer = Pacer(PredicateSettings(share=1.0, page_s=0.001))
+    async with matching(store, pacer=pacer):
+        await register(store, "new", predicate_cel="seq == 0", from_global_seq=0)
+        await considered(store, entries[-1])
+    pacer.close()
+    for name in ("a", "b", "c", "new"):
+        assert await made(store, name) == entries
+
+
 async def _made_all(store: SqliteStore, reaction_id: str, count: int) -> bool:
     return len(await made(store, reaction_id)) == count
 
