@@ -183,6 +183,7 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set or the task is cancelled; either way what was taken is finished."""
     from tape.api.grpc_server import GrpcServer
+    from tape.api.stream_slots import StreamSlots
 
     tls, tokens, insecure = _tls(options), _tokens(options), options.insecure
     # What waits for the interpreter while a predicate has it waits so long; Python's own is 5 ms.
@@ -194,7 +195,9 @@ async def serve(
         bus.start_matching()
         bus.start_draining()
         bus.start_relay(bus_broker(options.settings))
-        server = GrpcServer(bus, options.settings.limits, tokens, exposed=exposed)
+        doors = options.settings.doors
+        streams = StreamSlots(doors)
+        server = GrpcServer(bus, options.settings.limits, tokens, doors, streams, exposed=exposed)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
         running.push_async_callback(server.stop)
         http = None
@@ -204,7 +207,13 @@ async def serve(
             from tape.console import assets
 
             door = Door(
-                bus, tokens, lambda: refresh_metrics(bus), options.settings.limits, bus.pacer
+                bus,
+                tokens,
+                lambda: refresh_metrics(bus),
+                options.settings.limits,
+                bus.pacer,
+                doors,
+                streams,
             )
             listening = HttpServer(lambda: server_app(door, assets()), door)
             running.push_async_callback(listening.stop)

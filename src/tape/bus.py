@@ -52,6 +52,8 @@ from tape.reactions.tasks import Tasks
 from tape.runs.operations import RunOperations, Runs
 
 DEFAULT_PAGE = 1_000
+SMALL_PAGE = 16
+"""Where a page is not bounded by bytes: each of these may have as many as a payload."""
 MAX_SESSION_EVENTS = 10_000
 FAILING_TOLD = 100
 
@@ -63,7 +65,8 @@ CheckTarget = Callable[[str], None]
 class FollowQuery(NamedTuple):
     """Entries with a `global_seq` greater than `after`, in order; 0 is from the earliest kept.
 
-    With `until` the pages end there instead of going on into the present.
+    With `until` the pages end there instead of going on into the present. A page ends when it has
+    `max_bytes` of payloads; 0 is as many as the limits allow.
     """
 
     pattern: str = EVERYTHING
@@ -74,6 +77,7 @@ class FollowQuery(NamedTuple):
     run_id: str = ""
     from_ts_ms: int = 0
     until: int = 0
+    max_bytes: int = 0
 
 
 class Operations(Protocol):
@@ -253,7 +257,7 @@ class Bus:
             predicate=self._checked(query.predicate),
             after=query.after,
             max_entries=self._page(query.max_batch),
-            max_bytes=self._limits.page_bytes,
+            max_bytes=min(query.max_bytes or self._limits.page_bytes, self._limits.page_bytes),
             kind=check_name(query.kind, self._limits, field="kind"),
             run_id=check_name(query.run_id, self._limits, field="run_id"),
             from_ts_ms=query.from_ts_ms,
@@ -264,7 +268,7 @@ class Bus:
     def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
         check_name(run_id, self._limits, field="run_id", required=True)
         _check_position(after_seq, "from_seq")
-        return follow_run(self._store, run_id, after_seq, DEFAULT_PAGE)
+        return follow_run(self._store, run_id, after_seq, SMALL_PAGE)
 
     async def write_value(
         self, namespace: str, key: str, value_json: str, if_version: int, author: Author
@@ -291,7 +295,7 @@ class Bus:
     ) -> AsyncGenerator[ValueChange, None]:
         check_name(namespace, self._limits, field="namespace", required=True)
         check_name(key, self._limits, field="key", required=True)
-        return watch_value(self._store, namespace, key, from_version, DEFAULT_PAGE)
+        return watch_value(self._store, namespace, key, from_version, SMALL_PAGE)
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted:
         check_trace(*author.trace)

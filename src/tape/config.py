@@ -210,6 +210,32 @@ class PredicateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DoorSettings:
+    """What clients may take of a server's doors.
+
+    The head of a request is there within `header_s`, its body `body_s` later; a reader that takes
+    nothing for `write_s` is cut off; a gRPC connection without a call is closed after `idle_s`.
+
+    `connections` may be open on the HTTP door: one more closes the oldest that has no whole
+    request. `requests` are answered at once there, `body_bytes` of bodies are held while they
+    come, and `unread_bytes` of answers while nobody takes them. A client, known by its token or
+    else its address, has `streams_per_client` of all `streams`; each holds about `stream_bytes`.
+    """
+
+    header_s: float = 10.0
+    body_s: float = 60.0
+    write_s: float = 30.0
+    idle_s: float = 300.0
+    connections: int = 2_000
+    requests: int = 500
+    body_bytes: int = 128 * MIB
+    unread_bytes: int = 128 * MIB
+    streams: int = 1_000
+    streams_per_client: int = 256
+    stream_bytes: int = 256 * KIB
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     limits: Limits = field(default_factory=Limits)
     writer: WriterSettings = field(default_factory=WriterSettings)
@@ -224,3 +250,4 @@ class Settings:
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
     drainers: DrainerSettings = field(default_factory=DrainerSettings)
     predicates: PredicateSettings = field(default_factory=PredicateSettings)
+    doors: DoorSettings = field(default_factory=DoorSettings)

@@ -85,6 +85,12 @@ class Tokens:
     def __bool__(self) -> bool:
         return bool(self._granted)
 
+    def holder(self, authorization: str) -> str:
+        """A name for whoever presents a token, the same each time; empty without tokens."""
+        if not self._granted:
+            return ""
+        return _digest(authorization[len(BEARER) :].strip()).hex()
+
     def check(self, authorization: str, needed: Role) -> None:
         """Let an `authorization` header pass, or say why not."""
         if not self._granted:

@@ -12,10 +12,11 @@ from tape.api.auth import Role, Tokens, check_exposure
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck
 from tape.api.listening import Tls, split_address
 from tape.api.rpcs import SERVICE, Rpcs
+from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
-from tape.config import Limits
+from tape.config import DoorSettings, Limits
 from tape.errors import InvalidArgument
-from tape.wire.channel import SERVER_OPTIONS, message_bytes
+from tape.wire.channel import message_bytes, server_options
 
 DRAIN_S = 30.0
 LINGER_S = 0.5
@@ -26,18 +27,26 @@ class GrpcServer:
     """Make it on the event loop it will serve on."""
 
     def __init__(
-        self, operations: Operations, limits: Limits, tokens: Tokens, *, exposed: bool = False
+        self,
+        operations: Operations,
+        limits: Limits,
+        tokens: Tokens,
+        doors: DoorSettings | None = None,
+        streams: StreamSlots | None = None,
+        *,
+        exposed: bool = False,
     ) -> None:
+        doors = doors or DoorSettings()
         self._tokens = tokens
         self._open = OpenCalls()
-        self._rpcs = Rpcs(operations, limits, exposed=exposed)
+        self._rpcs = Rpcs(operations, limits, doors, exposed=exposed)
         self._health = health.aio.HealthServicer()
         open_to_all = frozenset({f"/{health.SERVICE_NAME}"})
         self._server = grpc.aio.server(
             interceptors=[RoleCheck(tokens, self._rpcs.roles() | _REFLECTION, open_to_all)],
-            options=[*SERVER_OPTIONS, *message_bytes(limits)],
+            options=[*server_options(doors), *message_bytes(limits)],
         )
-        handlers = self._rpcs.handlers(Handlers(self._open))
+        handlers = self._rpcs.handlers(Handlers(self._open, tokens, streams or StreamSlots(doors)))
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),)
         )

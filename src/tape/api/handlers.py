@@ -6,7 +6,8 @@ logged here and answered with INTERNAL and nothing more.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import grpc
@@ -15,7 +16,16 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tape.api.auth import Role, Tokens
-from tape.errors import Closed, InvalidArgument, PermissionDenied, TapeError, Unauthenticated
+from tape.api.stream_slots import StreamSlots
+from tape.errors import (
+    Closed,
+    InvalidArgument,
+    PermissionDenied,
+    TapeError,
+    Unauthenticated,
+)
+from tape.telemetry import metrics
+from tape.telemetry.metrics import CutOff
 from tape.wire.errors import to_status
 
 log = logging.getLogger("tape.grpc")
@@ -35,6 +45,7 @@ class OpenCalls:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._idle: set[asyncio.Task[Any]] = set()
         self._refusing = False
         self._refused = 0
 
@@ -47,6 +58,18 @@ class OpenCalls:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Within this the call has nothing left to do, and is not waited for."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._idle.add(task)
+        try:
+            yield
+        finally:
+            if task is not None:
+                self._idle.discard(task)
+
     async def drain(self, patience_s: float) -> None:
         """Refuse whoever still comes, until all are answered and, for a moment, nobody comes.
 
@@ -54,6 +77,8 @@ class OpenCalls:
         their callers could not know that nothing was done.
         """
         self._refusing = True
+        for task in self._idle:
+            task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=patience_s)
         for _ in range(QUIET_TURNS):
@@ -66,8 +91,10 @@ class OpenCalls:
 class Handlers:
     """gRPC handlers for functions that take a message and know nothing of gRPC."""
 
-    def __init__(self, calls: OpenCalls) -> None:
+    def __init__(self, calls: OpenCalls, tokens: Tokens, slots: StreamSlots) -> None:
         self._calls = calls
+        self._tokens = tokens
+        self._slots = slots
 
     def unary(self, method: MethodDescriptor, answer: Unary) -> Any:
         async def handle(request: Any, context: Context) -> Message:
@@ -83,7 +110,12 @@ class Handlers:
         async def handle(request: Any, context: Context) -> None:
             try:
                 self._calls.enter()
-                await answer(_readable(request), _sending(context))
+                with self._slots.take(self._client(context)):
+                    await self._until_read(
+                        answer(_readable(request), self._sending(context, method.name))
+                    )
+            except _CallerGone:
+                raise asyncio.CancelledError from None
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
 
@@ -98,11 +130,51 @@ class Handlers:
 
             try:
                 self._calls.enter()
-                await answer(receive, _sending(context))
+                with self._slots.take(self._client(context)):
+                    await self._until_read(answer(receive, self._sending(context, method.name)))
+            except _CallerGone:
+                raise asyncio.CancelledError from None
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
 
         return grpc.stream_stream_rpc_method_handler(handle, *_codecs(method))
+
+    def _client(self, context: Context) -> str:
+        """Whose streams are counted together."""
+        holder = self._tokens.holder(_authorization(context.invocation_metadata()))
+        return holder or context.peer().rpartition(":")[0]
+
+    async def _until_read(self, answering: Awaitable[None]) -> None:
+        """Answer. If the reader stalls, let go of all but the one message that gRPC has, and of
+        nothing else of this client until it reads on, is sent away then, or leaves."""
+        try:
+            return await answering
+        except _Stalled as stalled:
+            writing = stalled.writing
+        with self._calls.idle():
+            await _written(writing)
+        raise Closed("nothing was read for a while: come back and go on from where you are")
+
+    def _sending(self, context: Context, method: str) -> Send:
+        write_s = self._slots.settings.write_s
+
+        async def send(message: Message) -> None:
+            writing = asyncio.ensure_future(context.write(message))
+            try:
+                await asyncio.wait((writing,), timeout=write_s)
+            except asyncio.CancelledError:
+                writing.add_done_callback(_heed)
+                raise
+            if not writing.done():
+                metrics.CUT_OFF.labels(CutOff.UNREAD).inc()
+                log.warning(
+                    "ended a stream of %s: its reader took nothing for %g s (tape.doors.write_s)",
+                    method, write_s,
+                )  # fmt: skip
+                raise _Stalled(writing)
+            await _written(writing)
+
+        return send
 
 
 class RoleCheck(grpc.aio.ServerInterceptor):
@@ -122,7 +194,9 @@ class RoleCheck(grpc.aio.ServerInterceptor):
         needed = self._roles.get(path)
         if path.rpartition("/")[0] not in self._public:
             try:
-                self._tokens.check(_authorization(handler_call_details), needed or Role.READ)
+                self._tokens.check(
+                    _authorization(handler_call_details.invocation_metadata), needed or Role.READ
+                )
             except (Unauthenticated, PermissionDenied) as error:
                 return _refusing(error)
         handler = await continuation(handler_call_details)
@@ -134,6 +208,14 @@ class RoleCheck(grpc.aio.ServerInterceptor):
 
 class _CallerGone(Exception):
     """There is nobody to write to, which is nobody's fault."""
+
+
+class _Stalled(Exception):
+    """The reader takes nothing. gRPC cannot take a write back, nor send a status before it."""
+
+    def __init__(self, writing: "asyncio.Future[None]") -> None:
+        super().__init__()
+        self.writing = writing
 
 
 class _Unreadable:
@@ -155,14 +237,17 @@ def _codecs(method: MethodDescriptor) -> tuple[Callable[[bytes], Any], Callable[
     return read, GetMessageClass(method.output_type).SerializeToString
 
 
-def _sending(context: Context) -> Send:
-    async def send(message: Message) -> None:
-        try:
-            await context.write(message)
-        except grpc.aio.InternalError:
-            raise _CallerGone from None
+def _heed(writing: "asyncio.Future[None]") -> None:
+    """Nobody waits any more for how it ends."""
+    if not writing.cancelled():
+        writing.exception()
 
-    return send
+
+async def _written(writing: "asyncio.Future[None]") -> None:
+    try:
+        await writing
+    except grpc.aio.InternalError:
+        raise _CallerGone from None
 
 
 def _readable(request: Any) -> Any:
@@ -181,14 +266,16 @@ def _refusing(error: TapeError) -> Any:
 
 async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
     if not isinstance(error, TapeError):
-        if not isinstance(error, _CallerGone):
-            log.error("%s failed", method, exc_info=error)
+        log.error("%s failed", method, exc_info=error)
         error = TapeError("the server failed; its log says why")
-    await context.abort_with_status(to_status(error))
+    try:
+        await context.abort_with_status(to_status(error))
+    except grpc.aio.InternalError:  # it ends while a write waits for its reader
+        raise asyncio.CancelledError from None
 
 
-def _authorization(details: grpc.HandlerCallDetails) -> str:
-    for key, value in details.invocation_metadata or ():
+def _authorization(metadata: Any) -> str:
+    for key, value in metadata or ():
         if key == "authorization":
             return value if isinstance(value, str) else value.decode(errors="replace")
     return ""

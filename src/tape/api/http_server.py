@@ -10,13 +10,14 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tape.api.auth import check_exposure
+from tape.api.http.connections import guarded_protocol
 from tape.api.http.door import Door, Page
 from tape.api.listening import Tls, bind, split_address
+from tape.config import DoorSettings
 from tape.errors import InvalidArgument
 
 DRAIN_S = 30
 FLUSH_S = 3.0
-CONNECTIONS = 1_000
 
 
 def server_app(door: Door, pages: Mapping[str, Page]) -> ASGIApp:
@@ -48,14 +49,14 @@ class HttpServer:
         tokens = bool(self._door.tokens)
         check_exposure(host, tokens=tokens, tls=tls is not None, insecure=insecure)
         self._door.host = host.lower()
-        config = _config(self._app, tls)
+        config = _config(self._app, tls, self._door.settings)
         try:
             sockets = bind(host, port)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {address}: {error.strerror}", field="http"
             ) from None
-        self._server = _Embedded(config)
+        self._server = _Embedded(config, self._door.settings)
         self._serving = asyncio.create_task(self._server.serve(sockets), name="tape-http")
         await self._server.listening.wait()
         if self._serving.done():
@@ -91,9 +92,10 @@ class _BuiltWhenAsked:
 class _Embedded(uvicorn.Server):
     """Leaves signals to the process, and says when it listens."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, settings: DoorSettings) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._header_s = settings.header_s
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -106,13 +108,30 @@ class _Embedded(uvicorn.Server):
                 connection.transport.abort()
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
+        """As uvicorn does it, and with an end for clients that never finish to agree on TLS."""
+        await self.lifespan.startup()
+        loop, tls = asyncio.get_running_loop(), self.config.ssl
+        self.servers = []
         try:
-            await super().startup(sockets)
+            for sock in sockets or ():
+                listening = await loop.create_server(
+                    self._protocol,
+                    sock=sock,
+                    ssl=tls,
+                    backlog=self.config.backlog,
+                    ssl_handshake_timeout=self._header_s if tls else None,
+                )
+                self.servers.append(listening)
+            self.started = True
         finally:
             self.listening.set()
 
+    def _protocol(self) -> asyncio.Protocol:
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state={})
 
-def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
+
+def _config(app: ASGIApp, tls: Tls | None, settings: DoorSettings) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         ssl_certfile=tls.certificate if tls else None,
@@ -123,7 +142,7 @@ def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        http=guarded_protocol(settings),
         timeout_graceful_shutdown=DRAIN_S,
     )
     try:

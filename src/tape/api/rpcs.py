@@ -19,15 +19,22 @@ from tape.api.run_write_calls import RunWriteCalls
 from tape.api.streams import Streams
 from tape.api.timer_calls import TimerCalls
 from tape.bus import Operations
-from tape.config import Limits
+from tape.config import DoorSettings, Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Tape"]
 
 
 class Rpcs:
-    def __init__(self, operations: Operations, limits: Limits, *, exposed: bool = False) -> None:
-        self.streams = Streams(operations)
+    def __init__(
+        self,
+        operations: Operations,
+        limits: Limits,
+        doors: DoorSettings,
+        *,
+        exposed: bool = False,
+    ) -> None:
+        self.streams = Streams(operations, doors.stream_bytes)
         self.recording = RecordStream(operations, limits.request_bytes)
         self.reactions = ReactionCalls(operations, limits.request_bytes)
         self._unary = _on_values_and_sessions(Calls(operations, limits, exposed=exposed))

@@ -25,13 +25,14 @@ QUIET_ENTRIES = 10_000
 QUIET_S = 5.0
 # In characters, of which each has up to four bytes: a batch stays below the 4 MiB that clients
 # accept who do not say otherwise, unless one entry alone is larger.
-BATCH_CHARACTERS = 512 * 1024
+BATCH_CHARACTERS = 256 * 1024
 ENVELOPE_CHARACTERS = 256
 
 
 class Streams:
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, stream_bytes: int) -> None:
         self._operations = operations
+        self._stream_bytes = stream_bytes
         self._open: set[asyncio.Task[Any]] = set()
         self._ending = asyncio.Event()
 
@@ -52,6 +53,7 @@ class Streams:
             request.run_id,
             request.from_ts_ms,
             request.to_global_seq,
+            self._stream_bytes,
         )
         async with self._opened(), aclosing(self._operations.follow(query)) as pages:
             await _send_pages(pages, send, query.after)
@@ -92,6 +94,7 @@ class Streams:
                 await send(change_to_wire(change))
 
     async def _send_singly(self, query: FollowQuery, send: Send) -> None:
+        query = query._replace(max_bytes=self._stream_bytes)
         async with self._opened(), aclosing(self._operations.follow(query)) as pages:
             async for page in pages:
                 for entry in page.entries:

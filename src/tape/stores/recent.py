@@ -56,8 +56,8 @@ class Recent:
             not self._batches
             or query.after < self._batches[0].place.global_seq - 1
             or query.upto >= self._next
-            or query.limit < ENTRIES_MOST
-            or query.max_bytes < BYTES_MOST
+            or query.limit < self._entries
+            or query.max_bytes < self._bytes
             or query.kind
             or query.run_id
             or query.from_ts_ms

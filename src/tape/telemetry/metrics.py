@@ -33,6 +33,15 @@ class Outcome(StrEnum):
     RELEASED = "released"  # given back unharmed, because the dispatcher ends
 
 
+class CutOff(StrEnum):
+    """Why a connection or stream was cut off, for `CUT_OFF`."""
+
+    HEAD = "head"  # of a request, did not come in time
+    BODY = "body"  # likewise
+    UNREAD = "unread"  # its reader takes nothing
+    CROWDED = "crowded"  # there are too many, and it was the oldest without a whole request
+
+
 def _family(
     kind: type[S], name: str, text: str, label_names: tuple[str, ...] = REACTION
 ) -> Family[S]:
@@ -195,6 +204,13 @@ OUTBOX_HELD = _single(
     Gauge,
     "tape_outbox_held_subjects",
     "Subjects that this process holds up because one of their rows was not taken.",
+)
+STREAMS_OPEN = _single(Gauge, "tape_streams_open", "Streams that this process sends on.")
+CUT_OFF = _family(
+    Counter,
+    "tape_cut_off",
+    "Connections and streams that this process has cut off, by why.",
+    ("why",),
 )
 PIPELINE_ROWS = _family(
     Counter, "tape_pipeline_rows", "What jobs of the pipeline have counted.", ("job", "count")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tape.config import MIB, Limits
+from tape.config import KIB, MIB, DoorSettings, Limits
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -19,13 +19,24 @@ _PINGS: Options = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 
-SERVER_OPTIONS: Options = (
-    *_PINGS,
-    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-    ("grpc.max_concurrent_streams", 4_096),
-    # Two servers on one port would share its connections in silence.
-    ("grpc.so_reuseport", 0),
-)
+STREAMS_AT_ONCE = 1_024
+"""Of one connection; a client of ours asks for half of that."""
+WRITE_BUFFER_BYTES = 64 * KIB
+
+
+def server_options(doors: DoorSettings) -> Options:
+    """A connection that does not begin to speak, or has nothing more to say, is closed."""
+    return (
+        *_PINGS,
+        ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+        ("grpc.max_concurrent_streams", STREAMS_AT_ONCE),
+        ("grpc.server_handshake_timeout_ms", round(1000 * doors.header_s)),
+        ("grpc.max_connection_idle_ms", round(1000 * doors.idle_s)),
+        ("grpc.http2.write_buffer_size", WRITE_BUFFER_BYTES),
+        # Two servers on one port would share its connections in silence.
+        ("grpc.so_reuseport", 0),
+    )
+
 
 # gRPC's own waits between attempts to connect grow to two minutes.
 CLIENT_OPTIONS: Options = (

@@ -17,7 +17,7 @@ from tape.api.auth import Role, Tokens
 from tape.api.handlers import RoleCheck
 from tape.api.rpcs import SERVICE, Rpcs
 from tape.bus import Operations
-from tape.config import Limits
+from tape.config import DoorSettings, Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 TOKENS = "read:reader-token,write:writer-token,admin:admin-token"
@@ -65,7 +65,7 @@ async def test_every_rpc_has_its_role(
     assert "er-token" not in logged.getvalue()
 
 
-ROLES = Rpcs(cast("Operations", None), Limits()).roles()
+ROLES = Rpcs(cast("Operations", None), Limits(), DoorSettings()).roles()
 LOOKS = """
 FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValue ListValues
 GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo

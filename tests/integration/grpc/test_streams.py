@@ -4,6 +4,7 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from tape.api.auth import Tokens
 from tape.api.grpc_server import GrpcServer
 from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
-from tape.config import Limits
+from tape.config import DoorSettings, Limits
 from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.model.value import Author
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
+from tests.integration.grpc.conftest import QUICK
 
 BY_SUBJECT = pb.SubscribeBySubjectRequest(subject_pattern="/**")
 BY_BATCH = pb.FollowEntriesRequest(subject_pattern="/**")
@@ -233,3 +235,44 @@ async def test_a_slow_reader_costs_a_server_bounded_memory(sqlite_url: str) -> N
     _, complaints = await process.communicate(b"stop\n")
     assert (process.returncode, complaints) == (0, b"")
     assert grown < 100  # eight readers of 100 MB each
+
+
+async def test_a_reader_that_takes_nothing_is_sent_away(
+    sqlite_url: str, serving: Any, dial: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its page is let go of; when it reads on it is told to come back."""
+    settings = replace(QUICK, doors=DoorSettings(write_s=0.2))
+    rpc = await dial((await serving(sqlite_url, settings=settings)).address)
+    large = pb.NewEvent(event_type="a", payload_json='"' + "x" * 900_000 + '"')
+    for _ in range(8):
+        await rpc.RecordEvents(pb.RecordEventsRequest(events=[large]))
+    stalled = rpc.FollowEntries(pb.FollowEntriesRequest(subject_pattern="/**"))
+    await stalled.read()
+    async with asyncio.timeout(20):
+        while "its reader took nothing for 0.2 s" not in caplog.text:
+            await rpc.GetJournalInfo(pb.GetJournalInfoRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            async for _ in stalled:
+                pass
+    assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_streams_of_a_client_are_bounded(sqlite_url: str, serving: Any, dial: Any) -> None:
+    settings = replace(QUICK, doors=DoorSettings(streams_per_client=2))
+    rpc = await dial((await serving(sqlite_url, settings=settings)).address)
+    await rpc.RecordEvents(pb.RecordEventsRequest(events=[pb.NewEvent(event_type="a")]))
+    ask = pb.SubscribeBySubjectRequest(subject_pattern="/**")
+    streams = [rpc.SubscribeBySubject(ask) for _ in range(2)]
+    for stream in streams:
+        await stream.read()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await rpc.SubscribeBySubject(ask).read()
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    streams[0].cancel()
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await rpc.SubscribeBySubject(ask).read()
+                break
+            except grpc.aio.AioRpcError:
+                continue

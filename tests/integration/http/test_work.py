@@ -171,7 +171,7 @@ async def test_dead_letters(sqlite_url: str, serving: Serving) -> None:
         assert await dead() == []
         body = {"reaction_id": "route_orders", "task_ids": ["nonsense"]}
         refused = await client.post("/api/tasks/replay", json=body)
-        assert refused.status_code == 400
+        assert refused.status_code == 404
 
 
 async def test_pages_are_bounded(sqlite_url: str, serving: Serving) -> None:

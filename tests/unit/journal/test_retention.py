@@ -7,7 +7,7 @@ import pytest
 
 from tape.bus import Bus, FollowQuery
 from tape.config import Settings
-from tape.errors import InvalidArgument, Pruned
+from tape.errors import InvalidArgument, NotFound, Pruned
 from tape.journal.retention import (
     Bound,
     Outcome,
@@ -167,7 +167,8 @@ async def test_the_journal_of_an_ended_run_says_that_it_is_gone(bus: Bus) -> Non
     await pruned_to(bus, Bound("lake", 4))
     assert [e.seq for e in await bus.runs.read_run("r1", 4)] == [5, 6]
     assert await bus.runs.read_run("r1", 6) == []
-    assert await bus.runs.read_run("nobody", 0) == []
+    with pytest.raises(NotFound, match="nobody"):
+        await bus.runs.read_run("nobody", 0)
     for after in (0, 3):
         with pytest.raises(Pruned, match="'r1'"):
             await bus.runs.read_run("r1", after)

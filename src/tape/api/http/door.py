@@ -5,16 +5,18 @@ that stops has answered everybody at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from starlette.types import Receive
 
 from tape.api.auth import Tokens
+from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
-from tape.config import Limits
-from tape.errors import Closed
+from tape.config import DoorSettings, Limits
+from tape.errors import Closed, Overloaded
 from tape.journal.pacer import Pacer
 
 T = TypeVar("T")
@@ -42,8 +44,44 @@ class Door:
     refresh: Refresh
     limits: Limits = field(default_factory=Limits)
     pacer: Pacer = field(default_factory=Pacer)
+    settings: DoorSettings = field(default_factory=DoorSettings)
+    streams: StreamSlots = field(default_factory=StreamSlots)
+    requests: int = 0
+    """Whole requests that are being answered, apart from streams and questions of health."""
+
+    body_bytes: int = 0
+    """Of bodies that are being read."""
+
     host: str = ""
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @contextmanager
+    def room_for_request(self) -> Iterator[None]:
+        """Count a whole request for as long as it is answered; Overloaded if there are enough."""
+        if self.requests >= self.settings.requests:
+            raise Overloaded(f"{self.requests} requests are being answered: retry later")
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+
+    @contextmanager
+    def room_for_body(self) -> Iterator[Callable[[int], None]]:
+        """Count the bytes of one body while it comes; Overloaded if all together are too many."""
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            taken += size
+            self.body_bytes += size
+            if self.body_bytes > self.settings.body_bytes:
+                raise Overloaded("too many large requests are coming in at once: retry later")
+
+        try:
+            yield take
+        finally:
+            self.body_bytes -= taken
 
     def end(self) -> None:
         """Send every waiting reader away; they come back to whoever serves next."""

@@ -100,8 +100,8 @@ _ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
     ),
 }
 _ALL = (400, 421, 500, 503)
-_GUARDED = (401, 403, 413)
-_WRITING = {"POST": (409, 415, 429), "PUT": (409, 415, 429), "DELETE": (409, 429)}
+_GUARDED = (401, 403, 413, 429)
+_WRITING = {"POST": (409, 415), "PUT": (409, 415), "DELETE": (409,)}
 
 
 def errors_of(

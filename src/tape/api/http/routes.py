@@ -13,6 +13,7 @@ import orjson
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from tape.api.auth import Role
@@ -98,9 +99,13 @@ class _GuardedRoute(APIRoute):
             if takes_body:
                 if needs_body or not _is_bare(request):
                     _check_content_type(request.headers.get("content-type", ""))
-                body = await _read(request, door.limits.request_bytes)
+                with door.room_for_body() as take:
+                    body = await _read(request, door.limits.request_bytes, take)
                 request = _JsonRequest(request.scope, request.receive, body)
-            return await handle(request)
+            if needed is None:
+                return await handle(request)  # health is told however much else there is to do
+            with door.room_for_request():
+                return await handle(request)
 
         return guarded
 
@@ -136,15 +141,19 @@ def _check_content_type(content_type: str) -> None:
         raise HTTPException(415, "send JSON, with content-type: application/json")
 
 
-async def _read(request: Request, most: int) -> bytes:
+async def _read(request: Request, most: int, take: Callable[[int], None]) -> bytes:
     parts, size = [], 0
     declared = request.headers.get("content-length", "")
     if declared.isdecimal():
         _check_size(int(declared), most)
-    async for part in request.stream():
-        size += len(part)
-        _check_size(size, most)
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            _check_size(size, most)
+            take(len(part))
+            parts.append(part)
+    except ClientDisconnect:
+        raise HTTPException(400, "the connection ended before the body did") from None
     return b"".join(parts)
 
 

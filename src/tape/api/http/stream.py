@@ -15,20 +15,21 @@ from contextlib import aclosing, suppress
 from typing import Annotated
 
 import orjson
-from fastapi import Header, Query, Response
+from fastapi import Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from tape.api.auth import Role
 from tape.api.http.door import Door, gone
 from tape.api.http.entry import entry_record
-from tape.api.http.errors import detail_of
+from tape.api.http.errors import detail_of, refused
 from tape.api.http.fields import MOST_POSITION, Position
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
 from tape.bus import FollowQuery
 from tape.config import KIB
-from tape.errors import InvalidArgument, Pruned, TapeError
+from tape.errors import InvalidArgument, Overloaded, Pruned, TapeError
 from tape.journal.follow import Page
+from tape.model.entry import Entry
 
 routes = Routes("events")
 
@@ -73,6 +74,7 @@ async def follow_events(
         await _start(door, after),
         PAGE_ENTRIES,
         run_id=params.run_id,
+        max_bytes=door.settings.stream_bytes,
     )
     return _EventStream(door, query, wanted)
 
@@ -104,6 +106,18 @@ class _EventStream(Response):
         self._wanted = wanted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        try:
+            with self._door.streams.take(self._client(request)):
+                await self._answer(scope, receive, send)
+        except Overloaded as error:  # before anything was answered
+            await refused(request, error)(scope, receive, send)
+
+    def _client(self, request: Request) -> str:
+        holder = self._door.tokens.holder(request.headers.get("authorization", ""))
+        return holder or (request.client.host if request.client else "")
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
             await self._until_over(receive, send)
@@ -165,16 +179,28 @@ class _EventStream(Response):
 
     def _events(self, page: Page) -> Iterator[bytes]:
         """A page in chunks that a connection takes one by one."""
-        chunk = bytearray()
+        parts: list[bytes] = []
+        size = 0
         for entry in self._wanted.passing(page.entries):
-            # Line ends in a payload can only be white space between its parts.
-            data = orjson.dumps(entry_record(entry)).translate(_RAW_LINE_ENDS)
-            chunk += b"id: %d\ndata: %b\n\n" % (entry.global_seq, data)
-            if len(chunk) >= CHUNK_BYTES:
-                yield bytes(chunk)
-                chunk.clear()
-        if chunk:
-            yield bytes(chunk)
+            parts.append(_event(entry))
+            size += len(parts[-1])
+            if size >= CHUNK_BYTES:
+                yield _joined(parts)  # nothing else holds it while it waits for its reader
+                size = 0
+        if parts:
+            yield _joined(parts)
+
+
+def _event(entry: Entry) -> bytes:
+    # Line ends in a payload can only be white space between its parts.
+    data = orjson.dumps(entry_record(entry)).translate(_RAW_LINE_ENDS)
+    return b"id: %d\ndata: %b\n\n" % (entry.global_seq, data)
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    chunk = parts[0] if len(parts) == 1 else b"".join(parts)
+    parts.clear()
+    return chunk
 
 
 async def _next(pages: AsyncGenerator[Page, None]) -> Page | None:
