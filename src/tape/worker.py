@@ -103,7 +103,7 @@ async def work(
         owner = options.owner or lease_owner()
         reach = Reach.of(settings, exposed=operations.exposed)
         jobs = await _jobs(reactions, options, executor, reach, running)
-        http = await _answer_http(operations, options.http_address, running)
+        http = await _answer_http(operations, options.http_address, settings, running)
         on_ready(Ready(reactions, http, list(options.apps)))
         stop = stop or asyncio.Event()
         leases = (settings.dispatcher.lease_s, settings.reactors.recovery.lease_ttl_s)
@@ -142,7 +142,7 @@ async def _listen(operations: Operations, pattern: str, ring: Callable[[], None]
 
 
 async def _answer_http(
-    operations: Operations, address: str | None, running: AsyncExitStack
+    operations: Operations, address: str | None, settings: Settings, running: AsyncExitStack
 ) -> str | None:
     if address is None:
         return None
@@ -150,7 +150,13 @@ async def _answer_http(
     from tape.api.http.door import Door
     from tape.api.http_server import HttpServer, health_app
 
-    door = Door(operations, Tokens(), lambda: refresh_metrics(operations))
+    door = Door(
+        operations,
+        Tokens(),
+        lambda: refresh_metrics(operations),
+        settings.limits,
+        settings=settings.doors,
+    )
     listening = HttpServer(lambda: health_app(door), door)
     running.push_async_callback(listening.stop)
     return await listening.start(address)

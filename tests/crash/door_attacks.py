@@ -1,0 +1,169 @@
+"""Attacks on a server's doors, each in a process of its own: `python -m tests.crash.door_attacks
+NAME GRPC HTTP SECONDS`. It prints a line when the attack is under way, goes on for so long, and
+makes up for whatever the server closes.
+
+`ATTACKS` names them all. Where there is a module of predicates that once stopped a server
+(`predicate_attacks`, with `ATTACKS` that have a `name` and a `path`, and `fill`), those are among
+them.
+"""
+
+import importlib
+import importlib.util
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import httpx
+
+from tape.wire.v1 import tape_pb2 as pb
+from tape.wire.v1.tape_pb2_grpc import TapeStub
+
+HALF = 1_000
+STREAMS = 200
+ASKING = 4
+PREDICATES = "tests.crash.predicate_attacks"
+HEAD = b"GET /api/events/recent HTTP/1.1\r\nHost: localhost\r\nX-A: "
+BODY = (
+    b"POST /api/events/record HTTP/1.1\r\nHost: localhost\r\ncontent-type: application/json\r\n"
+    b"content-length: 1000\r\n\r\n{"
+)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+STREAM = b"GET /api/events/stream?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+Attack = Callable[[str, str, float], None]
+
+
+def _ready() -> None:
+    print("under way", flush=True)
+
+
+def _connect(address: str, text: bytes) -> socket.socket | None:
+    host, _, port = address.rpartition(":")
+    try:
+        made = socket.create_connection((host, int(port)), timeout=5)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        made.sendall(text)
+        made.setblocking(False)
+    except OSError:
+        return None
+    return made
+
+
+def _is_open(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _hold(address: str, text: bytes, count: int, seconds: float, *, reading: bool = False) -> None:
+    """So many connections that have sent a text and nothing more; those closed are made anew."""
+    held: list[socket.socket] = []
+    until = time.monotonic() + seconds
+    told = False
+    while time.monotonic() < until:
+        left = [each for each in held if reading or _is_open(each)]
+        for gone in set(held) - set(left):
+            gone.close()
+        held = left
+        for _ in range(count - len(held)):
+            made = _connect(address, text)
+            if made is None:
+                break
+            held.append(made)
+        if not told:
+            _ready()
+            told = True
+        time.sleep(0.2)
+
+
+def half_heads(_grpc: str, http: str, seconds: float) -> None:
+    _hold(http, HEAD, HALF, seconds)
+
+
+def half_bodies(_grpc: str, http: str, seconds: float) -> None:
+    _hold(http, BODY, HALF, seconds)
+
+
+def silent_grpc(address: str, _http: str, seconds: float) -> None:
+    """Connections that never say a word of HTTP/2."""
+    _hold(address, b"", HALF, seconds)
+
+
+def half_grpc(address: str, _http: str, seconds: float) -> None:
+    """Connections that begin to speak HTTP/2 and stop after their settings."""
+    _hold(
+        address,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+        HALF,
+        seconds,
+    )
+
+
+def unread_sse(_grpc: str, http: str, seconds: float) -> None:
+    _hold(http, STREAM, STREAMS, seconds, reading=True)
+
+
+def unread_follow(address: str, _http: str, seconds: float) -> None:
+    ask = pb.FollowEntriesRequest(subject_pattern="/**")
+    _unread(address, seconds, lambda stub: stub.FollowEntries(ask))
+
+
+def unread_subscribe(address: str, _http: str, seconds: float) -> None:
+    ask = pb.SubscribeBySubjectRequest(subject_pattern="/**")
+    _unread(address, seconds, lambda stub: stub.SubscribeBySubject(ask))
+
+
+def _unread(address: str, seconds: float, call: Callable[[Any], Iterable[Any]]) -> None:
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    held = []
+    for _ in range(STREAMS):
+        channel = grpc.insecure_channel(address, options=own)
+        held.append((channel, call(TapeStub(channel))))
+    _ready()
+    time.sleep(seconds)
+
+
+def _searching(path: str) -> Attack:
+    def attack(_grpc: str, http: str, seconds: float) -> None:
+        until = time.monotonic() + seconds
+
+        def ask() -> None:
+            with httpx.Client(base_url=f"http://{http}", timeout=seconds + 5) as client:
+                while time.monotonic() < until:
+                    try:
+                        client.get(path)
+                    except httpx.HTTPError:
+                        continue
+
+        with ThreadPoolExecutor(ASKING) as asking:
+            for _ in range(ASKING):
+                asking.submit(ask)
+            _ready()
+
+    return attack
+
+
+ATTACKS: dict[str, Attack] = {
+    attack.__name__: attack
+    for attack in (
+        half_heads, half_bodies, silent_grpc, half_grpc, unread_sse, unread_follow, unread_subscribe
+    )
+}  # fmt: skip
+MAKES_STREAMS = frozenset({"unread_sse", "unread_follow", "unread_subscribe"})
+FILL: Callable[[str], None] | None = None
+if importlib.util.find_spec(PREDICATES) is not None:
+    predicates: Any = importlib.import_module(PREDICATES)
+    FILL = predicates.fill
+    ATTACKS |= {each.name: _searching(each.path) for each in predicates.ATTACKS}
+
+
+if __name__ == "__main__":
+    name, grpc_address, http_address, how_long = sys.argv[1:]
+    ATTACKS[name](grpc_address, http_address, float(how_long))
