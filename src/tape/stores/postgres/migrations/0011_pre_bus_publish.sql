@@ -47,7 +47,7 @@ BEGIN
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   -- A text is no deeper than it has brackets; few have so many.
-  IF length(regexp_replace(payload, '[^[{]', '', 'g')) > deepest
+  IF octet_length(payload) - octet_length(replace(replace(payload, '[', ''), '{', '')) > deepest
     AND jsonb_path_exists(
       payload::jsonb, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")')
   THEN
