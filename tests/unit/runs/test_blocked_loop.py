@@ -78,12 +78,12 @@ async def test_a_run_goes_on_while_nobody_has_taken_it_over(
 
 
 async def test_a_run_in_the_callers_process_goes_on_too(
-    tmp_path: Path, apps: Apps, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, apps: Apps, caplog: pytest.LogCaptureFixture
 ) -> None:
     acts: list[str] = []
     app = blocking(apps, acts)
-    monkeypatch.setattr("tape.client.run_calls.ReactorsSettings", lambda: SETTINGS)
-    async with tape.connect_async(f"sqlite:{tmp_path}/tape.db") as client:
+    settings = tape.Settings(reactors=SETTINGS)
+    async with tape.connect_async(f"sqlite:{tmp_path}/tape.db", settings=settings) as client:
         assert await client.run(app) == "charged"
     assert len(acts) == 1
     assert "effect charge of run" in caplog.text
