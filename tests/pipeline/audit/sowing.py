@@ -54,6 +54,12 @@ def sow_outbox(field: Field) -> None:
 
 
 def sow_chunks(field: Field) -> None:
+    """A write of which two chunks are staged and are yet to be recorded."""
+    field.row(
+        "tape_writes", write_id="w1", epoch=3, origin="stream", chunks=2, recorded=0, rows=0,
+        duplicates=0, updated_at_ms=field.now_ms,
+    )  # fmt: skip
+    field.row("tape_write_lists", write_id="w1", epoch=3, parts_json='[["a",2,9],["b",0,0]]')
     for number in range(2):
         chunk(field, "w1", 3, "a", number)
     chunk(field, "w1", 3, "lost", 4)  # of a task that was killed: on no list

@@ -77,18 +77,19 @@ def run_checks(
     groups = [[c for c in group if not names or c.name in names] for group in GROUPS]
     groups = [group for group in groups if group]
     count = 0
-    with ThreadPoolExecutor(AT_ONCE if frames.keep_local else 1) as computing:
-        for group, results in zip(
-            groups,
-            computing.map(lambda group: list(_run_group(frames, group, limit)), groups),
-            strict=True,
-        ):
-            yield from results
+    computing = ThreadPoolExecutor(AT_ONCE if frames.keep_local else 1)
+    try:
+        running = [computing.submit(_run_group, frames, group, limit) for group in groups]
+        for group, results in zip(groups, running, strict=True):
+            yield from results.result()
             count += len(group)
             done(count, group[-1].name)
+    finally:
+        # Where one has failed the others are not begun.
+        computing.shutdown(cancel_futures=True)
 
 
-def _run_group(frames: Frames, checks: Sequence[Check], limit: int) -> Iterator[Result]:
+def _run_group(frames: Frames, checks: Sequence[Check], limit: int) -> list[Result]:
     asked = [check for check in checks if frames.has_any(check.inputs)]
     counts: dict[str, int] = {}
     first: dict[str, list[Violation]] = {}
@@ -96,8 +97,7 @@ def _run_group(frames: Frames, checks: Sequence[Check], limit: int) -> Iterator[
         counts, first = _collected(violations(frames, asked), limit)
     elif asked:
         counts, first = _counted(violations(frames, asked).persist(), limit)
-    for check in checks:
-        yield Result(check, counts.get(check.name, 0), first.get(check.name, []))
+    return [Result(check, counts.get(check.name, 0), first.get(check.name, [])) for check in checks]
 
 
 Found = tuple[dict[str, int], dict[str, list[Violation]]]

@@ -102,12 +102,14 @@ def _read_tables(work: Work, wanted: Wanted) -> tuple[Mapping[str, DataFrame], s
     if len(small) == len(in_order):
         return small, small.empty
     found: dict[str, DataFrame] = {}
+    empty: set[str] = set()
     for step in STEPS:
         asked = {name: wanted[name] for name in step if name in wanted}
         few = read_small(spark, ReadSmall(work.use_store, asked))
         found |= few
+        empty |= few.empty
         found |= _read_large(work, {n: c for n, c in asked.items() if n not in few})
-    return found, set()
+    return found, empty
 
 
 def _read_large(work: Work, wanted: Wanted) -> dict[str, DataFrame]:

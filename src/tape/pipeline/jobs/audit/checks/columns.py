@@ -12,6 +12,15 @@ from tape.ports.bulk_tables import SIDE_TABLES
 
 LATEST_MS: Final = 10**14
 """In the year 5138: a time that is later was written in another unit."""
+_CHOSEN: Final = (
+    "fire_at",
+    "timestamp",
+    "next_",
+    "lease_expires",
+    "claim_expires",
+    "dispatch_claim",
+)
+"""How times begin that somebody chose, or made of a length that he chose: as late as he liked."""
 _BELOW_ZERO: Final = {("obligations", "below"): -1}
 """Numbers that may be less than 0: an obligation that stands alone is below none."""
 _BY_ONE: Final = ("reactions", "matcher")
@@ -24,7 +33,8 @@ def _fault(table: str, column: str, kind: type) -> str:
     """A case for a column that holds what it cannot hold; blank if it can hold anything."""
     if kind in (int, float):
         least = _BELOW_ZERO.get((table, column), 0)
-        most = f" OR {column} > {LATEST_MS}" if column.endswith("_ms") else ""
+        is_given = column.endswith("_ms") and not column.startswith(_CHOSEN)
+        most = f" OR {column} > {LATEST_MS}" if is_given else ""
         return f"WHEN {column} < {least}{most} THEN CONCAT('{column} is ', {column})"
     if column.endswith("_json"):
         return (
