@@ -22,8 +22,6 @@ from tape.telemetry.exposition import render
 from tape.telemetry.metrics import PIPELINE_ROWS, PIPELINE_RUNS, PIPELINE_SECONDS
 
 if TYPE_CHECKING:  # Spark is loaded only where a job really runs
-    from pyspark.sql import SparkSession
-
     from tape.pipeline.job import Job, Progress, Report, Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,7 +104,7 @@ def run_jobs(
 
 def _started(
     target: Target, master: str, remote: str, packages: Sequence[str], settings: dict[str, str]
-) -> "SparkSession":
+) -> Any:
     """A session. Java's own lines are for who asks for them."""
     from tape.pipeline.session import session, unheard_java
 
