@@ -275,6 +275,8 @@ class _Driven:
         self._end()
 
     def _tell_lost(self, cause: BaseException) -> None:
+        if not isinstance(cause, Exception):  # this process ends, or a test has it end
+            return
         block = last_block(within_s=self._keeper.ttl_ms / 1000)
         if block is None:
             log.warning("run %s is left to another: %s", self._run.run_id, cause)
