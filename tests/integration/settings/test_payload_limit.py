@@ -23,6 +23,7 @@ from tape.pipeline.jobs.ingest.validate import Rules, checking
 from tape.pipeline.source.forms import FORMS
 from tape.runs.declare import Apps
 from tape.runs.run_here import new_run
+from tests.pipeline.ingest.test_validate import message
 
 GREAT = Settings(limits=Limits(payload_bytes=4 * MIB), sqlite=SqliteSettings(poll_s=0.02))
 SMALL = Settings(limits=Limits(payload_bytes=2_000), sqlite=SqliteSettings(poll_s=0.02))
@@ -154,17 +155,7 @@ def _write_by_spark(text: str, settings: Settings) -> None:
 
 def _ingest(text: str, settings: Settings) -> None:
     body = f'"{text}"'
-    message = {
-        "origin": "o",
-        "number": 1,
-        "key": "",
-        "raw": body,
-        "body": body,
-        "headers": [],
-        "fault": None,
-        "timestamp_ms": 5,
-    }
-    batch = pa.RecordBatch.from_pylist([message])
+    batch = pa.RecordBatch.from_pylist([message(body)])
     (checked,) = checking(Rules(event_type="a"), settings.limits)(iter([batch]))
     if reason := checked.to_pylist()[0]["reason"]:
         raise InvalidArgument(reason)
