@@ -145,7 +145,7 @@ class Turns:
         finally:
             took_s = perf_counter() - started
             self.used_s += piece.used_s
-            self._had_s += took_s
+            self._had_s += piece.used_s
             pacer.leave(max(0.0, took_s - piece.decided * FREE_S))
 
 
