@@ -36,7 +36,7 @@ from tape.predicates.sql import (
     joined,
     sql,
 )
-from tape.predicates.sql_json import comparable
+from tape.predicates.sql_json import DOCUMENT, comparable
 from tape.predicates.sql_postgres import Postgres
 from tape.predicates.sql_sqlite import Sqlite
 
@@ -63,6 +63,8 @@ _COLUMNS: Final = {
 _ORDERINGS: Final[dict[str, Ordering]] = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _MIRRORED: Final[dict[Ordering, Ordering]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LARGEST_INDEX: Final = 2**31 - 1
+MOST_READINGS: Final = 8
+"""How often a prefilter may have the payload of an entry read: the store does it anew each time."""
 
 Side = Literal["upper", "lower"]
 
@@ -74,9 +76,12 @@ def exact(tree: Node, dialect: DialectName) -> SqlCondition | None:
 
 
 def prefilter(tree: Node, dialect: DialectName) -> SqlCondition | None:
-    """FALSE only where CEL has false."""
+    """FALSE only where CEL has false; None where the store would take longer for it than Python."""
     translator = _Translator(_DIALECTS[dialect])
-    return translator.finished(tree, translator.bound(tree, "upper"))
+    condition = translator.finished(tree, translator.bound(tree, "upper"))
+    if condition is None or condition.text.count(DOCUMENT) > MOST_READINGS:
+        return None
+    return condition
 
 
 @dataclass(frozen=True, slots=True)

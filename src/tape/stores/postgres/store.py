@@ -34,11 +34,13 @@ from tape.model.value import Value
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
+from tape.ports.predicate import SqlCondition
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
+from tape.stores.filtered import FILTER_S, FilteredReads
 from tape.stores.head import Head
 from tape.stores.migrations import log_created, no_store
 from tape.stores.postgres.connection import (
@@ -79,6 +81,7 @@ class PostgresStore:
         self._bell = Bell()
         self._turns = Turns(url, settings)
         self._reads = Pool(url, settings.readers, lambda: connect_reader(url, settings))
+        self._filtered = FilteredReads("postgres", settings.readers)
         quick, durable = (
             Pool(url, settings.workers, partial(connect_worker, url, settings, durable=durable))
             for durable in (False, True)
@@ -131,23 +134,36 @@ class PostgresStore:
         recent = self._recent.read(query)
         if recent is not None:
             return recent
-        found = await self._read_entries(query)
+        found = await self._filtered.read(query, self._read_range)
         if query.unbroken and may_have_holes(query, found):
             refuse_pruned(query, await self.read_pruned_through())
         return found
 
-    async def _read_entries(self, query: ReadEntries) -> EntryRange:
-        statement, extra = SQL["read_entries"], tuple[object, ...]()
-        condition = query.predicate.sql_prefilter("postgres") if query.predicate else None
+    async def _read_range(
+        self, query: ReadEntries, condition: SqlCondition | None
+    ) -> EntryRange | None:
+        statement, extra, within_s = SQL["read_entries"], tuple[object, ...](), None
         if condition is not None:
             condition = condition.renumbered(FIRST_PREDICATE_PARAMETER)
             statement = statement.replace(PREDICATE, f"({condition.text}) IS NOT FALSE")
-            extra = condition.params
+            extra, within_s = condition.params, FILTER_S
         low, high = prefix_range(query.prefix)
-        rows = await self._fetch(
-            statement, query.after, query.upto, query.limit, query.max_bytes, low, high,
-            query.kind, query.run_id, query.from_ts_ms, *extra,
+        params = (
+            query.after, query.upto, query.limit, query.max_bytes, low, high, query.kind,
+            query.run_id, query.from_ts_ms, *extra,
         )  # fmt: skip
+
+        async def fetch(connection: asyncpg.Connection) -> list[Any] | None:
+            try:
+                return await connection.fetch(statement, *params, timeout=within_s)
+            except TimeoutError:
+                if within_s is None:
+                    raise
+                return None
+
+        rows = await self._reads.use(fetch, again=True)
+        if rows is None:
+            return None
         found = [Entry(*row) for row in rows if row[_PAYLOAD] is not None]
         if len(rows) < query.limit and len(found) == len(rows):
             return EntryRange(found, query.upto)

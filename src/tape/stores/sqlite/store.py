@@ -37,29 +37,29 @@ from tape.ports.clock import Clock, system_clock
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.matching import MatcherLease, Queued, QueueTasks, Reactions, Step, StepResult
 from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
+from tape.ports.predicate import SqlCondition
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
 from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.elections import elect
+from tape.stores.filtered import FilteredReads
 from tape.stores.head import Head
 from tape.stores.migrations import log_created
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
-from tape.stores.rows import prefix_range
 from tape.stores.sqlite import ledger, matching, outbox, retention, runs, tasks, writes
 from tape.stores.sqlite.connection import connect, is_read_only, translated
+from tape.stores.sqlite.entries import read_entries
 from tape.stores.sqlite.inspect import refuse_absent
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
-from tape.stores.statements import PREDICATE
 
 T = TypeVar("T")
 
 log = logging.getLogger("tape.sqlite")
 LIST_LIMIT = 10_000
-_PAYLOAD = Entry._fields.index("payload_json")
 
 
 class SqliteStore:
@@ -73,6 +73,7 @@ class SqliteStore:
         self._bell = Bell()
         self._writing = ThreadPoolExecutor(1, "tape-sqlite-write")
         self._reading = ThreadPoolExecutor(settings.readers, "tape-sqlite-read")
+        self._filtered = FilteredReads("sqlite", settings.readers)
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._poll: asyncio.Task[None] | None = None
@@ -126,10 +127,15 @@ class SqliteStore:
         recent = self._recent.read(query)
         if recent is not None:
             return recent
-        found = await self._in(self._reading, lambda db: _read_entries(db, query))
+        found = await self._filtered.read(query, self._read_range)
         if query.unbroken and may_have_holes(query, found):
             refuse_pruned(query, await self.read_pruned_through())
         return found
+
+    async def _read_range(
+        self, query: ReadEntries, condition: SqlCondition | None
+    ) -> EntryRange | None:
+        return await self._in(self._reading, lambda db: read_entries(db, query, condition))
 
     async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]:
         return await self._rows(Entry, "read_run", run_id, after_seq, limit)
@@ -452,33 +458,6 @@ def _give(done: "asyncio.Future[T]", result: T) -> None:
 def _fail(done: "asyncio.Future[Any]", error: BaseException) -> None:
     if not done.cancelled():
         done.set_exception(error)
-
-
-def _read_entries(db: sqlite3.Connection, query: ReadEntries) -> EntryRange:
-    statement, extra = SQL["read_entries"], tuple[object, ...]()
-    condition = query.predicate.sql_prefilter("sqlite") if query.predicate else None
-    if condition is not None:
-        statement = statement.replace(PREDICATE, f"({condition.text}) IS NOT FALSE")
-        extra = condition.params
-    low, high = prefix_range(query.prefix)
-    params = (
-        query.after, query.upto, query.limit, low, high, query.kind, query.run_id,
-        query.from_ts_ms, *extra,
-    )  # fmt: skip
-    found: list[Entry] = []
-    size = 0
-    cursor = db.execute(statement, params)
-    for row in cursor:
-        found.append(Entry(*row))
-        payload: str = row[_PAYLOAD]
-        size += len(payload) if payload.isascii() else len(payload.encode())
-        if size >= query.max_bytes:
-            break
-    else:
-        if len(found) < query.limit:
-            return EntryRange(found, query.upto)
-    cursor.close()
-    return EntryRange(found, found[-1].global_seq)
 
 
 def _as_one_read(read: Callable[[sqlite3.Connection], T]) -> Callable[[sqlite3.Connection], T]:
