@@ -50,7 +50,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def work(spark: SparkSession, url: str) -> Work:
-    return Work(spark, url, Stores().store(url))
+    return Work(spark, url, Stores().store(url, creating=True))
 
 
 def record(url: str, rng: random.Random, arrived: list[Arrival]) -> None:
