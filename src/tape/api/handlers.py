@@ -162,9 +162,10 @@ class Handlers:
             writing = asyncio.ensure_future(context.write(message))
             try:
                 await asyncio.wait((writing,), timeout=write_s)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # no status can follow a write that waits
                 writing.add_done_callback(_heed)
-                raise
+                writing.cancel()
+                raise _CallerGone from None
             if not writing.done():
                 metrics.CUT_OFF.labels(CutOff.UNREAD).inc()
                 log.warning(

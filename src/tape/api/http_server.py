@@ -17,7 +17,7 @@ from tape.config import DoorSettings
 from tape.errors import InvalidArgument
 
 DRAIN_S = 30
-FLUSH_S = 3.0
+FLUSH_S = 1.5
 
 
 def server_app(door: Door, pages: Mapping[str, Page]) -> ASGIApp:
