@@ -277,17 +277,3 @@ async def test_streams_of_a_client_are_bounded(sqlite_url: str, serving: Any, di
                 break
             except grpc.aio.AioRpcError:
                 continue
-
-
-async def test_a_reader_that_takes_nothing_does_not_keep_a_server_from_ending(
-    sqlite_url: str, serving: Any, dial: Any
-) -> None:
-    server = await serving(sqlite_url)
-    rpc = await dial(server.address)
-    large = pb.NewEvent(event_type="a", payload_json='"' + "x" * 900_000 + '"')
-    for _ in range(8):
-        await rpc.RecordEvents(pb.RecordEventsRequest(events=[large]))
-    stalled = rpc.FollowEntries(pb.FollowEntriesRequest(subject_pattern="/**"))
-    await stalled.read()
-    async with asyncio.timeout(5):
-        await server.stop()

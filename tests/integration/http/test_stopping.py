@@ -1,14 +1,21 @@
 """The HTTP door at its end, and while the store is away."""
 
 import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
+import grpc
 import httpx
 import psycopg
 import pytest
 
+import tape
 from tape.testing.postgres import PostgresServer
 from tape.testing.server import ServerProcess
+from tape.wire.v1 import tape_pb2 as pb
+from tape.wire.v1.tape_pb2_grpc import TapeStub
 
 
 @pytest.fixture
@@ -61,3 +68,22 @@ def test_open_connections_do_not_keep_a_server_from_ending(sqlite_url: str) -> N
             assert idle.get("/healthz").status_code == 200
             half.sendall(b"GET /healthz HTTP/1.1\r\nHo")
             assert server.stop() == 0
+
+
+def test_streams_that_nobody_reads_do_not_keep_a_server_from_ending(sqlite_url: str) -> None:
+    with ServerProcess(sqlite_url) as server, ExitStack() as stack:
+        with tape.connect(server.url) as client:
+            for _ in range(10):
+                client.record("a", "x" * 900_000)
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        calls = []
+        for _ in range(10):
+            address = server.url.removeprefix("tape://")
+            channel = stack.enter_context(grpc.insecure_channel(address, options=own))
+            stub: Any = TapeStub(channel)
+            calls.append(stub.FollowEntries(pb.FollowEntriesRequest(subject_pattern="/**")))
+        for call in calls:
+            next(call)
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 5
