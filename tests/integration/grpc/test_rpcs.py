@@ -136,9 +136,10 @@ async def test_a_run_writes_with_its_token(rpc: Any, store_url: str) -> None:
 async def test_values(rpc: Any) -> None:
     name: dict[str, Any] = {"namespace": "n", "key": "k"}
     assert not (await rpc.GetValue(pb.GetValueRequest(**name))).HasField("value")
-    made = await rpc.WriteValue(pb.WriteValueRequest(**name, value_json="1", if_version=0))
+    writing = pb.WriteValueRequest(**name, value_json="1", if_version=0, request_id="r")
+    made = await rpc.WriteValue(writing)
     assert (made.version, made.deleted) == (1, False)
-    assert await rpc.WriteValue(pb.WriteValueRequest(**name, value_json="1", if_version=0)) == made
+    assert await rpc.WriteValue(writing) == made
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await rpc.WriteValue(pb.WriteValueRequest(**name, value_json="2", if_version=5))
     assert refused.value.code() == grpc.StatusCode.ABORTED

@@ -137,8 +137,11 @@ async def test_a_disk_that_became_read_only(small_disk: Path) -> None:
     await bus.record_events([NewEvent("before")])
     await bus.close()
     remount(small_disk, "ro")
+    reader = await open_bus(url, QUICK)
+    assert [entry.event_type for entry in await everything(reader)] == ["before"]
     with pytest.raises(TapeError, match=r"tape\.db"):
-        await open_bus(url, QUICK)
+        await reader.record_events([NewEvent("refused")])
+    await reader.close()
     remount(small_disk, "rw")
     bus = await open_bus(url, QUICK)
     assert [entry.event_type for entry in await everything(bus)] == ["before"]

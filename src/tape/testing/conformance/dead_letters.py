@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
+import pytest
 
 from tape.errors import NotFound, NotHeld
 from tape.model.entry import Entry
@@ -232,7 +233,9 @@ class DeadLettersContract(Sound):
     async def test_replayed_it_is_queued_anew(self, open_store: OpenStore) -> None:
         store = await open_store()
         first, second = await letters_of(store, 2)
-        assert await play(store, replaying([first, first, TaskKey("r", 0, 99)])) == 1
+        with pytest.raises(NotFound, match="r/0/99"):
+            await play(store, replaying([first, TaskKey("r", 0, 99)]))
+        assert await play(store, replaying([first, first])) == 1
         task = await task_of(store, first)
         assert (task.status, task.attempts, task.lease_owner) == (PENDING, 0, "")
         assert await sources_with(store, DLQ) == [second.source_global_seq]
