@@ -2,13 +2,11 @@
 NAME GRPC HTTP SECONDS`. It prints a line when the attack is under way, goes on for so long, and
 makes up for whatever the server closes.
 
-`ATTACKS` names them all. Where there is a module of predicates that once stopped a server
-(`predicate_attacks`, with `ATTACKS` that have a `name` and a `path`, and `fill`), those are among
-them.
+`ATTACKS` names them all. Predicates that once stopped a server are asked as searches, as
+reactions, and by followers.
 """
 
-import importlib
-import importlib.util
+import itertools
 import socket
 import sys
 import time
@@ -21,11 +19,12 @@ import httpx
 
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
+from tests.crash import predicate_attacks
 
 HALF = 1_000
 STREAMS = 200
 ASKING = 4
-PREDICATES = "tests.crash.predicate_attacks"
+FOLLOWING_S = 1.0
 HEAD = b"GET /api/events/recent HTTP/1.1\r\nHost: localhost\r\nX-A: "
 BODY = (
     b"POST /api/events/record HTTP/1.1\r\nHost: localhost\r\ncontent-type: application/json\r\n"
@@ -150,18 +149,54 @@ def _searching(path: str) -> Attack:
     return attack
 
 
+def filtered_follow(address: str, _http: str, seconds: float) -> None:
+    """Followers whose predicates the store itself has to decide, each time another one."""
+    until, numbers = time.monotonic() + seconds, itertools.count()
+
+    def follow() -> None:
+        with grpc.insecure_channel(address) as channel:
+            while time.monotonic() < until:
+                leaves = (f"payload.no{n} == {next(numbers)}.0" for n in range(8))
+                ask = pb.FollowEntriesRequest(
+                    subject_pattern="/**", predicate_cel=" || ".join(leaves)
+                )
+                try:
+                    for _ in TapeStub(channel).FollowEntries(ask, timeout=FOLLOWING_S):
+                        pass
+                except grpc.RpcError:
+                    continue
+
+    with ThreadPoolExecutor(2 * ASKING) as following:
+        for _ in range(2 * ASKING):
+            following.submit(follow)
+        _ready()
+
+
+def reactions(address: str, _http: str, seconds: float) -> None:
+    """All of the predicates, as reactions to what is there and to what comes."""
+    with grpc.insecure_channel(address) as channel:
+        for number, each in enumerate(predicate_attacks.ATTACKS):
+            reaction = pb.Reaction(
+                reaction_id=f"attack-{number}",
+                subject_pattern="/tape/event/recorded/**",
+                predicate_cel=each.where,
+                handler_kind=pb.HANDLER_KIND_TASK,
+                from_global_seq=0,
+            )
+            TapeStub(channel).RegisterReaction(reaction)
+    _ready()
+    time.sleep(seconds)
+
+
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
-        half_heads, half_bodies, silent_grpc, half_grpc, unread_sse, unread_follow, unread_subscribe
+        half_heads, half_bodies, silent_grpc, half_grpc, unread_sse, unread_follow,
+        unread_subscribe, filtered_follow, reactions,
     )
 }  # fmt: skip
+ATTACKS |= {each.name: _searching(each.path) for each in predicate_attacks.ATTACKS}
 MAKES_STREAMS = frozenset({"unread_sse", "unread_follow", "unread_subscribe"})
-FILL: Callable[[str], None] | None = None
-if importlib.util.find_spec(PREDICATES) is not None:
-    predicates: Any = importlib.import_module(PREDICATES)
-    FILL = predicates.fill
-    ATTACKS |= {each.name: _searching(each.path) for each in predicates.ATTACKS}
 
 
 if __name__ == "__main__":
