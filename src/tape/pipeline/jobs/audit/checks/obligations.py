@@ -228,7 +228,7 @@ CHECKS: Final[tuple[Check, ...]] = (
           not_registered),
     # Whoever writes to the server directly may register one for what it likes.
     Check("obligation_of_effect", "An obligation is registered with a confirmed effect.",
-          without_effect, severity="warning", reads=_JOURNAL, kinds=KINDS),
+          without_effect, severity="warning", reads=_JOURNAL, kinds=(*KINDS, "effect")),
     Check("obligation_moves", "An obligation becomes only what it may become.", illegal_moves),
     Check("obligation_resolved_once", "Nothing becomes of an obligation that is compensated.",
           compensated_before),
@@ -237,7 +237,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("obligation_when", "Obligations are unwound while their run is compensating.",
           unwound_while_open, _STACKED, reads=STACKS.reads, kinds=KINDS),
     Check("obligation_unwound", "A run that failed or was cancelled has unwound what it owed.",
-          left_behind, _STACKED, reads=STACKS.reads, kinds=KINDS),
+          left_behind, _STACKED, reads=STACKS.reads, kinds=(*KINDS, "run")),
     Check("obligation_row", "An obligation's row says what its entries made of it.", rows_differ,
           QUIET, reads=_JOURNAL | {"obligations": _ROW}, kinds=KINDS),
     Check("obligation_top", "A run's row names its newest unresolved obligation.", tops_differ,
