@@ -10,10 +10,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tape.api.auth import check_exposure
-from tape.api.http.connections import guarded_protocol
+from tape.api.http.connections import Crowd, guarded_protocol
 from tape.api.http.door import Door, Page
 from tape.api.listening import Tls, bind, split_address
-from tape.config import DoorSettings
 from tape.errors import InvalidArgument
 
 DRAIN_S = 30
@@ -49,14 +48,15 @@ class HttpServer:
         tokens = bool(self._door.tokens)
         check_exposure(host, tokens=tokens, tls=tls is not None, insecure=insecure)
         self._door.host = host.lower()
-        config = _config(self._app, tls, self._door.settings)
+        crowd = Crowd(self._door.settings)
+        config = _config(self._app, tls, crowd)
         try:
             sockets = bind(host, port)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {address}: {error.strerror}", field="http"
             ) from None
-        self._server = _Embedded(config, self._door.settings)
+        self._server = _Embedded(config, crowd)
         self._serving = asyncio.create_task(self._server.serve(sockets), name="tape-http")
         await self._server.listening.wait()
         if self._serving.done():
@@ -69,7 +69,7 @@ class HttpServer:
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.wait((self._serving,), timeout=FLUSH_S)
-            self._server.cut_off_unread()
+            self._server.cut_off_unfinished()
             await self._serving
 
 
@@ -92,19 +92,21 @@ class _BuiltWhenAsked:
 class _Embedded(uvicorn.Server):
     """Leaves signals to the process, and says when it listens."""
 
-    def __init__(self, config: uvicorn.Config, settings: DoorSettings) -> None:
+    def __init__(self, config: uvicorn.Config, crowd: Crowd) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
-        self._header_s = settings.header_s
+        self._crowd = crowd
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def cut_off_unread(self) -> None:
-        """Leave readers who do not take what was answered; what is still being done goes on."""
+    def cut_off_unfinished(self) -> None:
+        """Leave clients that have not sent a whole request, or do not take what was answered; what
+        is still being done goes on."""
+        unfinished = self._crowd.unfinished
         for connection in list(self.server_state.connections):
-            if connection.transport.is_closing():
+            if connection in unfinished or connection.transport.is_closing():
                 connection.transport.abort()
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
@@ -119,7 +121,7 @@ class _Embedded(uvicorn.Server):
                     sock=sock,
                     ssl=tls,
                     backlog=self.config.backlog,
-                    ssl_handshake_timeout=self._header_s if tls else None,
+                    ssl_handshake_timeout=self._crowd.settings.header_s if tls else None,
                 )
                 self.servers.append(listening)
             self.started = True
@@ -131,7 +133,7 @@ class _Embedded(uvicorn.Server):
         return make(config=self.config, server_state=self.server_state, app_state={})
 
 
-def _config(app: ASGIApp, tls: Tls | None, settings: DoorSettings) -> uvicorn.Config:
+def _config(app: ASGIApp, tls: Tls | None, crowd: Crowd) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         ssl_certfile=tls.certificate if tls else None,
@@ -142,7 +144,7 @@ def _config(app: ASGIApp, tls: Tls | None, settings: DoorSettings) -> uvicorn.Co
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        http=guarded_protocol(settings),
+        http=guarded_protocol(crowd),
         timeout_graceful_shutdown=DRAIN_S,
     )
     try:

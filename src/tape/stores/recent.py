@@ -39,7 +39,7 @@ class Recent:
             self._batches.clear()
             self._entries = self._bytes = 0
         self._next = place.global_seq + len(drafts)
-        size = sum(len(draft.payload_json) for draft in drafts)
+        size = sum(_bytes_of(draft.payload_json) for draft in drafts)
         if len(drafts) > BATCH_MOST:
             return
         self._batches.append(_Batch(place, drafts, size))
@@ -71,6 +71,10 @@ class Recent:
             if query.after < number <= query.upto and draft.subject.startswith(query.prefix)
         ]
         return EntryRange(found, query.upto)
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _entry(global_seq: int, ts_ms: int, draft: Draft) -> Entry:

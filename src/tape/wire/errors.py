@@ -158,10 +158,6 @@ def _clipped(text: str) -> str:
     return encoded[: MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
 
 
-def _subclasses(kind: type[errors.TapeError]) -> Iterator[type[errors.TapeError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _subclasses(child)
-
-
-_BY_REASON = {kind.reason: kind for kind in _subclasses(errors.TapeError)}
+_KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+_BY_REASON = {kind.reason: kind for kind in _KINDS if issubclass(kind, errors.TapeError)}
+"""Of the errors that callers meet. A room's own kinds of them travel as what they are kinds of."""

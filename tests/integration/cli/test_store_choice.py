@@ -202,7 +202,7 @@ def test_the_store_of_a_file_counts_more_than_the_environment(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["migrate"], ["record", "x"], ["record", "--batch", "lines"], ["worker", "-m", "json"]],
+    [["migrate"], ["record", "x"], ["record", "--batch", "lines"]],
     ids=" ".join,
 )
 def test_what_creates_says_so_once(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -212,6 +212,14 @@ def test_what_creates_says_so_once(arguments: list[str], capfd: pytest.CaptureFi
         printed = capfd.readouterr().err
         assert printed.partition("error:")[0] == said
     assert Path("new.db").exists()
+
+
+def test_a_worker_says_that_it_creates(tmp_path: Path) -> None:
+    """In a process of its own, where nothing is declared that it could work for."""
+    worker = start("worker", "-m", "json", "--store", "sqlite:made.db", folder=tmp_path)
+    _, err = worker.communicate(timeout=60)
+    assert err.startswith("created sqlite:made.db\n")
+    assert (tmp_path / "made.db").exists()
 
 
 def test_an_event_that_is_refused_creates_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -38,5 +38,6 @@ def test_each_error_is_explained() -> None:
 def _errors(root: type[TapeError]) -> list[type[TapeError]]:
     found = [root]
     for below in root.__subclasses__():
-        found += _errors(below)
+        if below.__module__ == TapeError.__module__:  # others are rooms' own kinds of these
+            found += _errors(below)
     return found

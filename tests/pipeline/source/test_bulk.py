@@ -166,11 +166,12 @@ def test_a_text_with_the_separator_of_packed_rows_is_read_all_the_same(
 def test_tables_have_the_columns_of_their_rows(url: str, reader: BulkReader) -> None:
     reader.close()
     gone = "VALUES ('x', 0, 3, 3, 1, '', '', 5, 6)"
+    columns = "namespace, key, value_json, version, ts_ms, writer, deleted"
     ended = "reaction_id, shard, source_global_seq, status, attempts, lease_owner, last_error"
     run_sql(
         url,
         [
-            "INSERT INTO tape_values VALUES ('n', 'k''', '1', 3, 4, '', TRUE)",
+            f"INSERT INTO tape_values ({columns}) VALUES ('n', 'k''', '1', 3, 4, '', TRUE)",
             "INSERT INTO tape_budgets (run_id, usd_cap) VALUES ('r', 1.5)",
             f"INSERT INTO tape_task_ended ({ended}, created_at_ms, completed_at_ms) {gone}",
         ],

@@ -84,7 +84,9 @@ def test_the_payload_as_a_variant_and_other_tables(spark: SparkSession, sqlite_u
     with pytest.raises(PySparkException, match="adds the parsed column"):
         read(spark, sqlite_url, payload="variant").count()
 
-    run_sql(sqlite_url, ["INSERT INTO tape_values VALUES ('n', 'k', '1', 3, 4, '', TRUE)"])
+    columns = "namespace, key, value_json, version, ts_ms, writer, deleted"
+    made = f"INSERT INTO tape_values ({columns}) VALUES ('n', 'k', '1', 3, 4, '', TRUE)"
+    run_sql(sqlite_url, [made])
     (value,) = read(spark, sqlite_url, table="values").collect()
     assert value == ("n", "k", "1", 3, 4, "", True)
     assert (

@@ -87,7 +87,7 @@ def test_what_it_cannot_decide_is_the_stores() -> None:
     query = EVERYTHING._replace(upto=3)
     assert kept.read(query) is not None
     for other in (
-        {"limit": 10}, {"max_bytes": 10}, {"kind": "event"}, {"run_id": "r"}, {"from_ts_ms": 1},
+        {"limit": 2}, {"max_bytes": 2}, {"kind": "event"}, {"run_id": "r"}, {"from_ts_ms": 1},
     ):  # fmt: skip
         assert kept.read(query._replace(**other)) is None
 

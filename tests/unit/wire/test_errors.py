@@ -13,7 +13,8 @@ from tape.wire.errors import CODES, from_rpc_error, is_ours, to_status
 def classes(kind: type[errors.TapeError] = errors.TapeError) -> Iterator[type[errors.TapeError]]:
     yield kind
     for child in kind.__subclasses__():
-        yield from classes(child)
+        if child.__module__ == errors.__name__:
+            yield from classes(child)
 
 
 def over_the_wire(error: errors.TapeError) -> AioRpcError:

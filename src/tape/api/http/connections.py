@@ -177,6 +177,6 @@ class _Guarded(H11Protocol):
             timer.cancel()
 
 
-def guarded_protocol(settings: DoorSettings) -> type[asyncio.Protocol]:
+def guarded_protocol(crowd: Crowd) -> type[asyncio.Protocol]:
     """The class of one door's connections."""
-    return type("GuardedConnection", (_Guarded,), {"crowd": Crowd(settings)})
+    return type("GuardedConnection", (_Guarded,), {"crowd": crowd})

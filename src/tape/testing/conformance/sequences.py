@@ -64,8 +64,6 @@ class Model:
 
     def _write(self, key: str, text: str, if_version: int) -> bool:
         before, version = self.values.get(key, (None, 0))
-        if before == text and if_version >= 0 and version == if_version + 1:
-            return True
         if if_version >= 0 and if_version != (version if before is not None else 0):
             return False
         self.values[key] = (text, version + 1)
