@@ -22,7 +22,7 @@ from tape.wire.v1.tape_pb2_grpc import TapeStub
 from tests.crash import predicate_attacks
 
 HALF = 1_000
-STREAMS = 200
+STREAMS = 60
 ASKING = 4
 FOLLOWING_S = 1.0
 HEAD = b"GET /api/events/recent HTTP/1.1\r\nHost: localhost\r\nX-A: "

@@ -3,7 +3,8 @@
 A reader writes the predicate, and another may have written large entries, so a range can take
 minutes to filter: all the while a session is taken, and a stopping server would wait for it. So it
 has `FILTER_S`. A range that takes longer is read again in a shorter one, and what is too slow even
-for a few entries is left to Python, which is paced. Half of the sessions are for others.
+for a few entries is left to Python, which is paced. A quarter of the sessions may be at it at once,
+so that others have theirs, and a core.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ Read = Callable[[ReadEntries, SqlCondition | None], Awaitable[EntryRange | None]
 class FilteredReads:
     def __init__(self, dialect: Dialect, sessions: int) -> None:
         self._dialect = dialect
-        self._room = asyncio.Semaphore(max(1, sessions // 2))
+        self._room = asyncio.Semaphore(max(1, sessions // 4))
         self._widest: dict[Predicate, int] = {}
         """How many entries a slow predicate is given at once; 0 if it is left to Python."""
 
