@@ -145,11 +145,11 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
         large = {"event_type": "a", "payload": "x" * 900_000}
         for _ in range(10):
             await client.post("/api/events/record", json=large)
+        name = 'tape_cut_off_total{why="unread"}'
+        before = await metric(client, name)
         with socket.create_connection((host, int(port))) as unread:
             unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
             unread.sendall(b"GET /api/events/stream?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            name = 'tape_cut_off_total{why="unread"}'
-            before = await metric(client, name)
             async with asyncio.timeout(20):
                 while await metric(client, name) == before:
                     pass
