@@ -97,12 +97,7 @@ def silent_grpc(address: str, _http: str, seconds: float) -> None:
 
 def half_grpc(address: str, _http: str, seconds: float) -> None:
     """Connections that begin to speak HTTP/2 and stop after their settings."""
-    _hold(
-        address,
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-        HALF,
-        seconds,
-    )
+    _hold(address, PREFACE + EMPTY_SETTINGS, HALF, seconds)
 
 
 def unread_sse(_grpc: str, http: str, seconds: float) -> None:
