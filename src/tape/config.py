@@ -204,7 +204,7 @@ class PredicateSettings:
     """
 
     slice_s: float = 0.002
-    share: float = 0.25
+    share: float = 0.1
     request_s: float = 1.0
     page_s: float = 0.1
 

@@ -192,6 +192,9 @@ ATTACKS: dict[str, Attack] = {
 }  # fmt: skip
 ATTACKS |= {each.name: _searching(each.path) for each in predicate_attacks.ATTACKS}
 MAKES_STREAMS = frozenset({"unread_sse", "unread_follow", "unread_subscribe"})
+TAKES_A_SHARE = frozenset({"filtered_follow"})
+"""Clients that read on for as long as they are served: what they ask for is done, in turns with
+everybody else, so that others are slower by as much as that takes."""
 
 
 if __name__ == "__main__":

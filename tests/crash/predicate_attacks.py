@@ -38,9 +38,12 @@ ATTACKS: Final = (
         "ord.inary",
         f"{NUMBERS}.exists(a,{NUMBERS}.exists(b,{NUMBERS}.exists(c,{NUMBERS}.exists(d,a+b+c+d<0))))",
     ),
-    Attack("a large regular expression", "large", "payload.s.matches('a[ab]{900}c')"),
-    Attack("lists compared", "large", " && ".join(["payload.l == payload.l"] * 150) + " && false"),
-    Attack("lists looked through", "large", " || ".join(["-1 in payload.l"] * 200)),
+    Attack("a large regular expression", "large.text", "payload.s.matches('a[ab]{900}c')"),
+    Attack(
+        "lists compared", "large.list", " && ".join(["payload.l == payload.l"] * 150) + " && false"
+    ),
+    Attack("lists looked through", "large.list", " || ".join(["-1 in payload.l"] * 200)),
+    Attack("much to parse", "large.list", "payload.n == 1"),
     Attack(
         "as much as one evaluation may",
         "ord.inary",
@@ -60,11 +63,11 @@ def fill(http: str, small: int = SMALL, large: int = LARGE) -> None:
         }
         for n in range(small)
     ]
-    payload = {"s": "ab" * 250_000, "l": [1] * 200_000}
+    texts: dict[str, Any] = {"event_type": "large.text", "payload": {"s": "ab" * 500_000}}
+    lists: dict[str, Any] = {"event_type": "large.list", "payload": {"l": [1] * 200_000}}
     with httpx.Client(base_url=f"http://{http}", timeout=60) as client:
         for start in range(0, small, AT_ONCE):
             some = events[start : start + AT_ONCE]
             client.post("/api/events/record", json={"events": some}).raise_for_status()
-        for _ in range(large):
-            event = {"event_type": "large", "payload": payload}
+        for event in [texts, lists] * large:
             client.post("/api/events/record", json=event).raise_for_status()

@@ -159,6 +159,7 @@ class Handlers:
         write_s = self._slots.settings.write_s
 
         async def send(message: Message) -> None:
+            await self._slots.turnstile.through(message.ByteSize())
             writing = asyncio.ensure_future(context.write(message))
             try:
                 await asyncio.wait((writing,), timeout=write_s)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tape.api.memory import Trimming
+from tape.api.turnstile import Turnstile
 from tape.config import DoorSettings
 from tape.errors import Overloaded
 from tape.telemetry import metrics
@@ -21,6 +22,7 @@ class StreamSlots:
         self._by_client: Counter[str] = Counter()
         self._open = 0
         self._trimming = Trimming()
+        self.turnstile = Turnstile()
 
     @contextmanager
     def take(self, client: str) -> Iterator[None]:

@@ -32,7 +32,7 @@ P = ParamSpec("P")
 
 log = logging.getLogger("tape.follow")
 WINDOW = 50_000
-LIGHT_ENTRIES = 32
+LIGHT_ENTRIES = 8
 LIGHT_CHARACTERS = 16_384
 """So many entries are decided between two looks at the clock, if none of them is larger."""
 AWAY_FIRST_S = 0.1

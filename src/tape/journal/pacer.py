@@ -29,6 +29,9 @@ T = TypeVar("T")
 FREE_S: Final = 30e-6
 """So long an entry may take for nothing; the usual ones take a tenth of it."""
 
+READ_S: Final = 2e-9
+"""What a byte costs that is read to be decided about: it is fetched, decoded and freed."""
+
 CREDIT_S: Final = 0.02
 DEFAULT: Final = PredicateSettings()
 
@@ -133,11 +136,17 @@ class Turns:
         await self.run(calling(), is_light=is_light)
         return results[0]
 
+    async def pay_for_reading(self, size: int) -> None:
+        """Threads that fetch entries to be decided about keep the interpreter from everybody else
+        as predicates do, so many bytes for so long."""
+        await self._enter()
+        costly_s = size * READ_S
+        self._had_s += costly_s
+        self._pacer.leave(costly_s)
+
     async def _slice(self, work: Iterator[int], *, is_light: bool) -> bool:
         pacer = self._pacer
-        self._had_s = max(self._had_s, pacer.least_s)
-        await pacer.enter(self._had_s)
-        pacer.least_s = max(pacer.least_s, self._had_s)
+        await self._enter()
         piece = _Slice(work, pacer.settings.slice_s)
         started = perf_counter()
         try:
@@ -147,6 +156,12 @@ class Turns:
             self.used_s += piece.used_s
             self._had_s += piece.used_s
             pacer.leave(max(0.0, took_s - piece.decided * FREE_S))
+
+    async def _enter(self) -> None:
+        pacer = self._pacer
+        self._had_s = max(self._had_s, pacer.least_s)
+        await pacer.enter(self._had_s)
+        pacer.least_s = max(pacer.least_s, self._had_s)
 
 
 class _Slice:

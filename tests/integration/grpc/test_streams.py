@@ -124,9 +124,11 @@ async def test_cancelling_closes_the_follower(
 
 
 async def test_cancelling_a_reader_that_never_reads(watched: Watched, server: GrpcServer) -> None:
-    """The follower then waits for flow control, not for entries."""
+    """The follower then waits for flow control, not for entries. The channel's own window stays as
+    small as it begins: by default it grows with what comes, and holds more than a server does."""
     await record(watched, 5_000, '"' + "x" * 1_000 + '"')
-    async with grpc.aio.insecure_channel(await server.start("127.0.0.1:0")) as channel:
+    address, fixed_window = await server.start("127.0.0.1:0"), [("grpc.http2.bdp_probe", 0)]
+    async with grpc.aio.insecure_channel(address, options=fixed_window) as channel:
         stub: Any = TapeStub(channel)
         await stub.GetJournalInfo(pb.GetJournalInfoRequest())
         before = asyncio.all_tasks()

@@ -397,7 +397,7 @@ async def _apart(settings: Settings, folder: Path) -> set[float]:
 
 PREDICATES: Demonstrations = {
     "slice_s": Demonstration((0.005, 0.01), _one_slice),
-    "share": Demonstration((0.25, 0.5), _rests),
+    "share": Demonstration((0.1, 0.5), _rests),
     "request_s": Demonstration((1, 2), _searches),
     "page_s": Demonstration((1, 2), _apart),
 }

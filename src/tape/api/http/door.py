@@ -33,6 +33,9 @@ class Page(Protocol):
     def media_type(self) -> str: ...
 
 
+SEARCHING = 2
+
+
 @dataclass(slots=True)
 class Door:
     """`refresh` brings the gauges of what the store holds up to date before each scrape; `host` is
@@ -51,6 +54,9 @@ class Door:
 
     body_bytes: int = 0
     """Of bodies that are being read."""
+
+    searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHING))
+    """For the pages that searches read: they are large, and found in threads of the store."""
 
     host: str = ""
     ending: asyncio.Event = field(default_factory=asyncio.Event)

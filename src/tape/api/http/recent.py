@@ -105,16 +105,20 @@ class _Search:
     async def look(self) -> None:
         """One page further back."""
         wanted, left = self._wanted, self._limit - len(self.found)
-        page = await self._door.operations.ledger.recent(
-            RecentQuery(
-                before=self.before,
-                limit=LOOK_ENTRIES if wanted.narrows else left,
-                prefix=wanted.pattern.prefix,
-                scan=SCAN,
-                max_bytes=max(1, ANSWER_BYTES - self._size),
-                **wanted.exact,
-            )
+        query = RecentQuery(
+            before=self.before,
+            limit=LOOK_ENTRIES if wanted.narrows else left,
+            prefix=wanted.pattern.prefix,
+            scan=SCAN,
+            max_bytes=max(1, ANSWER_BYTES - self._size),
+            **wanted.exact,
         )
+        async with self._door.searching:
+            page = await self._door.operations.ledger.recent(query)
+        if not wanted.predicate.always_true:
+            await self._turns.pay_for_reading(
+                sum(len(entry.payload_json) for entry in page.entries)
+            )
         deciding = Deciding(wanted.predicate, left)
         is_early = not await self._decide(deciding.over(wanted.passing(page.entries)))
         self.found += deciding.chosen

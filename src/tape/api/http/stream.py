@@ -145,6 +145,7 @@ class _EventStream(Response):
     async def _send(self, send: Send) -> None:
         async with aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
+                await self._door.streams.turnstile.through(len(chunk))
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:

@@ -14,7 +14,7 @@ from tape.stores.sqlite.turn import SQL
 from tape.stores.statements import PREDICATE
 
 _PAYLOAD = Entry._fields.index("payload_json")
-_INSTRUCTIONS = 1_000
+_INSTRUCTIONS = 50_000
 """Of SQLite's own, between two looks at the clock."""
 
 

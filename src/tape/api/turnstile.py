@@ -1,0 +1,61 @@
+"""Some messages of streams at a time; then everybody else has a moment.
+
+Many readers that come at once would otherwise make each turn of the event loop as long as all of
+their messages take, and the thread that writes to the store would have to ask for the interpreter
+again and again. Every other caller needs several turns, and a thread that gets its own. Where no
+more comes than may go at once, nobody waits.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final, NamedTuple
+
+from tape.config import KIB
+
+AT_ONCE: Final = 32 * KIB
+LEAST: Final = KIB
+"""A small message takes as long as so many bytes of a large one."""
+PAUSE_S: Final = 0.001
+
+
+class _Waiting(NamedTuple):
+    size: int
+    turn: "asyncio.Future[None]"
+
+
+class Turnstile:
+    """Lets through in the order of arrival. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._left = AT_ONCE
+        self._waiting: deque[_Waiting] = deque()
+        self._is_turning = False
+
+    async def through(self, size: int) -> None:
+        """Wait until a message of so many bytes may be handed over."""
+        loop = asyncio.get_running_loop()
+        if not self._is_turning:
+            self._is_turning = True
+            loop.call_soon(self._end_turn)
+        if self._left > 0 and not self._waiting:
+            self._left -= max(size, LEAST)
+            return
+        waiting = _Waiting(max(size, LEAST), loop.create_future())
+        self._waiting.append(waiting)
+        await waiting.turn
+
+    def _end_turn(self) -> None:
+        if self._waiting:
+            asyncio.get_running_loop().call_later(PAUSE_S, self._begin_turn)
+        else:
+            self._left = AT_ONCE
+            self._is_turning = False
+
+    def _begin_turn(self) -> None:
+        self._left = AT_ONCE
+        while self._waiting and self._left > 0:
+            size, turn = self._waiting.popleft()
+            if not turn.done():  # else whoever waited was cancelled
+                self._left -= size
+                turn.set_result(None)
+        asyncio.get_running_loop().call_soon(self._end_turn)
