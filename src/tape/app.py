@@ -29,7 +29,7 @@ log = logging.getLogger("tape.app")
 
 DEFAULT_GRPC = DEFAULT_URL.removeprefix("tape://")
 DEFAULT_HTTP = "127.0.0.1:7879"
-SWITCH_S = 0.0001
+SWITCH_S = 0.00005
 CLIENT_URLS = f"{STORE_URLS}, or tape://HOST:PORT or tapes://HOST:PORT for a server"
 
 

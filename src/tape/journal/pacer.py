@@ -29,8 +29,9 @@ T = TypeVar("T")
 FREE_S: Final = 30e-6
 """So long an entry may take for nothing; the usual ones take a tenth of it."""
 
-READ_S: Final = 2e-9
-"""What a byte costs that is read to be decided about: it is fetched, decoded and freed."""
+READ_S: Final = 5e-9
+"""What a byte costs that is read to be decided about: it is fetched, decoded and freed, and the
+interpreter is held for the whole of a large entry."""
 
 CREDIT_S: Final = 0.02
 DEFAULT: Final = PredicateSettings()
@@ -136,11 +137,16 @@ class Turns:
         await self.run(calling(), is_light=is_light)
         return results[0]
 
-    async def pay_for_reading(self, size: int) -> None:
-        """Threads that fetch entries to be decided about keep the interpreter from everybody else
-        as predicates do, so many bytes for so long."""
+    async def until_paid(self) -> None:
+        """Wait for as long as others have to be let go first."""
         await self._enter()
-        costly_s = size * READ_S
+        self._pacer.leave(0.0)
+
+    async def pay_for_reading(self, entries: int, size: int) -> None:
+        """Threads that fetch entries to be decided about keep the interpreter from everybody else
+        as predicates do. So many entries had so many bytes."""
+        await self._enter()
+        costly_s = max(0.0, size * READ_S - entries * FREE_S)
         self._had_s += costly_s
         self._pacer.leave(costly_s)
 

@@ -114,11 +114,11 @@ class _Search:
             **wanted.exact,
         )
         async with self._door.searching:
+            await self._turns.until_paid()
             page = await self._door.operations.ledger.recent(query)
         if not wanted.predicate.always_true:
-            await self._turns.pay_for_reading(
-                sum(len(entry.payload_json) for entry in page.entries)
-            )
+            size = sum(len(entry.payload_json) for entry in page.entries)
+            await self._turns.pay_for_reading(len(page.entries), size)
         deciding = Deciding(wanted.predicate, left)
         is_early = not await self._decide(deciding.over(wanted.passing(page.entries)))
         self.found += deciding.chosen
