@@ -39,9 +39,9 @@ class Recent:
             self._batches.clear()
             self._entries = self._bytes = 0
         self._next = place.global_seq + len(drafts)
-        size = sum(_bytes_of(draft.payload_json) for draft in drafts)
         if len(drafts) > BATCH_MOST:
             return
+        size = sum(_bytes_of(draft.payload_json) for draft in drafts)
         self._batches.append(_Batch(place, drafts, size))
         self._entries += len(drafts)
         self._bytes += size
