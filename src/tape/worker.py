@@ -29,7 +29,7 @@ from tape.brokers.targets import parse_target
 from tape.bus import Bus, FollowQuery, Operations
 from tape.client.run_calls import lease_owner
 from tape.config import DispatcherSettings, Settings
-from tape.errors import InvalidArgument
+from tape.errors import InvalidArgument, TapeError
 from tape.ledger.declare import DECLARED_SUBSCRIPTIONS, Subscriptions, put_declared
 from tape.model.reaction import HandlerKind, Reaction
 from tape.model.run import DEFAULT_POOL
@@ -95,14 +95,15 @@ async def work(
         if isinstance(operations, Bus):
             operations.start_matching()
             operations.start_draining()
+        brokers = _Brokers(Reach.of(settings, exposed=operations.exposed), running)
+        await brokers.open_declared(options)
         await register_declared(operations, options.registry, options.apps.apps)
         await put_declared(operations.ledger, options.subscriptions)
         reactions = await _served(operations, options)
         executor = HandlerThreads(settings.dispatcher.threads)
         running.callback(executor.shutdown)
         owner = options.owner or lease_owner()
-        reach = Reach.of(settings, exposed=operations.exposed)
-        jobs = await _jobs(reactions, options, executor, reach, running)
+        jobs = await _jobs(reactions, options, executor, brokers)
         http = await _answer_http(operations, options.http_address, settings, running)
         on_ready(Ready(reactions, http, list(options.apps)))
         stop = stop or asyncio.Event()
@@ -217,29 +218,51 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
     return served
 
 
+class _Brokers:
+    """What is published to, each opened once."""
+
+    def __init__(self, reach: Reach, running: AsyncExitStack) -> None:
+        self._reach = reach
+        self._running = running
+        self._open: dict[str, Broker] = {}
+
+    async def at(self, target: str) -> Broker:
+        if target not in self._open:
+            self._open[target] = await open_broker(target, self._reach)
+            self._running.push_async_callback(self._open[target].close)
+        return self._open[target]
+
+    async def open_declared(self, options: WorkerOptions) -> None:
+        """All that this worker will need, before anything is registered: a reaction that nobody can
+        serve, for want of a secret or a package, would collect tasks."""
+        if options.bridge:
+            await self.at(options.bridge)
+            return
+        for declaration in options.registry:
+            new = declaration.new
+            if not new.publish_target or new.reaction_id not in (
+                options.reaction_ids or [new.reaction_id]
+            ):
+                continue
+            try:
+                await self.at(new.publish_target)
+            except TapeError as error:
+                error.args = (f"{declaration.origin}: {error}",)
+                raise
+
+
 async def _jobs(
-    reactions: Iterable[Reaction],
-    options: WorkerOptions,
-    executor: Executor,
-    reach: Reach,
-    running: AsyncExitStack,
+    reactions: Iterable[Reaction], options: WorkerOptions, executor: Executor, brokers: _Brokers
 ) -> Mapping[str, Job]:
-    brokers: dict[str, Broker] = {}
-
-    async def publishing(target: str) -> Work:
-        if target not in brokers:
-            brokers[target] = await open_broker(target, reach)
-            running.push_async_callback(brokers[target].close)
-        return Publish(brokers[target])
-
     jobs: dict[str, Job] = {}
     for reaction in reactions:
         if reaction.handler_kind == HandlerKind.AGENT:
             continue
         target = options.bridge or reaction.publish_target
         declared = options.registry.get(reaction.reaction_id)
+        job: Work
         if target:
-            job = await publishing(target)
+            job = Publish(await brokers.at(target))
         else:
             job = Call(_handler(reaction, declared), executor)
         jobs[reaction.reaction_id] = Job(job, reaction.max_concurrency, options.shard)

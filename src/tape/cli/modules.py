@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tape.errors import InvalidArgument
+from tape.runs.importing import importing
 
 
 def load_modules(modules: Iterable[str]) -> None:
@@ -19,7 +20,8 @@ def load_modules(modules: Iterable[str]) -> None:
 
 def _load(module: str) -> None:
     try:
-        importlib.import_module(module)
+        with importing(module):
+            importlib.import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name is None or not module.startswith(missing.name):
             raise

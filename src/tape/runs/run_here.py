@@ -20,6 +20,7 @@ from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_write import RunWrite
 from tape.runs.declare import App
 from tape.runs.drive import Driver
+from tape.runs.importing import refuse_while_importing
 from tape.runs.journal_writes import JournalOperations
 from tape.runs.keep import LeaseKeeper
 from tape.runs.replay import ReplayLog
@@ -42,6 +43,7 @@ def new_run(
 
     Who begins it judges its size, and knows the limits.
     """
+    refuse_while_importing()
     declared = app if isinstance(app, App) else None
     name = declared.name if declared else str(app)
     if not name:

@@ -23,6 +23,16 @@ def handle(envelope):
 @tape.on("/tape/event/recorded/order/**", publish="log:", reaction_id="out")
 def _(): ...
 """
+BEGINS = """
+import tape
+
+@tape.app("checkout")
+async def checkout(ctx, order):
+    return order
+
+with tape.connect("sqlite:tape.db") as client:
+    client.{begins}
+"""
 READY = [
     "task orders /tape/event/recorded/order/**",
     "publish out /tape/event/recorded/order/**",
@@ -139,3 +149,31 @@ def test_a_second_signal_does_not_wait(folder: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize(
+    "begins", ["run(checkout)", "start_run(checkout)", "start_run('checkout')"]
+)
+def test_a_module_that_begins_a_run_when_it_is_imported_is_refused(
+    folder: Path, begins: str
+) -> None:
+    (folder / "checkout.py").write_text(BEGINS.format(begins=begins))
+    done = tape("worker", "-m", "checkout", *STORE, folder=folder)
+    assert done.code == 2
+    assert done.err.startswith("error: module 'checkout' begins a run while it is imported")
+    assert 'put that below `if __name__ == "__main__":`' in done.err
+    listed = tape("runs", "--json", *STORE, folder=folder)
+    assert listed.out == ""
+
+
+def test_a_reaction_that_this_worker_cannot_serve_is_not_registered(folder: Path) -> None:
+    (folder / "pager.py").write_text(
+        "import tape\n"
+        '@tape.on("/tape/task/dead_lettered/**", publish="https://pager.example/hooks/desk")\n'
+        "def _(): ...\n"
+    )
+    done = tape("worker", "-m", "pager", *STORE, folder=folder)
+    assert done.code == 2
+    assert "pager.py:2" in done.err
+    assert "put its secret into TAPE_WEBHOOK_SECRET" in done.err
+    assert tape("reactions", "--json", *STORE, folder=folder).out == ""
