@@ -1,6 +1,9 @@
 """A group of commands, each loaded when it is asked for: the object of its own name in the module
-of its own name, below the group's package."""
+of its own name, below the group's package. What its help says of them is in a table, so that
+nothing has to be loaded to list them."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -8,17 +11,49 @@ import click
 
 
 class LazyGroup(click.Group):
-    def __init__(self, *args: Any, package: str, names: tuple[str, ...], **options: Any) -> None:
+    """`summaries` are the commands, in order. All of them need `extra`, if one is named."""
+
+    def __init__(
+        self,
+        *args: Any,
+        package: str,
+        summaries: Mapping[str, str],
+        extra: str = "",
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self._package = package
-        self._names = names
+        self._summaries = summaries
+        self._extra = extra
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self._names)
+        return list(self._summaries)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in self._names:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._summaries:
             return None
-        command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
+        try:
+            command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
+        except ModuleNotFoundError as missing:
+            if not self._extra or (missing.name or "").startswith("tape"):
+                raise
+            raise click.ClickException(
+                f"{ctx.command_path} {cmd_name} needs {missing.name}: "
+                f"pip install 'tape-bus[{self._extra}]'"
+            ) from None
         assert isinstance(command, click.Command)  # noqa: S101 - ours, by its name
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            for meant in get_close_matches(args[0], self._summaries, n=1):
+                raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._summaries.items()))

@@ -16,17 +16,37 @@ from tape.cli.logs import guard_terminal
 from tape.cli.target import Target, target_options
 from tape.errors import StoreUnavailable, TapeError
 
-COMMANDS = (
-    "serve", "worker", "record", "tail", "values", "sessions", "reactions", "tasks", "dlq", "drain",
-    "drainers", "runs", "replay", "relay", "outbox", "pipeline", "prune", "config", "schema",
-    "migrate", "doctor", "demo", "bench",
-)  # fmt: skip
+COMMANDS = {
+    "serve": "Serve a store to clients, over gRPC and HTTP.",
+    "worker": "Handle tasks and drive runs.",
+    "record": "Record an event, or many from a file.",
+    "tail": "Show entries, live.",
+    "values": "Values with versions, each change an entry of the journal.",
+    "sessions": "Sessions: a conversation's state and its events.",
+    "reactions": "Reactions: entries that match a pattern become work.",
+    "tasks": "Tasks: one for each entry that a reaction has work with.",
+    "dlq": "Dead letters: look at them, replay them, drop them.",
+    "drain": "Dispatch the events that a drainer has not passed.",
+    "drainers": "Drainers: events become runs in strict order.",
+    "runs": "Runs of apps: list, show, start, signal and cancel them.",
+    "replay": "Drive the app of a run from its journal, offline.",
+    "relay": "Send the journal's entries to a broker, in order.",
+    "outbox": "Events that programs wrote in their own transactions.",
+    "pipeline": "Bulk work on Spark: ingest, archive, backfill, roll up, audit.",
+    "prune": "Drop entries from the journal that are archived in a lake.",
+    "config": "Show the settings that count here, or check a file of them.",
+    "schema": "Payload types that evolve by addition alone.",
+    "migrate": "Create a store, or bring an older one up to date.",
+    "doctor": "Check this installation, the store and the server.",
+    "demo": "A guided tour: a day at a small trading desk.",
+    "bench": "Run benchmarks beside their peers.",
+}
 
 
 @click.group(
     cls=LazyGroup,
     package="tape.cli",
-    names=COMMANDS,
+    summaries=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
