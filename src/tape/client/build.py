@@ -13,6 +13,14 @@ def as_json(value: Any, *, field: str) -> str:
     return to_json(value, UNLIMITED, field=field)
 
 
+def must_be_text(**named: object) -> None:
+    for name, value in named.items():
+        if not isinstance(value, str):
+            raise InvalidArgument(
+                f"must be text, not {type(value).__name__}: write {str(value)!r}", field=name
+            )
+
+
 def event(
     event_type: str,
     payload: Any = None,
@@ -31,6 +39,15 @@ def event(
     parent_span_id: str = "",
 ) -> NewEvent:
     """An event for `record_many`; `payload` is anything that can be written as JSON."""
+    must_be_text(
+        event_type=event_type,
+        entity_type=entity_type,
+        entity_id=entity_id,
+        idempotency_key=idempotency_key,
+        caused_by=caused_by,
+        source=source,
+        run_id=run_id,
+    )
     return NewEvent(
         event_type,
         as_json(payload, field="payload"),

@@ -13,6 +13,12 @@ class Connecting:
         self._connect = connect
         self._client: AsyncTapeClient | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"there is no client yet to call {name!r} of: write `async with connect_async(url) as "
+            "client:` or `client = await connect_async(url)`"
+        )
+
     def __await__(self) -> Generator[Any, None, AsyncTapeClient]:
         return self._connect().__await__()
 

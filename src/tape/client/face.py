@@ -7,7 +7,7 @@ from uuid import uuid4
 from weakref import WeakSet
 
 from tape.bus import FollowQuery, Operations
-from tape.client.build import as_json, event, session_event
+from tape.client.build import as_json, event, must_be_text, session_event
 from tape.client.ledger_calls import LedgerCalls
 from tape.client.reaction_calls import ReactionCalls
 from tape.client.run_calls import RunCalls
@@ -93,6 +93,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         at the head. That is the head as the stream starts: on the way into `async with`, or at the
         first item.
         """
+        must_be_text(pattern=pattern, where=where)
         query = FollowQuery(pattern, where, after or 0, max_batch)
 
         async def start() -> Batches[Entry]:
@@ -110,6 +111,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         max_batch: int = 0,
     ) -> Stream[Page]:
         """Like `follow`, by the page, for readers that keep `page.cursor` or need speed."""
+        must_be_text(pattern=pattern, where=where)
         query = FollowQuery(pattern, where, after or 0, max_batch)
 
         async def start() -> Batches[Page]:
@@ -135,6 +137,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         writer: str = "",
     ) -> Value:
         """Set a value. `if_version` 0 only creates, n replaces version n, -1 does not look."""
+        must_be_text(namespace=namespace, key=key)
         text = as_json(value, field="value")
         with recording(f"set_value {namespace}") as trace:
             author = Author(writer, trace=trace, request_id=uuid4().hex)
@@ -142,6 +145,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
         """The value as it is; None where there is none or it was deleted."""
+        must_be_text(namespace=namespace, key=key)
         found = await self._operations.get_value(namespace, key)
         return None if found is None or found.deleted else found
 

@@ -47,7 +47,8 @@ def current_run(what: str) -> Any:
     run = CURRENT.get()
     if run is None:
         raise InvalidArgument(
-            f"{what} is only for an app while it is run: start it with tape.start or tape.run"
+            f"{what} is only for an app while it is run: begin it with client.run or "
+            "client.start_run"
         )
     return run
 

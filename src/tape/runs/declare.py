@@ -9,6 +9,7 @@ async def treasury(ctx: tape.Context, input: dict) -> dict: ...
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -181,15 +182,34 @@ def app(
     name: str, *, version: str = "", pool: str = DEFAULT_POOL, registry: Apps | None = None
 ) -> Callable[[AppFunction], App]:
     """Register a durable function. `version` is remembered by every run that it starts."""
+    if callable(name):
+        called = getattr(name, "__name__", "NAME")
+        raise InvalidArgument(
+            f'is missing: write @tape.app("{called}") above the function', field="name"
+        )
     if not name or "\0" in name:
         raise InvalidArgument("an app needs a name", field="name")
 
     def declare(function: AppFunction) -> App:
+        _check_arity(name, function)
         declared = App(name, function, version, pool)
         (DECLARED_APPS if registry is None else registry).add_app(declared)
         return declared
 
     return declare
+
+
+def _check_arity(name: str, function: AppFunction) -> None:
+    signature = inspect.signature(function)
+    for given in ((None, None), (None,)):
+        with suppress(TypeError):
+            signature.bind(*given)
+            return
+    raise InvalidArgument(
+        f"app {name!r} is called as {function.__name__}(ctx) or {function.__name__}(ctx, input), "
+        f"and this is {function.__name__}{signature}",
+        field="function",
+    )
 
 
 @overload

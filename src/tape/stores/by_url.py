@@ -111,6 +111,10 @@ async def upgrade_store(url: str, settings: Settings, *, with_post: bool) -> Upg
 
 def sqlite_path(url: str) -> Path:
     """`sqlite:tape.db`, `sqlite:/abs/tape.db` and `sqlite:///abs/tape.db` name a file."""
+    if not url.startswith("sqlite:"):
+        raise InvalidArgument(
+            f"{url!r} names no file: write sqlite:PATH, for example sqlite:tape.db", field="store"
+        )
     rest = url.removeprefix("sqlite:")
     path = unquote(rest.removeprefix("//").partition("?")[0])
     if path in ("", "/", ":memory:"):

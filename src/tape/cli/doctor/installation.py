@@ -15,6 +15,11 @@ OLDEST_PYTHON = (3, 11)
 PACKAGES = ("cel-expr-python", "click", "google-re2", "grpcio", "orjson", "protobuf", "rich")
 EXTRAS = (
     ("postgres", "asyncpg", "the Postgres store"),
+    ("spark", "pyspark", "the data pipeline"),
+    ("delta", "deltalake", "lakes in Delta's format"),
+    ("nats", "nats", "publishing to NATS, and the outbox"),
+    ("kafka", "confluent_kafka", "publishing to Kafka"),
+    ("pubsub", "google.cloud.pubsub_v1", "publishing to Pub/Sub"),
     ("otel", "opentelemetry.sdk", "sending spans to a collector"),
 )
 
@@ -61,9 +66,16 @@ def _predicates() -> Finding:
     return fail("predicates", "a wrong result", "pip install --force-reinstall cel-expr-python")
 
 
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it would be in
+        return False
+
+
 def _extras() -> Iterator[Finding]:
     for extra, module, purpose in EXTRAS:
-        if find_spec(module) is None:
+        if not _is_installed(module):
             found = f"not installed; {purpose} needs it: pip install 'tape-bus[{extra}]'"
             yield ok(f"extra {extra}", found)
         else:
