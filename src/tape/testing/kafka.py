@@ -149,9 +149,11 @@ class KafkaServer:
 
     def _format(self) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # As one word: an id may begin with a dash, and would be taken for another option.
         command = self._java(
-            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)
-        )
+            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}",
+            "-c", str(self._settings),
+        )  # fmt: skip
         done = subprocess.run(command, capture_output=True, check=False, timeout=START_S)
         if done.returncode:
             raise RuntimeError(f"Kafka's storage was not made: {done.stderr.decode()[-300:]}")
