@@ -4,6 +4,7 @@ Every look is bounded: a page that ends early says where to go on.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
@@ -20,7 +21,7 @@ from tape.errors import NotFound
 from tape.journal.follow import Deciding
 from tape.journal.pacer import Turns
 from tape.model.entry import Entry
-from tape.ports.ledger import RecentQuery
+from tape.ports.ledger import RecentEntries, RecentQuery
 
 routes = Routes("events")
 
@@ -74,7 +75,8 @@ async def list_recent(
 
 async def _searched(door: Door, params: RecentParams) -> "_Search":
     turns = door.pacer.turns()
-    wanted = await turns.call(partial(EntryFilter.of, params, door.limits), is_light=True)
+    make = partial(EntryFilter.of, params, door.limits)
+    wanted = await turns.call(make, is_light=True) if params.where else make()
     search = _Search(door, wanted, turns, params.limit)
     search.head = (await door.operations.info()).head_global_seq
     search.before = params.before or search.head + 1
@@ -113,12 +115,7 @@ class _Search:
             max_bytes=max(1, ANSWER_BYTES - self._size),
             **wanted.exact,
         )
-        async with self._door.searching:
-            await self._turns.until_paid()
-            page = await self._door.operations.ledger.recent(query)
-        if not wanted.predicate.always_true:
-            size = sum(len(entry.payload_json) for entry in page.entries)
-            await self._turns.pay_for_reading(len(page.entries), size)
+        page = await self._read(query)
         deciding = Deciding(wanted.predicate, left)
         is_early = not await self._decide(deciding.over(wanted.passing(page.entries)))
         self.found += deciding.chosen
@@ -135,8 +132,23 @@ class _Search:
             )
         self.is_over = is_cut or not self.before or self._size >= ANSWER_BYTES
 
+    async def _read(self, query: RecentQuery) -> RecentEntries:
+        """A page. One that a predicate is to decide about is paid for."""
+        recent = self._door.operations.ledger.recent
+        if self._wanted.predicate.always_true:
+            return await recent(query)
+        async with self._door.searching:
+            await self._turns.until_paid()
+            page = await recent(query)
+        size = sum(len(entry.payload_json) for entry in page.entries)
+        await self._turns.pay_for_reading(len(page.entries), size)
+        return page
+
     async def _decide(self, work: Iterator[int]) -> bool:
         """Whether it came to its end within what a request may take."""
+        if self._wanted.predicate.always_true:  # no predicate's turn has to be waited for
+            deque(work, maxlen=0)
+            return True
         allowed_s = self._door.pacer.settings.request_s
         while not await self._turns.run(work, LOOK_UP_S, is_light=self._wanted.predicate.is_light):
             if self._turns.used_s > allowed_s or time.monotonic() > self._until:
