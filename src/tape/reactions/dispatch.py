@@ -116,6 +116,8 @@ class Dispatcher:
             await self._drain()
             for task in upkeep:
                 task.cancel()
+            for reaction_id in self._jobs:  # nothing is running here any more
+                metrics.DISPATCHER_LONGEST_RUNNING.labels(reaction_id).set(0.0)
 
     async def _feed(self, group: asyncio.TaskGroup, stopping: asyncio.Task[None]) -> None:
         pause, heard = PAUSE_FIRST_S, 0

