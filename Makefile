@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 READY  := $(VENV)/.ready
 
-.PHONY: help demo browser test test-long check format lock generate bench clean
+.PHONY: help demo browser test test-middle test-long check format lock generate bench clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -28,8 +28,12 @@ demo: $(READY) ## the guided tour on embedded defaults; ends by itself
 browser: ## a browser for tests/browser, where the package manager can install one
 	@sh scripts/install_browser.sh
 
-test: $(READY) ## the whole suite, with the short form of crash and load runs
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
+# Tests wait for servers half of the time, so twice as many processes as cores keep two cores busy.
+test: $(READY) ## the suite, with the short form of crash and load runs; the slowest tests are listed
+	$(BIN)/python -m pytest -m "not middle and not long" -n 4 --dist loadfile --durations 25
+
+test-middle: $(READY) ## what takes too long for `make test`: Spark and Kafka killed, a cluster, a real Collector
+	$(BIN)/python -m pytest -m "middle and not long" -n 2 --dist loadfile --durations 15
 
 test-long: $(READY) ## the long crash and load runs
 	$(BIN)/python -m pytest -m long --timeout 3600

@@ -198,6 +198,7 @@ def test_on_sqlite(fresh_sqlite: Fresh, tmp_path: Path) -> None:
     _check_everywhere(Case(fresh_sqlite, tmp_path))
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "every", [pytest.param(3, id="a third"), pytest.param(1, id="all", marks=pytest.mark.long)]

@@ -334,6 +334,7 @@ def test_on_sqlite(fresh_sqlite: Fresh, tmp_path: Path, name: str, share: slice)
     _check_everywhere(Case(fresh_sqlite, tmp_path, SCENARIOS[name]), share)
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "share"), _shares(**dict.fromkeys(SCENARIOS, FIFTH)))
 def test_on_postgres(fresh_postgres: Fresh, tmp_path: Path, name: str, share: slice) -> None:

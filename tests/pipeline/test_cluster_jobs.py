@@ -90,6 +90,7 @@ def tasks_upto(url: str, head: int) -> set[tuple[str, int, int]]:
     return {task for task in use(url, tasks_of) if task[2] <= head}
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(300)
 def test_ingest(sqlite_url: str, tmp_path: Path) -> None:
     file, arrived, _ = prepare(sqlite_url, tmp_path)

@@ -18,6 +18,7 @@ jobs:
 """
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(300)
 def test_standard_error_has_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
     with tape.connect(f"sqlite:{tmp_path / 'tape.db'}") as client:

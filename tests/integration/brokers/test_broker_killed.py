@@ -43,6 +43,7 @@ async def test_nats(nats_server: NatsServer, sqlite_url: str, tmp_path: Path, co
     assert (tmp_path / "cursor").read_text() == f'{{"last_global_seq":{count}}}\n'
 
 
+@pytest.mark.middle
 @pytest.mark.parametrize("count", [2_500, pytest.param(LONG_ENTRIES, marks=pytest.mark.long)])
 async def test_kafka(
     kafka_server: KafkaServer, sqlite_url: str, tmp_path: Path, count: int

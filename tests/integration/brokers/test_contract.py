@@ -26,6 +26,7 @@ class TestNats(BrokerContract):
         return far_side
 
 
+@pytest.mark.middle
 class TestKafka(BrokerContract):
     @pytest.fixture
     def far_side(self, kafka_server: KafkaServer) -> FarSide:

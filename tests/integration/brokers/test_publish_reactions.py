@@ -80,6 +80,7 @@ async def test_in_the_order_of_each_key(nats_server: NatsServer, sqlite_url: str
         assert ids == [entry.event_id for entry in entries if entry.subject == subject]
 
 
+@pytest.mark.middle
 async def test_nats_dies(nats_server: NatsServer, store_url: str) -> None:
     nats_server.start()
     far_side = NatsFarSide(nats_server)
@@ -94,6 +95,7 @@ async def test_nats_dies(nats_server: NatsServer, store_url: str) -> None:
     check(entries, await far_side.received(COUNT))
 
 
+@pytest.mark.middle
 async def test_kafka_dies(kafka_server: KafkaServer, sqlite_url: str) -> None:
     kafka_server.start()
     far_side = KafkaFarSide(kafka_server)
@@ -108,6 +110,7 @@ async def test_kafka_dies(kafka_server: KafkaServer, sqlite_url: str) -> None:
     check(entries, await far_side.received(COUNT))
 
 
+@pytest.mark.middle
 async def test_a_webhook_receiver_dies(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,13 @@ from tape.testing.collector import Collector, SpanReceiver, collector_binary
 OtlpEndpoint = Collector | SpanReceiver
 
 
-@pytest.fixture(params=["opentelemetry-collector", "receiver-in-the-test"])
+@pytest.fixture(
+    params=[
+        # Building it takes minutes where it is not in the user's cache yet.
+        pytest.param("opentelemetry-collector", marks=pytest.mark.middle),
+        "receiver-in-the-test",
+    ]
+)
 def otlp(request: pytest.FixtureRequest) -> Iterator[OtlpEndpoint]:
     """The test's name says which one it was; a Collector that cannot be had is a visible skip."""
     if request.param == "receiver-in-the-test":

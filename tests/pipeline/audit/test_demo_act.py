@@ -16,6 +16,7 @@ from tape.cli.demo.follower import Follower
 from tape.cli.demo.stage import Stage
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(300)
 async def test_the_act_archives_tries_rolls_up_and_audits(
     spark: SparkSession, tmp_path: Path

@@ -65,6 +65,7 @@ def split(tasks: Keys) -> tuple[Keys, Keys]:
     return tasks - debounced, debounced
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(300)
 def test_a_killed_follower_goes_on(sqlite_url: str) -> None:
     check(sqlite_url, 1)

@@ -24,6 +24,7 @@ from tape.testing.maven import JarsUnavailable
 from tape.testing.spark_kafka import spark_kafka_jars
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(600)
 def test_a_topic_by_partition_and_offset(sqlite_url: str, tmp_path: Path) -> None:
     try:

@@ -57,6 +57,7 @@ def check(url: str, folder: Path, files: int, kills: Sequence[tuple[Victims, Sig
     assert left(url, folder) == (good, sorted(bad))
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(300)
 def test_killed_once(sqlite_url: str, tmp_path: Path) -> None:
     tape.connect(sqlite_url).close()

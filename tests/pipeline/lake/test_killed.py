@@ -139,6 +139,7 @@ def killed_driver(spark: SparkSession, url: str, lake: Path, kills: int) -> None
     expect_complete(spark, url, lake)
 
 
+@pytest.mark.middle
 def test_killed_with_all_it_has_started(
     spark: SparkSession, sqlite_url: str, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def at_random(look: Look, chance: random.Random) -> Sign:
     return sign
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(600)
 def test_killed_once(sqlite_url: str, tmp_path: Path) -> None:
     expected = prepare(tmp_path / "in", files=2, rows=9_000)
