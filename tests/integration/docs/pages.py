@@ -33,7 +33,7 @@ class Program(NamedTuple):
 
 
 def pages() -> list[Path]:
-    found = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return [page for page in found if page.name != "predicates.md"]
 
 
