@@ -93,8 +93,8 @@ class PostgresServer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *self._as_user, str(self._binaries / "postgres"), "-D", str(self._folder / "data"),
-                    "-h", "127.0.0.1", "-p", str(self.port),
+                    *self._as_user, str(self._binaries / "postgres"),
+                    "-D", str(self._folder / "data"), "-h", "127.0.0.1", "-p", str(self.port),
                     "-c", "unix_socket_directories=", *options,
                 ],
                 stdout=log, stderr=log, cwd="/", start_new_session=True,

@@ -33,7 +33,7 @@ def _is_permissive(about: PackageMetadata) -> bool:
 
 
 def _field(about: PackageMetadata, name: str) -> str:
-    return (about.get_all(name) or [""])[0]
+    return "".join(about.get_all(name) or ())
 
 
 def _installed() -> Iterator[tuple[str, PackageMetadata]]:
