@@ -55,8 +55,8 @@ def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     """The entry that a user's event becomes; every fault in it is found here."""
     refuse_reserved(event.event_type)
     draft = draft_own_event(event, event_id, limits)
-    if VERSION_FIELD in draft.payload_json:
-        _check_version(draft.payload_json, draft.schema_version)
+    if VERSION_FIELD in draft.payload_json:  # rarely: every event comes through here
+        check_version(draft.payload_json, draft.schema_version)
     return draft
 
 
@@ -124,15 +124,23 @@ def _check_names(event: NewEvent, limits: Limits) -> None:
         check_name(getattr(event, field), limits, field=field)
 
 
-def _check_version(payload_json: str, schema_version: int) -> None:
+def check_version(payload_json: str, schema_version: int) -> None:
     """A payload may say its version too, and then it says the same."""
-    payload = orjson.loads(payload_json)
-    told = payload.get(VERSION_FIELD) if isinstance(payload, dict) else None
-    if isinstance(told, int | float) and not isinstance(told, bool) and told != schema_version:
+    told = told_version(payload_json)
+    if told is not None and told != schema_version:
         raise InvalidArgument(
             f"the payload says {told}, the event {schema_version}: give the event the payload's",
             field=VERSION_FIELD,
         )
+
+
+def told_version(payload_json: str) -> float | None:
+    """The version that a payload says it has; None if it says none."""
+    if VERSION_FIELD not in payload_json:
+        return None
+    payload = orjson.loads(payload_json)
+    told = payload.get(VERSION_FIELD) if isinstance(payload, dict) else None
+    return told if isinstance(told, int | float) and not isinstance(told, bool) else None
 
 
 def check_trace(trace_id: str, span_id: str, parent_span_id: str) -> None:

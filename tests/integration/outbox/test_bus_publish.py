@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.types.json import Jsonb
 
 import tape
 from tape.config import Limits
@@ -243,3 +244,14 @@ def test_the_examples_of_the_page(postgres_shop: Shop, tmp_path: Path) -> None:
         with psycopg.connect(postgres_shop.url, autocommit=True) as owner:
             owner.execute(owned.encode())
             owner.execute("DROP OWNED BY desk; DROP ROLE desk")
+
+
+def test_a_payload_that_a_driver_sends_as_jsonb_is_cast(database: Database) -> None:
+    """As sqlx does: there is no `bus.publish` of a jsonb."""
+    with pytest.raises(psycopg.errors.UndefinedFunction), database.transaction():
+        database.execute("SELECT bus.publish('orders.placed', %s)", (Jsonb({"order": 10}),))
+    database.execute(
+        "SELECT bus.publish('orders.placed', %s::json, idempotency_key => %s)",
+        (Jsonb({"order": 10}), "order-10"),
+    )
+    assert last_row(database).payload_json == '{"order": 10}'

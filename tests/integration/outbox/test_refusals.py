@@ -229,3 +229,19 @@ async def test_an_atomic_block_that_is_to_be_rolled_back(any_shop: Shop) -> None
                 await program.publish("7")
             raise Rollback
     assert any_shop.events() == []
+
+
+def test_a_version_inside_a_plain_payload_is_the_rows(any_shop: Shop) -> None:
+    with engine_of(any_shop.url) as engine, engine.begin() as tx:
+        for payload, version in (({"schema_version": 9}, 2), ({"schema_version": 0}, None)):
+            with pytest.raises(tape.InvalidArgument, match=r"the payload says [90], the event"):
+                tape.publish_within(tx, SUBJECT, payload, schema_version=version)
+        with pytest.raises(tape.InvalidArgument, match="the payload says 9, the event 2"):
+            tape.publish_within(
+                tx, SUBJECT, orjson.Fragment('{"schema_version": 9}'), schema_version=2
+            )
+        tape.publish_within(tx, SUBJECT, {"schema_version": 9})
+        tape.publish_within(tx, SUBJECT, {"schema_version": 2.0}, schema_version=2)
+        tape.publish_within(tx, SUBJECT, {"schema_version": "of mine"})
+    rows = any_shop.read("SELECT schema_version FROM bus@outbox ORDER BY id")
+    assert rows == [(9,), (2,), (1,)]
