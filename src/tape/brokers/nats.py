@@ -6,7 +6,8 @@ connection that is lost fails what is in flight at once, and the next publish op
 A server closes the connection of who sends more than its `max_payload`, headers and payload counted
 together, which would look like a server that is away. So that limit, which the server tells on each
 new connection, is looked at first, and what is larger is refused and never sent. After such a
-refusal the connection is made anew: the limit may be another by now.
+refusal the connection is made anew: the limit may be another by now. A limit that the server does
+not tell is found out by what it does (`nats_suspects`).
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from nats.js.errors import APIError, NoStreamResponseError, ServerError, Service
 
 from tape.brokers.in_order import Results, one_by_one, publish_by_key
 from tape.brokers.nats_connection import ANSWER_S, Login, NatsConnection, environment_login
+from tape.brokers.nats_suspects import ConnectionLost, Send, Suspects
 from tape.brokers.reach import Place, Reach, places
 from tape.brokers.targets import NatsTarget
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
@@ -30,14 +32,6 @@ ATTEMPT_HEADER = "ce-tapeattempt"
 
 class _OverLimit(BrokerRefused):
     """The message is larger than the server's max_payload."""
-
-
-class ConnectionLost(BrokerUnavailable):
-    """The server closed the connection, or is gone, while a message of `size` was on its way."""
-
-    def __init__(self, text: str, size: int) -> None:
-        super().__init__(text)
-        self.size = size
 
 
 def _login(target: NatsTarget) -> Login:
@@ -76,6 +70,7 @@ class NatsBroker:
         self._opening = asyncio.Lock()
         self._publishing = 0
         self._limit_in_doubt = False
+        self._suspects = Suspects()
 
     def __repr__(self) -> str:
         return f"NatsBroker({self._target.shown})"
@@ -89,22 +84,43 @@ class NatsBroker:
             connection = await self._connected()
         except BrokerError as error:
             return [error] * len(messages)
-        except InvalidArgument as refused:
-            return [BrokerRefused(str(refused))] * len(messages)
 
-        async def send(message: Outgoing) -> None:
+        async def send(over: NatsConnection, message: Outgoing) -> None:
             if not may_send():
                 raise BrokerUnavailable("not sent: the right to publish is not certain")
-            await self._send(connection, message)
+            await self._send(over, message)
 
         self._publishing += 1
         try:
-            results = await publish_by_key(messages, one_by_one(send), in_flight=IN_FLIGHT)
+            results = await self._publish(messages, connection, send)
         finally:
             self._publishing -= 1
         if any(isinstance(result, _OverLimit) for result in results):
             self._limit_in_doubt = True
         return results
+
+    async def _publish(
+        self, messages: Sequence[Outgoing], connection: NatsConnection, send: Send
+    ) -> Results:
+        """All on one connection, but for the lanes of suspects."""
+        lanes: dict[str, list[int]] = {key: [] for key in self._suspects.keys_of(messages)}
+        together: list[int] = []
+        for place, message in enumerate(messages):
+            lanes.get(message.ordering_key, together).append(place)
+        some = [messages[place] for place in together]
+        found = await publish_by_key(
+            some, one_by_one(lambda message: send(connection, message)), in_flight=IN_FLIGHT
+        )
+        self._suspects.note(some, found)
+        results = dict(zip(together, found, strict=True))
+        alone = await self._suspects.publish_alone(
+            [[messages[place] for place in lane] for lane in lanes.values()],
+            lambda: self._open(self._target),
+            send,
+        )
+        for lane, of_lane in zip(lanes.values(), alone, strict=True):
+            results.update(zip(lane, of_lane, strict=True))
+        return [results[place] for place in range(len(messages))]
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -134,7 +150,10 @@ class NatsBroker:
         """To its hosts; where it is held to a reach, to the addresses of each that were judged."""
         if self._reach is None:
             return await NatsConnection.open(target.hosts, _login(target), target.shown)
-        self._reach.check(target)  # the environment may have got a login since
+        try:
+            self._reach.check(target)  # the environment may have got a login since
+        except InvalidArgument as refused:
+            raise BrokerRefused(str(refused)) from None
         away: BrokerUnavailable | None = None
         for place in places(target):
             addresses = await self._reach.resolve(place)

@@ -8,7 +8,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Protocol
 
-from tape.errors import BrokerUnavailable, GiveUp
+from tape.errors import BrokerError, BrokerUnavailable, GiveUp
 from tape.journal.follow import envelope
 from tape.model.task import Task, TaskOutcome
 from tape.ports.broker import Broker, Outgoing
@@ -126,13 +126,18 @@ class Publish:
             results = await self._broker.publish(messages)
         outcomes: list[TaskOutcome] = []
         away = ""
-        for task, error in zip(tasks, results, strict=True):
+        refused: dict[str, BrokerError] = {}
+        for task, message, error in zip(tasks, messages, results, strict=True):
             if error is None:
                 outcomes.append(TaskOutcome(task.task_id))
+            elif refused.get(message.ordering_key) is error:
+                # Behind the one that was refused: it was not tried, and it may be taken.
+                outcomes.append(TaskOutcome(task.task_id, "given_back"))
             elif isinstance(error, BrokerUnavailable):
                 away = str(error)
                 outcomes.append(TaskOutcome(task.task_id, "given_back", away))
             else:
+                refused[message.ordering_key] = error
                 outcomes.append(TaskOutcome(task.task_id, "refused", described(error)))
         if away:
             raise Away(outcomes, away)

@@ -44,10 +44,11 @@ def enlarged(message: Outgoing, size: int) -> Outgoing:
 class NatsFarSide:
     drops_repeats = True
 
-    def __init__(self, server: NatsServer) -> None:
+    def __init__(self, server: NatsServer, login: str = "") -> None:
         self.server = server
         self.subject = f"tape.{uuid.uuid4().hex}"
-        self.target = f"nats://{server.address}/{self.subject}"
+        self.target = f"nats://{login}{server.address}/{self.subject}"
+        self._login = login
 
     async def make_stream(self) -> None:
         client = await self._client()
@@ -92,7 +93,8 @@ class NatsFarSide:
 
     async def _client(self) -> Client:
         client = Client()
-        await client.connect(f"nats://{self.server.address}", allow_reconnect=False)
+        url = f"nats://{self._login}{self.server.address}"
+        await client.connect(url, allow_reconnect=False)
         return client
 
 

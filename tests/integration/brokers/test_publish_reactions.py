@@ -8,7 +8,9 @@ import pytest
 
 from tape.app import open_bus
 from tape.model.entry import Entry
+from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction, ReactionState
+from tape.model.task import TaskStatus
 from tape.reactions.declare import Declaration, Registry
 from tape.testing.conformance.broker import Received, ids_by_key
 from tape.testing.kafka import KafkaServer
@@ -124,3 +126,53 @@ async def test_a_webhook_receiver_dies(
 
         await publish(sqlite_url, receiver.target, kill)
         check(entries, receiver.received())
+
+
+ACCOUNT = """
+accounts {
+  A { jetstream: enabled, users: [{user: a, password: b}], limits: {max_payload: 3000} }
+}
+"""
+
+
+async def test_a_message_over_a_limit_that_nobody_tells_is_one_dead_letter(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS closes the connection whenever it gets the message, as if it were away."""
+    monkeypatch.setenv("TAPE_NATS_USER", "a")
+    monkeypatch.setenv("TAPE_NATS_PASSWORD", "b")
+    events = [
+        NewEvent("order.moved", f'"{"x" * size}"', "order", key)
+        for size, key in ((1, "a"), (4_000, "a"), (2, "a"), (3, "b"), (4, "b"))
+    ]
+    with NatsServer(ACCOUNT) as server:
+        far_side = NatsFarSide(server, login="a:b@")
+        await far_side.make_stream()
+        bus = await open_bus(store_url)
+        registry = Registry()
+        target = f"nats://{server.address}/{far_side.subject}"
+        new = NewReaction(
+            "out", "/tape/event/**", HandlerKind.PUBLISH, publish_target=target, from_global_seq=0
+        )
+        registry.add(Declaration(new, None))
+        await bus.record_events(events)
+        stop = asyncio.Event()
+        options = WorkerOptions(url=store_url, registry=registry)
+        working = asyncio.create_task(work(options, stop=stop))
+        try:
+            async with asyncio.timeout(90):
+                while not (letters := await bus.list_tasks("", TaskStatus.DLQ)):
+                    assert not working.done(), working.result()
+                    await asyncio.sleep(0.02)
+            received = await far_side.received(4)
+            stop.set()
+            await working
+        finally:
+            working.cancel()
+            await bus.close()
+    assert [letter.source_global_seq for letter in letters] == [2]
+    assert "the account's max_payload may be lower than the server's" in letters[0].last_error
+    assert [message.data for message in received if message.key.endswith("/a")] == [
+        b'"x"', b'"xx"',
+    ]  # fmt: skip
+    assert len(received) == 4

@@ -187,6 +187,13 @@ async def test_what_the_broker_took_is_done_and_what_it_refused_is_refused() -> 
     ]
 
 
+async def test_what_is_behind_a_refused_message_was_not_tried_and_is_given_back() -> None:
+    refused = BrokerRefused("too large")
+    broker = FakeBroker(refused, refused, BrokerRefused("that too"))
+    outcomes = await Publish(broker).do([a_task(1), a_task(2), a_task(3)])
+    assert [outcome.verdict for outcome in outcomes] == ["refused", "given_back", "refused"]
+
+
 async def test_a_broker_that_is_away_says_so_for_what_it_did_not_take() -> None:
     broker = FakeBroker(None, BrokerUnavailable("no route"), BrokerRefused("no"))
     with pytest.raises(Away, match="no route") as away:
