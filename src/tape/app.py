@@ -232,7 +232,9 @@ def bus_broker(settings: Settings, nats: str = "") -> BusBroker | None:
     """Where the outbox is published: what was said here, or else the settings. None: nowhere."""
     field = "nats" if nats else "tape.outbox.nats"
     url = nats or settings.outbox.nats
-    return open_bus_broker(url, settings.stream, field=field) if url else None
+    if not url:
+        return None
+    return open_bus_broker(url, settings.stream, keep_s=settings.outbox.keep_s, field=field)
 
 
 async def refresh_metrics(operations: Operations) -> None:

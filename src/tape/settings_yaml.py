@@ -186,6 +186,14 @@ def _at_odds(section: object) -> Iterator[tuple[str, str]]:
                 "and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS"
             )
             yield "nats", message
+        case Settings(outbox=outbox, stream=stream) if outbox.keep_s < stream.duplicate_window_s:
+            message = (
+                f"keep_s of tape.outbox is {outbox.keep_s:g} and must not be below "
+                f"duplicate_window_s of tape.stream, which is {stream.duplicate_window_s:g}: a "
+                "second event under an id that the outbox has forgotten would be dropped unseen"
+            )
+            yield "outbox", message
+            yield "stream", message
 
 
 def _shown(node: yaml.Node) -> str:

@@ -85,12 +85,12 @@ async def open_broker(target: str, reach: Reach | None = None) -> Broker:
             assert_never(parsed)
 
 
-def open_bus_broker(url: str, stream: StreamSettings, *, field: str) -> BusBroker:
-    """The broker of the outbox. It connects when it is first used."""
+def open_bus_broker(url: str, stream: StreamSettings, *, keep_s: float, field: str) -> BusBroker:
+    """The broker of an outbox that knows ids for `keep_s`. It connects when it is first used."""
     require_nats()
     from tape.brokers.nats_bus import NatsBusBroker
 
-    return NatsBusBroker(url, stream, field=field)
+    return NatsBusBroker(url, stream, keep_s=keep_s, field=field)
 
 
 def require_nats() -> None:

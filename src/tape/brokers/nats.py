@@ -75,9 +75,9 @@ class NatsBroker:
     def __repr__(self) -> str:
         return f"NatsBroker({self._target.shown})"
 
-    async def connect(self) -> None:
+    async def connect(self) -> NatsConnection:
         """Now, and not with the first message."""
-        await self._connected()
+        return await self._connected()
 
     async def publish(self, messages: Sequence[Outgoing], may_send: MaySend = _always) -> Results:
         try:

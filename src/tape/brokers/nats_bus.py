@@ -2,18 +2,22 @@
 
 On each new connection the stream is made sure of first. A stream that is otherwise than the
 settings say and cannot be changed safely is told of and used as it is: publishing goes on.
+
+A stream drops a message whose id it has seen within its duplicate window, and acknowledges it. The
+outbox finds a second event under one id only as long as it knows the first. So it must know ids for
+at least as long as the stream does, which is warned of where it is not so.
 """
 
 import logging
 from collections.abc import Sequence
 
 from tape.brokers.in_order import Results
-from tape.brokers.jetstream import Applied, apply_stream, check_stream
+from tape.brokers.jetstream import NS, Applied, apply_stream, check_stream, read_stream
 from tape.brokers.nats import NatsBroker
 from tape.brokers.nats_connection import NatsConnection, environment_login
 from tape.brokers.targets import NatsTarget, parse_nats_url
 from tape.config import StreamSettings
-from tape.errors import BrokerRefused, InvalidArgument
+from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument, NotFound
 from tape.ports.broker import MaySend, Outgoing
 
 log = logging.getLogger("tape.outbox")
@@ -21,17 +25,23 @@ log = logging.getLogger("tape.outbox")
 
 class NatsBusBroker:
     def __init__(
-        self, url: str, stream: StreamSettings, *, field: str = "tape.outbox.nats"
+        self,
+        url: str,
+        stream: StreamSettings,
+        *,
+        keep_s: float,
+        field: str = "tape.outbox.nats",
     ) -> None:
         """A stream without subjects is left to others to make."""
         check_stream(stream)
         self._stream = stream
+        self._keep_s = keep_s
         self._broker = NatsBroker(
             NatsTarget(parse_nats_url(url, field=field), ""), on_connected=self._make_ready
         )
 
     async def prepare(self) -> None:
-        await self._broker.connect()
+        await self._compare_windows(await self._broker.connect())
 
     async def publish(self, messages: Sequence[Outgoing], may_send: MaySend) -> Results:
         results = await self._broker.publish(messages, may_send)
@@ -41,6 +51,20 @@ class NatsBusBroker:
 
     async def close(self) -> None:
         await self._broker.close()
+
+    async def _compare_windows(self, connection: NatsConnection) -> None:
+        try:
+            info = await read_stream(connection, self._stream.name)
+        except (NotFound, BrokerUnavailable):  # it has another name, or may not be looked at
+            return
+        window_s = info["config"].get("duplicate_window", 0) / NS
+        if self._keep_s < window_s:
+            log.warning(
+                "tape.outbox.keep_s is %g, below the duplicate window of the stream %s, which is "
+                "%g s: the stream would drop a second event under an id that the outbox has "
+                "forgotten; raise keep_s",
+                self._keep_s, self._stream.name, window_s,
+            )  # fmt: skip
 
     async def _make_ready(self, connection: NatsConnection) -> None:
         if not self._stream.subjects:

@@ -230,8 +230,9 @@ async def test_without_a_broker_rows_go_to_the_journal_alone(bus: Bus, publish: 
 
 
 async def test_published_rows_go_after_a_while(
-    bus: Bus, publish: Publish, relays: Relays, store_url: str, prefix: str
-) -> None:
+    bus: Bus, publish: Publish, relays: Relays, store_url: str, prefix: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     relays.start(keep_s=0.1)
     publish([(f"{prefix}.a", n) for n in range(12)])
 
@@ -247,3 +248,5 @@ async def test_published_rows_go_after_a_while(
 
     await until(gone)
     assert len(await entries(bus, "/tape/event/**")) == 12
+    told = f"keep_s is 0.1, below the duplicate window of the stream {prefix}, which is 120 s"
+    assert told in caplog.text  # ids are forgotten sooner than the stream forgets them
