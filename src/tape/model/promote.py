@@ -105,7 +105,9 @@ class PromoteOutbox:
             if place is None or place.global_seq or place.subject in held:
                 continue
             if (place.event_id, place.subject) != (draft.event_id, draft.event_type):
-                continue  # somebody has corrected it since: it is read again
+                # Somebody has corrected it since. It is read again, and nothing overtakes it.
+                held.update((place.subject, draft.event_type))
+                continue
             known = self._find_key(row_id, draft, state, keys)
             same_id = made.get(draft.event_id) or _find_id(draft, state)
             if known is not None:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
+import tape
 from tape.config import Settings
 from tape.stores.by_url import open_store
-from tests.integration.outbox.handles import KINDS, POSTGRES_ORDERS, SQLITE_ORDERS, Kind
+from tests.integration.outbox.handles import KINDS, POSTGRES_ORDERS, SQLITE_ORDERS, Kind, engine_of
 
 
 class Shop(NamedTuple):
@@ -27,6 +28,20 @@ class Shop(NamedTuple):
                 return db.execute(sql.replace("@", "_")).fetchall()
         with psycopg.connect(self.url, autocommit=True) as db:
             return db.execute(sql.replace("@", ".").encode()).fetchall()
+
+    def write(self, sql: str) -> None:
+        if self.url.startswith("sqlite:"):
+            path = self.url.removeprefix("sqlite:")
+            with contextlib.closing(sqlite3.connect(path)) as file, file:
+                file.execute(sql.replace("@", "_"))
+        else:
+            with psycopg.connect(self.url) as db:
+                db.execute(sql.replace("@", ".").encode())
+
+    def publish(self, subject: str, key: str) -> str:
+        """An event with a key, in a transaction of its own."""
+        with engine_of(self.url) as engine, engine.begin() as tx:
+            return tape.publish_within(tx, subject, idempotency_key=key)
 
     def orders(self) -> set[str]:
         return {order for (order,) in self.read("SELECT id FROM shop@orders")}

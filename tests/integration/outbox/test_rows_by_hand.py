@@ -1,4 +1,4 @@
-"""Rows that programs in other languages insert into a SQLite file, where columns take any type."""
+"""Rows that are not those of `publish_within`: of programs in other languages, and of old ones."""
 
 import contextlib
 import sqlite3
@@ -8,6 +8,8 @@ import pytest
 
 from tape.app import open_bus
 from tape.bus import Bus
+from tape.model.entry import Entry
+from tape.model.event import NewEvent
 from tape.model.outbox import FailingRow
 from tests.integration.bus.relays import entries, until
 from tests.integration.outbox.conftest import Shop
@@ -95,3 +97,60 @@ async def test_documented_columns_make_an_event(sqlite_shop: Shop) -> None:
     del said["subject"]
     said["idempotency_key"] = "bus.outbox/orders.placed/k"
     assert {name: getattr(entry, name) for name in said} == said
+
+
+async def test_a_key_that_the_version_before_put_on_the_journal_is_known(any_shop: Shop) -> None:
+    """Its row is gone, and the journal has the key as it is. Keys recorded since are apart."""
+    bus = await open_bus(any_shop.url)
+    try:
+        (first,) = await bus.record_events([NewEvent("orders.paid", idempotency_key="before")])
+        await until(lambda: later_than(bus, first.global_seq))
+        any_shop.write(
+            "UPDATE tape_schema_steps SET applied_at_ms = (SELECT max(ts_ms) FROM tape_journal)"
+            if any_shop.url.startswith("sqlite:")
+            else "UPDATE tape_schema_steps SET applied_at = (SELECT "
+            "to_timestamp(max(ts_ms) / 1000.0) FROM tape_journal)"
+        )
+        await bus.record_events([NewEvent("orders.paid", idempotency_key="since")])
+        for subject in ("orders.paid", "orders.sent"):
+            for key in ("before", "since"):
+                any_shop.publish(subject, key)
+        bus.start_relay(None)
+        promoted = await until(lambda: outbox_entries(bus, 3))
+        assert [(e.event_type, e.idempotency_key) for e in promoted] == [
+            ("orders.paid", "bus.outbox/orders.paid/since"),
+            ("orders.sent", "bus.outbox/orders.sent/before"),
+            ("orders.sent", "bus.outbox/orders.sent/since"),
+        ]
+        (repeat,) = (await bus.outbox_status()).repeats
+        assert (repeat.idempotency_key, repeat.repeat_of) == ("before", first.event_id)
+    finally:
+        await bus.close()
+
+
+async def later_than(bus: Bus, global_seq: int) -> bool:
+    """Whether an entry is on the journal with a later millisecond than that of the first."""
+    await bus.record_events([NewEvent("clock.moved")])
+    first, *_, last = await entries(bus, "/tape/event/**")
+    return first.global_seq == global_seq and last.ts_ms > first.ts_ms
+
+
+async def outbox_entries(bus: Bus, count: int) -> list[Entry]:
+    found = await entries(bus, "/tape/event/**")
+    promoted = [e for e in found if e.idempotency_key.startswith("bus.outbox/")]
+    return promoted if len(promoted) == count else []
+
+
+async def test_a_repeat_is_not_listed_as_failing(any_shop: Shop) -> None:
+    """The step that made repeats of old rows left what they had failed with."""
+    any_shop.write(
+        "INSERT INTO bus@outbox "
+        "(event_id, subject, payload_json, global_seq, repeat_of, last_error) "
+        "VALUES ('01JZ0000000000000000000001', 'a', '1', -1, '01JZ0000000000000000000000', 'no')"
+    )
+    bus = await open_bus(any_shop.url)
+    try:
+        status = await bus.outbox_status()
+        assert (status.failing, status.repeated) == ([], 1)
+    finally:
+        await bus.close()

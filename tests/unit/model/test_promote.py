@@ -188,6 +188,13 @@ def test_a_row_that_was_corrected_since_is_left_for_the_next_round() -> None:
     assert not PromoteOutbox([row], LIMITS).decide(state).changes
 
 
+def test_nothing_overtakes_a_row_that_was_corrected_since() -> None:
+    rows = [a_row(1), a_row(2), a_row(3, "a.c"), a_row(4, "a.d")]
+    state = a_state(rows[0]._replace(subject="a.c"), *rows[1:])
+    done = PromoteOutbox(rows, LIMITS).decide(state)
+    assert [draft.event_id for draft in done.entries] == [ulid(4)]
+
+
 def test_no_producer_has_a_key_of_the_outbox() -> None:
     with pytest.raises(InvalidArgument, match="begin this one otherwise") as refusal:
         draft_event(NewEvent("a", idempotency_key="bus.outbox/a.b/k"), ulid(1), LIMITS)

@@ -78,7 +78,10 @@ POSTGRES = {
     "note_outbox_failure": (f"{ROWS}, 'x'", {"outbox_pkey"}),
     "forget_published": ("0, 100", {"outbox_pkey", "outbox_published"}),
     "load_outbox_ids": ("ARRAY['e1', 'e2']", {"outbox_entry_id"}),
-    "load_outbox_keys": ("ARRAY['s1', 's2'], ARRAY['k1', 'k2']", {"outbox_entry_key"}),
+    "load_outbox_keys": (
+        "ARRAY['s1', 's2'], ARRAY['k1', 'k2']",
+        {"outbox_entry_key", "tape_journal_key", "tape_schema_steps_pkey"},
+    ),
     "read_repeats": ("100", {"outbox_repeats"}),
     "forget_repeats": ("0, 100", {"outbox_pkey", "outbox_repeats"}),
 }

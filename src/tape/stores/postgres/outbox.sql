@@ -39,7 +39,8 @@ FROM bus.outbox
 WHERE event_id = ANY ($1::text[]) AND has_entry;
 
 -- name: load_outbox_keys
--- Entries that rows made with one of these keys of their subjects.
+-- Entries that rows made with one of these keys of their subjects. Before step 10 the journal had
+-- keys of the outbox as they were, in one space with those of recorded events.
 SELECT first.subject, first.idempotency_key, first.event_id, first.global_seq
 FROM unnest($1::text[], $2::text[]) AS wanted (subject, idempotency_key)
 CROSS JOIN LATERAL (
@@ -48,7 +49,18 @@ CROSS JOIN LATERAL (
   WHERE o.subject = wanted.subject AND o.idempotency_key = wanted.idempotency_key
     AND o.has_entry AND o.idempotency_key <> ''
   LIMIT 1
-) AS first;
+) AS first
+UNION ALL
+SELECT j.event_type, j.idempotency_key, j.event_id, j.global_seq
+FROM unnest($1::text[], $2::text[]) AS wanted (subject, idempotency_key)
+CROSS JOIN LATERAL (
+  SELECT event_type, idempotency_key, event_id, global_seq, ts_ms
+  FROM tape_journal
+  WHERE idempotency_key = wanted.idempotency_key
+  LIMIT 1
+) AS j
+WHERE j.event_type = wanted.subject AND j.ts_ms < (
+  SELECT extract(epoch FROM applied_at) * 1000 FROM tape_schema_steps WHERE number = 10);
 
 -- name: load_relays
 -- Rows by key, for a batch to decide on.
@@ -149,7 +161,7 @@ SELECT
 -- Rows that were not taken, by id.
 SELECT id, event_id, subject, created_at_ms, global_seq, attempts, last_error
 FROM bus.outbox
-WHERE last_error <> '' AND NOT published_to_nats
+WHERE last_error <> '' AND NOT published_to_nats AND repeat_of = ''
 ORDER BY id
 LIMIT $1;
 

@@ -35,12 +35,19 @@ FROM bus_outbox
 WHERE event_id IN (SELECT value ->> 0 FROM json_each(?)) AND has_entry;
 
 -- name: load_outbox_keys
--- Entries that rows made with one of these keys of their subjects.
+-- Entries that rows made with one of these keys of their subjects. Before step 10 the journal had
+-- keys of the outbox as they were, in one space with those of recorded events.
 SELECT o.subject, o.idempotency_key, o.event_id, o.global_seq
-FROM json_each(?) AS wanted
+FROM json_each(?1) AS wanted
 CROSS JOIN bus_outbox AS o
   ON o.subject = wanted.value ->> 0 AND o.idempotency_key = wanted.value ->> 1
-WHERE o.has_entry AND o.idempotency_key <> '';
+WHERE o.has_entry AND o.idempotency_key <> ''
+UNION ALL
+SELECT j.event_type, j.idempotency_key, j.event_id, j.global_seq
+FROM json_each(?1) AS wanted
+CROSS JOIN tape_journal AS j ON j.idempotency_key = wanted.value ->> 1
+WHERE j.event_type = wanted.value ->> 0
+  AND j.ts_ms < (SELECT applied_at_ms FROM tape_schema_steps WHERE number = 10);
 
 -- name: load_relays
 -- Rows by key, for a batch to decide on.
@@ -138,7 +145,7 @@ SELECT
 -- Rows that were not taken, by id.
 SELECT id, event_id, subject, created_at_ms, global_seq, attempts, last_error
 FROM bus_outbox
-WHERE last_error <> '' AND NOT published_to_nats
+WHERE last_error <> '' AND NOT published_to_nats AND repeat_of = ''
 ORDER BY id
 LIMIT ?;
 
