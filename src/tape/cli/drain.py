@@ -1,6 +1,7 @@
 """`tape drain`: one drainer, now: what there is, or what comes as well."""
 
 import asyncio
+import contextlib
 import time
 
 import click
@@ -14,6 +15,7 @@ from tape.client import AsyncTapeClient
 from tape.config import DrainerSettings
 from tape.model.drainer import DrainReport
 from tape.model.event_subscription import DEFAULT_DRAINER
+from tape.model.subjects import drainer_resumed, drainer_skipped
 
 EVENTS = "/tape/event/recorded/**"
 LOCKED_S = 1.0
@@ -68,7 +70,7 @@ async def _stopped(
 ) -> bool:
     """Wait for something to do; whether it was told to end instead."""
     if report.halted_on_event_id:
-        waiting = asyncio.create_task(_retry(report, target.settings.drainers))
+        waiting = asyncio.create_task(_retry(client, report, target.settings.drainers))
     elif report.skipped_due_to_lock:
         waiting = asyncio.create_task(asyncio.sleep(LOCKED_S))
     elif report.waiting_on_run_id:
@@ -85,10 +87,32 @@ async def _stopped(
     return stop.is_set()
 
 
-async def _retry(report: DrainReport, settings: DrainerSettings) -> None:
-    """As a server does; its clock may be another."""
+async def _retry(client: AsyncTapeClient, report: DrainReport, settings: DrainerSettings) -> None:
+    """Wait as a server does, whose clock may be another, or until somebody has resumed it."""
     left_s = report.next_try_at_ms / 1000 - time.time()
-    await asyncio.sleep(min(max(left_s, 0.0), max(settings.retry_s, settings.retry_most_s)))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(
+            min(max(left_s, 0.0), max(settings.retry_s, settings.retry_most_s))
+        ):
+            await _resumed(client, report)
+
+
+async def _resumed(client: AsyncTapeClient, report: DrainReport) -> None:
+    """Wait until the drainer is not halted there any more."""
+    drainer_id = report.drainer_id
+    head = (await client.info()).head_global_seq
+    for state in await client.drainers():
+        drainer = state.drainer
+        if drainer.drainer_id == drainer_id and (
+            drainer.halted_on_event_id != report.halted_on_event_id
+        ):
+            return
+    own = {drainer_resumed(drainer_id), drainer_skipped(drainer_id)}
+    pattern = drainer_resumed(drainer_id).replace("/resumed/", "/*/", 1)
+    async with client.follow(pattern, after=head) as entries:
+        async for entry in entries:
+            if entry.subject in own:
+                return
 
 
 async def _event_after(client: AsyncTapeClient, global_seq: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,36 @@ def test_following(command: Any, sqlite_url: str, tmp_path: Path) -> None:
         following.send_signal(signal.SIGINT)
         assert following.wait(30) == 0
     finally:
+        following.kill()
+        following.communicate()
+
+
+def test_who_follows_sees_a_resume_and_a_skip(
+    command: Any, sqlite_url: str, tmp_path: Path
+) -> None:
+    """And does not wait for the time at which it would try again."""
+    settings = tmp_path / "slow.yaml"
+    settings.write_text("tape: {drainers: {retry_s: 600}}")
+    command(*SUBSCRIBE)
+    command("record", "price.changed", "--payload", "{}")
+    following = start(
+        "drain", "--follow", "--json", "--store", sqlite_url, "--config", str(settings),
+        folder=tmp_path,
+    )  # fmt: skip
+    assert following.stdout is not None
+    watchdog = threading.Timer(60, following.kill)
+    watchdog.start()
+    try:
+        event_id = json.loads(following.stdout.readline())["halted_on_event_id"]
+        assert command("drainers", "resume").code == 0
+        assert json.loads(following.stdout.readline())["halted_on_event_id"] == event_id
+        skip = ("drainers", "skip", "workflow_runner", event_id, "--reason", "no number")
+        assert command(*skip).code == 0
+        assert json.loads(following.stdout.readline())["halted_on_event_id"] == ""
+        following.send_signal(signal.SIGINT)
+        assert following.wait(30) == 0
+    finally:
+        watchdog.cancel()
         following.kill()
         following.communicate()
 
