@@ -208,17 +208,19 @@ def _recipe(text: str) -> tuple[str, str]:
 def held_up_words(state: DrainerState) -> str:
     """Why a drainer does not go on; empty if nothing holds it up."""
     drainer, now_ms = state.drainer, time.time_ns() // 1_000_000
-    if drainer.halted_on_event_id:
-        failed = f"failed {state.failed_attempts} time{'s' * (state.failed_attempts != 1)}"
-        again = f"tried again in {span(max(0, drainer.next_try_at_ms - now_ms))}"
-        where = f"{drainer.drainer_id} is halted at {drainer.halted_on_event_id}, {failed}, {again}"
-        return f"{where}: {abridged(drainer.last_error, ERROR_WIDTH)}"
+    waits = ""
     if drainer.waiting_on_run_id:
         since = span(max(0, now_ms - drainer.waiting_since_ms))
         run = f"run {drainer.waiting_on_run_id} of app {state.waiting_on_app}"
-        where = f"in pool {state.waiting_on_pool}, event {drainer.waiting_on_event_id}"
-        return f"{drainer.drainer_id} has waited {since} for {run} {where}"
-    return ""
+        waits = f"has waited {since} for {run} in pool {state.waiting_on_pool}"
+    if drainer.halted_on_event_id:
+        failed = f"failed {state.failed_attempts} time{'s' * (state.failed_attempts != 1)}"
+        again = f"tried again in {span(max(0, drainer.next_try_at_ms - now_ms))}"
+        if waits:
+            again = f"is tried again and {waits}"
+        where = f"{drainer.drainer_id} is halted at {drainer.halted_on_event_id}, {failed}, {again}"
+        return f"{where}: {abridged(drainer.last_error, ERROR_WIDTH)}"
+    return f"{drainer.drainer_id} {waits}, event {drainer.waiting_on_event_id}" if waits else ""
 
 
 def _row(state: DrainerState) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from tape.journal.follow import refuse_beyond_the_end
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
-from tape.ledger.drain import Drain, Errand
+from tape.ledger.drain import ENDED_BADLY, Drain, Errand
 from tape.ledger.keep_draining import Draining
 from tape.model.drainer import Drainer, DrainerState, DrainReport, check_drainer_id
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
@@ -148,11 +148,13 @@ class Ledger:
         app = pool = ""
         if not drainer.halted_on_event_id:
             drainer = drainer._replace(halted_at_ms=0, next_try_at_ms=0)
-        if drainer.is_waiting:
-            run = await self._store.get_run(drainer.waiting_on_run_id)
-            app, pool = (run.app_name, run.pool) if run else ("", "")
-        else:
+        run = await self._store.get_run(drainer.waiting_on_run_id) if drainer.is_waiting else None
+        # An older version halts at a run that failed, and leaves it as one that is waited for.
+        is_left = bool(drainer.halted_on_event_id and run and run.status in ENDED_BADLY)
+        if is_left or not drainer.is_waiting:
             drainer = drainer.not_waiting()
+        elif run is not None:
+            app, pool = run.app_name, run.pool
         lag = max(0, head - drainer.last_global_seq)
         is_held = drainer.is_leased(await self._store.read_clock())
         return DrainerState(drainer, enabled, lag, is_held, app, pool)

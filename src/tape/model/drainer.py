@@ -52,11 +52,11 @@ class Drainer(NamedTuple):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for the end of a run. A version that does not know of this may have
-        gone on without clearing it."""
+        """Whether it waits for the end of a run, of a retry while it is halted. A version that does
+        not know of this may have gone on without clearing it."""
         return (
             bool(self.waiting_on_run_id)
-            and not self.halted_on_event_id
+            and self.halted_on_event_id in ("", self.waiting_on_event_id)
             and self.waiting_on_global_seq > self.last_global_seq
         )
 

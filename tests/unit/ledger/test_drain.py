@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tape.app import open_bus
+from tape.app import open_bus, refresh_metrics
+from tape.cli.drainers import held_up_words
 from tape.errors import InvalidArgument, NotFound, NotHalted
 from tape.model.drainer import DISPATCH_FAILED, DRAINERS
 from tape.model.event import NewEvent
@@ -15,6 +16,8 @@ from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
 from tape.model.move import Place, save
 from tape.model.run import RunName, RunStatus
 from tape.ports.ledger import RecentQuery
+from tape.ports.runs import RunQuery
+from tape.telemetry import metrics
 from tape.testing.conformance.playing import SaveRows, play
 from tape.testing.conformance.reacting import until
 from tests.unit.ledger.draining import QUICK, SPAN_ID, TRACE_ID, Desk, a_desk
@@ -217,6 +220,50 @@ async def test_a_drainer_that_waits_says_for_whom_and_can_be_moved_on(
     assert since <= run.started_at_ms
     report = await desk.bus.ledger.drain(await_s=0)
     assert report.waiting_on_run_id not in ("", run_id)  # of the next event
+
+
+async def test_a_retry_that_waits_for_a_worker_says_so_beside_the_halt(desk: Desk) -> None:
+    await desk.subscribe("a")
+    (event,) = await desk.record(1)
+    desk.broken = {("a", 1)}
+    assert (await desk.bus.ledger.drain()).halted_on_event_id == event.event_id
+    await desk.subscribe("a", workflow_type="nobody")
+    report = await desk.bus.ledger.drain(await_s=0)
+    (state,) = await desk.bus.ledger.list_drainers()
+    drainer = state.drainer
+    assert (drainer.halted_on_event_id, state.failed_attempts) == (event.event_id, 1)
+    assert (drainer.waiting_on_run_id, drainer.waiting_on_event_id) == (
+        report.waiting_on_run_id, event.event_id,
+    )  # fmt: skip
+    assert (state.waiting_on_app, state.waiting_on_pool) == ("nobody", "shared")
+    words = held_up_words(state)
+    assert f"is halted at {event.event_id}, failed 1 time, is tried again and has waited" in words
+    assert f"for run {report.waiting_on_run_id} of app nobody in pool shared: run " in words
+    await refresh_metrics(desk.bus)
+    waited = metrics.DRAINER_WAITING_SECONDS.labels(DEFAULT_DRAINER)
+    assert (metrics.DRAINER_HALTED.labels(DEFAULT_DRAINER).value, waited.value > 0) == (1, True)
+    skipped = await desk.bus.ledger.skip(DEFAULT_DRAINER, event.event_id, reason="old", by="me")
+    assert (skipped.drainer.halted_on_event_id, skipped.drainer.waiting_on_run_id) == ("", "")
+
+
+async def test_a_halt_of_an_older_version_is_not_taken_for_waiting(desk: Desk) -> None:
+    """It leaves the run that was waited for, which has failed."""
+    await desk.subscribe("a")
+    await desk.record(1)
+    desk.broken = {("a", 1)}
+    await desk.bus.ledger.drain()
+    drainer = await desk.drainer(DEFAULT_DRAINER)
+    (run,) = await desk.bus.runs.list_runs(RunQuery())
+    left = drainer._replace(
+        waiting_on_run_id=run.run_id,
+        waiting_on_event_id=drainer.halted_on_event_id,
+        waiting_on_global_seq=drainer.halted_on_global_seq,
+        waiting_since_ms=1,
+    )
+    await play(desk.bus._store, SaveRows(save(DRAINERS, left)))
+    (state,) = await desk.bus.ledger.list_drainers()
+    assert state.drainer.halted_on_event_id
+    assert state.drainer.waiting_on_run_id == ""
 
 
 async def test_since_when_it_waits_is_not_moved_by_later_passes(desk: Desk) -> None:
