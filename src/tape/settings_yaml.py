@@ -167,9 +167,10 @@ def range_of(key: str) -> Range:
 def _at_odds(section: object) -> Iterator[tuple[str, str]]:
     """Settings of a section that do not go together."""
     match section:
-        case ReactorSettings(ttl, heartbeat) if heartbeat >= ttl:
+        case ReactorSettings(ttl, heartbeat) if 3 * heartbeat >= 2 * ttl:
             message = (
-                f"heartbeat_s is {heartbeat:g} and must be below lease_ttl_s, which is {ttl:g}"
+                f"heartbeat_s is {heartbeat:g} and must be below two thirds of lease_ttl_s, which "
+                f"is {ttl:g}, or a lease is given up before it is renewed"
             )
             yield "heartbeat_s", message
             yield "lease_ttl_s", message

@@ -5,7 +5,8 @@ may take it up, and anything it still tries to write is refused by its token. Ti
 the lease, or its renewal, was asked for.
 
 If this process stood still, because a function held up its event loop or because it was paused,
-nobody has asked. Its token is good until somebody takes the run over, so the store is asked then.
+or if the answer that granted the lease was long on its way, nobody has asked for a renewal. The
+token is good until somebody takes the run over, so the store is asked before the lease is given up.
 """
 
 import asyncio
@@ -44,6 +45,8 @@ class LeaseKeeper:
         self._settings = settings
         self._held: set[Held] = set()
         self._renewing: asyncio.Task[None] | None = None
+        self._beat_at = 0.0
+        """When the leases were last asked for, all of them."""
 
     @property
     def ttl_ms(self) -> int:
@@ -62,9 +65,11 @@ class LeaseKeeper:
         loop = asyncio.get_running_loop()
         held = Held(run, on_lost, on_renewed)
         self._held.add(held)
-        self._granted(held, loop.time() if asked_at is None else asked_at)
         if self._renewing is None:
+            self._beat_at = loop.time()
             self._renewing = loop.create_task(self._renew_all(), name="tape-leases")
+        if not self._granted(held, loop.time() if asked_at is None else asked_at):
+            self._ask_first(held)
         return held
 
     def let_go(self, held: Held) -> None:
@@ -81,9 +86,23 @@ class LeaseKeeper:
     async def _renew_all(self) -> None:
         while True:
             await asyncio.sleep(self._settings.heartbeat_every_s)
+            stood_still = self._stood_still()
+            self._beat_at = asyncio.get_running_loop().time()
             for held in self._held:
-                if held.renewing is None or held.renewing.done():  # one that hangs is let be
-                    held.renewing = asyncio.create_task(self._renew(held))
+                if stood_still:
+                    self._ask_first(held)
+                else:
+                    self._ask(held)
+
+    def _ask(self, held: Held) -> None:
+        if held.renewing is None or held.renewing.done():  # one that hangs is let be
+            held.renewing = asyncio.create_task(self._renew(held))
+
+    def _ask_first(self, held: Held) -> None:
+        """Give the store time to answer before the lease is given up."""
+        now = asyncio.get_running_loop().time()
+        self._give_up_at(held, max(held.give_up_at, now + self._settings.heartbeat_every_s / 2))
+        self._ask(held)
 
     async def _renew(self, held: Held) -> None:
         asked_at = asyncio.get_running_loop().time()
@@ -99,34 +118,37 @@ class LeaseKeeper:
             if held not in self._held:
                 return
             held.on_renewed(renewed)
-            if asyncio.get_running_loop().time() < self._too_late(asked_at):
-                self._granted(held, asked_at)
-            else:  # this process stood still before it came to the answer
+            in_time = self._granted(held, asked_at)
+            took_s = asyncio.get_running_loop().time() - asked_at
+            if not in_time and took_s > self._settings.heartbeat_every_s:
                 held.renewing = asyncio.create_task(self._renew(held))
 
-    def _granted(self, held: Held, asked_at: float) -> None:
+    def _granted(self, held: Held, asked_at: float) -> bool:
+        """Keep it from then on; whether the next heartbeat is in time to renew it."""
         held.error = None
-        self._give_up_at(held, self._too_late(asked_at))
+        every_s, now = self._settings.heartbeat_every_s, asyncio.get_running_loop().time()
+        too_late = asked_at + self._settings.lease_ttl_s - every_s / 2
+        if too_late > held.give_up_at:
+            self._give_up_at(held, too_late)
+        return max(now, self._beat_at + every_s) < too_late
 
-    def _too_late(self, asked_at: float) -> float:
-        """Who has not renewed a lease by then must let it be."""
-        return asked_at + self._settings.lease_ttl_s - self._settings.heartbeat_every_s / 2
-
-    def _give_up_at(self, held: Held, too_late: float) -> None:
+    def _give_up_at(self, held: Held, when: float) -> None:
         if held.giving_up is not None:
             held.giving_up.cancel()
-        loop = asyncio.get_running_loop()
-        held.give_up_at = max(too_late, loop.time())
-        held.giving_up = loop.call_at(held.give_up_at, self._give_up, held)
+        held.give_up_at = when
+        held.giving_up = asyncio.get_running_loop().call_at(when, self._give_up, held)
 
     def _give_up(self, held: Held) -> None:
-        now, every_s = asyncio.get_running_loop().time(), self._settings.heartbeat_every_s
-        if now - held.give_up_at < every_s / LATE:
+        late_s = asyncio.get_running_loop().time() - held.give_up_at
+        if self._stood_still() or late_s >= self._settings.heartbeat_every_s / LATE:
+            self._ask_first(held)
+        else:
             self._lose(held, held.error or TimeoutError("its lease was not renewed in time"))
-            return
-        self._give_up_at(held, now + every_s / 2)  # this process stood still
-        if held.renewing is None or held.renewing.done():
-            held.renewing = asyncio.create_task(self._renew(held))
+
+    def _stood_still(self) -> bool:
+        """Whether the leases should have been asked for by now, and were not."""
+        every_s = self._settings.heartbeat_every_s
+        return asyncio.get_running_loop().time() > self._beat_at + every_s + every_s / LATE
 
     def _lose(self, held: Held, error: BaseException) -> None:
         if held in self._held:

@@ -28,7 +28,9 @@ class Late:
 
     def __init__(self, world: World, *, late_s: float = 0.0) -> None:
         self._runs = world.runs
+        self._clock = world.clock
         self._late_s = late_s
+        self.taken_over = False
 
     async def change_run(self, run_id: str, write: RunWrite) -> Any:
         if isinstance(write, RenewClaim):
@@ -41,6 +43,9 @@ class Late:
     async def resume_run(self, run_id: str, taker: Taker, *, expected_token: int) -> Run:
         taken = await self._runs.resume_run(run_id, taker, expected_token=expected_token)
         await asyncio.sleep(self._late_s)
+        if self.taken_over:
+            self._clock.pass_s(taker.ttl_ms / 1000)
+            await self._runs.resume_run(run_id, Taker("another"), expected_token=-1)
         return taken
 
     def __getattr__(self, name: str) -> Any:
@@ -98,7 +103,10 @@ async def test_an_act_is_cut_off_before_its_claim_is_over(world: World) -> None:
     assert left_at < asked_at + BRIEF.lease_ttl_s
 
 
-async def test_a_lease_whose_answer_came_too_late_is_let_be(world: World) -> None:
+@pytest.mark.parametrize("taken_over", [True, False])
+async def test_a_lease_whose_answer_came_too_late_is_asked_for_again(
+    world: World, taken_over: bool
+) -> None:
     done: list[str] = []
 
     @tape.effect(registry=world.apps)
@@ -113,11 +121,17 @@ async def test_a_lease_whose_answer_came_too_late_is_let_be(world: World) -> Non
     settings = ReactorsSettings(recovery=BRIEF)
     keeper = LeaseKeeper(world.runs, settings.recovery)
     driver = Driver(world.bus, keeper, world.executor)
-    late = cast("RunOperations", Late(world, late_s=BRIEF.lease_ttl_s))
+    late = Late(world, late_s=BRIEF.lease_ttl_s)
+    late.taken_over = taken_over
     taker = Taker("late", "recovery", keeper.ttl_ms)
-    recovery = Recovery(late, driver, world.apps, settings, taker, "shared")
+    runs = cast("RunOperations", late)
+    recovery = Recovery(runs, driver, world.apps, settings, taker, "shared")
     assert await recovery.once() == 1
     await recovery.settled()
     await keeper.close()
-    assert done == []
-    assert await world.verbs(run) == ["run runnable", "run running"]
+    assert len(done) == (0 if taken_over else 1)
+    verbs = await world.verbs(run)
+    if taken_over:
+        assert verbs == ["run runnable", "run running", "run running"]
+    else:
+        assert verbs[-1] == "run terminal"
