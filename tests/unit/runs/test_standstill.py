@@ -46,7 +46,7 @@ class Lease:
 
     def __init__(self, refusal: Exception | None = None) -> None:
         self.refusal = refusal
-        self.asked = 0
+        self.is_asked = asyncio.Event()
         self.renewed = asyncio.Event()
         self.lost: list[BaseException] = []
         self.is_lost = asyncio.Event()
@@ -59,7 +59,7 @@ class Lease:
         self.run = run
 
     async def heartbeat_run(self, _run_id: str, _token: int, _ttl_ms: int) -> Run:
-        self.asked += 1
+        self.is_asked.set()
         await asyncio.sleep(0)
         if self.refusal is not None:
             raise self.refusal
@@ -110,8 +110,7 @@ async def test_a_store_that_stays_away_is_waited_for_half_a_heartbeat(jump: Jump
     lease.hold()
     await asyncio.sleep(0)
     jump(GIVES_UP_S + HEARTBEAT_S / 40)
-    while lease.asked == 0:
-        await asyncio.sleep(0)
+    await soon(lease.is_asked)
     assert lease.lost == []
     (held,) = lease.keeper._held
     assert held.give_up_at <= loop.time() + HEARTBEAT_S / 2
