@@ -189,14 +189,14 @@ class WriteValue(_ChangeValue):
         return Decision(lambda _place: after.value, [draft], changes)
 
     def _is_repeat(self, before: ValueRow) -> bool:
-        author, looks = self._author, self._if_version >= 0
+        author = self._author
         if before.value_json != self._value_json:
-            return False
-        if looks and before.version != self._if_version + 1:
             return False
         if author.request_id or before.request_id:
             return author.request_id == before.request_id
-        return looks and bool(author.writer) and before.writer == author.writer
+        if self._if_version < 0 or before.version != self._if_version + 1:
+            return False
+        return bool(author.writer) and before.writer == author.writer
 
 
 class DeleteValue(_ChangeValue):

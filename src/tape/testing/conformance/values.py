@@ -121,6 +121,18 @@ class ValuesContract:
         assert await play(store, deleting(author=Author(request_id="call-3"))) == Deleted(False, 2)
         assert len(await read_all(store)) == 2
 
+    async def test_a_call_that_created_a_deleted_value_anew_is_known_by_its_id(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        await play(store, writing("1", 0, author=Author(request_id="call-1")))
+        await play(store, deleting())
+        call = Author(request_id="call-2")
+        anew = await play(store, writing("1", 0, author=call))
+        assert anew.version == 3
+        assert await play(await open_store(), writing("1", 0, author=call)) == anew
+        assert len(await read_all(store)) == 3
+
     async def test_a_writer_of_its_own_is_known_without_an_id(self, open_store: OpenStore) -> None:
         store = await open_store()
         first = await play(store, writing("1", 0, author=Author("client-7")))
