@@ -117,12 +117,7 @@ async def follow_run(
     if after_seq:
         run = await _patiently(store.get_run, run_id)
         last = run.seq_cursor if run is not None else 0
-        if after_seq > last:
-            raise InvalidArgument(
-                f"{after_seq} is beyond the end of run {run_id!r}, {last}: the cursor belongs to "
-                "another run or journal, or this one was restored from a backup",
-                field="from_seq",
-            )
+        refuse_beyond_the_run(run_id, last, after_seq, field="from_seq")
     while True:
         head = store.head
         found = await _patiently(read_run, store, run_id, after_seq, max_entries)
@@ -189,6 +184,15 @@ async def watch_value(
         if not found:
             cursor = max(cursor, head)
             await store.await_beyond(head)
+
+
+def refuse_beyond_the_run(run_id: str, last: int, after_seq: int, *, field: str) -> None:
+    if after_seq > last:
+        raise InvalidArgument(
+            f"{after_seq} is beyond the end of run {run_id!r}, {last}: the cursor belongs to "
+            "another run or journal, or this one was restored from a backup",
+            field=field,
+        )
 
 
 async def refuse_beyond_the_end(store: Store, cursor: int, *, field: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound
-from tape.journal.follow import read_run
+from tape.journal.follow import read_run, refuse_beyond_the_run
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.budget import Budget, check_amounts
@@ -236,7 +236,10 @@ class Runs:
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         name = self._name(run_id, "run_id")
         found = await read_run(self._store, name, after_seq, _page(limit))
-        return found or await self._nothing_of(name)
+        if not found:
+            run = await self._found(name)
+            refuse_beyond_the_run(name, run.seq_cursor, after_seq, field="after_seq")
+        return found
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         return await self._store.get_decision(self._name(run_id, "run_id"), decision_index)
@@ -293,9 +296,14 @@ class Runs:
 
     async def _nothing_of(self, run_id: str) -> list[Any]:
         """An empty list for a run that has none of what was asked for; NotFound without a run."""
-        if await self._store.get_run(run_id) is None:
-            raise NotFound(f"no run has the id {run_id!r}")
+        await self._found(run_id)
         return []
+
+    async def _found(self, run_id: str) -> Run:
+        run = await self._store.get_run(run_id)
+        if run is None:
+            raise NotFound(f"no run has the id {run_id!r}")
+        return run
 
     async def _trace_of(self, run_id: str) -> Trace:
         """The trace of a run for an entry that somebody writes who has no span of his own: below

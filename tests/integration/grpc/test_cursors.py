@@ -67,6 +67,9 @@ async def test_a_cursor_beyond_a_run(world: World) -> None:
         await all_of(world.operations.follow_run(world.run_id, beyond))
     with pytest.raises(InvalidArgument, match="2 is beyond the end of run 'nosuch', 0"):
         await all_of(world.operations.follow_run("nosuch", 2))
+    with pytest.raises(InvalidArgument, match=f"after_seq: {said}"):
+        await world.operations.runs.read_run(world.run_id, beyond)
+    assert await world.operations.runs.read_run(world.run_id, world.last_seq) == []
 
 
 async def test_a_version_beyond_a_value(world: World) -> None:
