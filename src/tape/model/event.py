@@ -17,6 +17,7 @@ from tape.model.run import RUNS, Run, check_token, fenced_run
 from tape.model.subject import check_length
 from tape.model.subjects import event_recorded
 
+VERSIONS = range(1, 32768)
 _KIND = Kind.EVENT.value
 ENVELOPE_BYTES = 256  # what an entry weighs besides its payload, about
 OUTBOX_KEY_PREFIX = "bus.outbox/"
@@ -53,11 +54,36 @@ class Recorded(NamedTuple):
 
 def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     """The entry that a user's event becomes; every fault in it is found here."""
-    refuse_reserved(event.event_type)
     draft = draft_own_event(event, event_id, limits)
-    if VERSION_FIELD in draft.payload_json:  # rarely: every event comes through here
-        check_version(draft.payload_json, draft.schema_version)
+    check_statement(event)
     return draft
+
+
+def check_statement(event: NewEvent) -> None:
+    """Refuse a type that only Tape may use, and a payload that tells another version."""
+    refuse_reserved(event.event_type)
+    told = version_in(event.payload_json)
+    if told is not None and told != event.schema_version:
+        raise InvalidArgument(
+            f"the payload says {told}, the event {event.schema_version}: give the event the "
+            "payload's",
+            field=VERSION_FIELD,
+        )
+
+
+def version_in(payload_json: str) -> float | None:
+    """The version that a payload tells, None if it tells none."""
+    if VERSION_FIELD not in payload_json:
+        return None
+    payload = orjson.loads(payload_json)
+    told = payload.get(VERSION_FIELD) if isinstance(payload, dict) else None
+    return told if isinstance(told, int | float) and not isinstance(told, bool) else None
+
+
+def stated_version(payload_json: str) -> int:
+    """The version that a payload tells, if an event can have it; else 1."""
+    told = version_in(payload_json)
+    return int(told) if told is not None and told in VERSIONS else 1
 
 
 def refuse_reserved(event_type: str) -> None:
@@ -86,7 +112,7 @@ def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
             "otherwise",
             field="idempotency_key",
         )
-    if not 0 < schema_version < 32768:
+    if schema_version not in VERSIONS:
         raise InvalidArgument(f"{schema_version} is not in 1..32767", field="schema_version")
     if not 0 <= occurred_at_ms < 2**63:
         raise InvalidArgument("must be in 0..2^63-1", field="occurred_at_ms")
@@ -122,25 +148,6 @@ def _check_names(event: NewEvent, limits: Limits) -> None:
     check_name(event.event_type, limits, field="event_type", required=True)
     for field in ("entity_type", "entity_id", "idempotency_key", "caused_by", "source", "run_id"):
         check_name(getattr(event, field), limits, field=field)
-
-
-def check_version(payload_json: str, schema_version: int) -> None:
-    """A payload may say its version too, and then it says the same."""
-    told = told_version(payload_json)
-    if told is not None and told != schema_version:
-        raise InvalidArgument(
-            f"the payload says {told}, the event {schema_version}: give the event the payload's",
-            field=VERSION_FIELD,
-        )
-
-
-def told_version(payload_json: str) -> float | None:
-    """The version that a payload says it has; None if it says none."""
-    if VERSION_FIELD not in payload_json:
-        return None
-    payload = orjson.loads(payload_json)
-    told = payload.get(VERSION_FIELD) if isinstance(payload, dict) else None
-    return told if isinstance(told, int | float) and not isinstance(told, bool) else None
 
 
 def check_trace(trace_id: str, span_id: str, parent_span_id: str) -> None:

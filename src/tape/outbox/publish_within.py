@@ -17,7 +17,7 @@ from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.journal.ids import UlidFactory
 from tape.model.bus_subject import check_bus_subject, matches_bus_pattern
-from tape.model.event import NewEvent, check_version, draft_event, told_version
+from tape.model.event import NewEvent, check_statement, draft_event, stated_version
 from tape.model.json_text import check_json, to_json
 from tape.model.outbox import NewOutboxRow
 from tape.ports.caller import CallerTransaction, settled
@@ -76,10 +76,10 @@ def outbox_row(
     text = check_json(text, limits, field="payload")  # parts may be texts, taken as they are
     event_id = IDS.draw()
     new = said._replace(
-        event_type=subject, schema_version=_told_or_1(text) if version is None else version
+        event_type=subject, schema_version=stated_version(text) if version is None else version
     )
     draft = draft_event(new, event_id, limits)
-    check_version(text, draft.schema_version)
+    check_statement(new._replace(payload_json=text))
     return NewOutboxRow(
         event_id, subject, text, draft.schema_version, draft.entity_type, draft.entity_id,
         draft.idempotency_key, draft.caused_by, draft.source, draft.occurred_at_ms,
@@ -98,12 +98,6 @@ def _version_of(payload: VersionedPayload, subject: str, version: int | None) ->
             field="schema_version",
         )
     return payload.schema_version
-
-
-def _told_or_1(payload_json: str) -> int:
-    """The version that a plain payload says it has, if an event can have it; else 1."""
-    told = told_version(payload_json)
-    return int(told) if told is not None and told % 1 == 0 and 0 < told < 32768 else 1
 
 
 class EventIds:

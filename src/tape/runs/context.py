@@ -28,6 +28,7 @@ from tape.errors import (
 )
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import DRAWN
+from tape.model.event import check_statement
 from tape.model.gate import AwaitSignal
 from tape.model.json_text import to_json
 from tape.model.lease import NewRun
@@ -322,12 +323,16 @@ class Context(Acting):
     async def record(
         self, event_type: str, payload: Any = None, *, entity_type: str = "", entity_id: str = ""
     ) -> None:
-        """Record an event as this run, once."""
+        """Record an event as this run, once. If the payload has a `schema_version`, it is the
+        event's.
+        """
         key = f"{self.run_id}/event-{self._events + 1}"
         event = self._journal.event(event_type, payload, (entity_type, entity_id), key)
         self._events += 1
         with self._line.place() as place:
             await place.come_up()
+            if not self._log.has_next_event(event_type, orjson.loads(event.payload_json)):
+                check_statement(event)  # an older version may have recorded it unchecked
             if self._step("event recorded", event_type) is None:
                 self._check_cancelled()
                 await self._pen.flush()

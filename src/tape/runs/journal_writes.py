@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from tape.config import Limits
 from tape.model.entry import Entry, Trace
-from tape.model.event import NewEvent, Recorded, draft_event
+from tape.model.event import NewEvent, Recorded, draft_own_event, stated_version
 from tape.model.json_text import to_json
 from tape.model.names import check_name
 from tape.model.run import Run
@@ -98,17 +98,21 @@ class JournalWrites:
         return self._author._replace(request_id=uuid4().hex, trace=trace)
 
     def event(self, event_type: str, payload: Any, entity: tuple[str, str], key: str) -> NewEvent:
-        """An event of this run, if it can be written at all."""
+        """An event of this run, if it can be written at all. It has the version that its payload
+        tells.
+        """
+        payload_json = to_json(payload, self._limits, field="payload")
         event = NewEvent(
             event_type,
-            to_json(payload, self._limits, field="payload"),
+            payload_json,
             entity_type=entity[0],
             entity_id=entity[1],
             idempotency_key=key,
+            schema_version=stated_version(payload_json),
             run_id=self._run.run_id,
             fencing_token=self._run.fencing_token,
         )
-        draft_event(event, "", self._limits)
+        draft_own_event(event, "", self._limits)
         return event
 
     async def record(self, event: NewEvent, pen: Pen) -> None:

@@ -116,6 +116,13 @@ class ReplayLog:
         """The next recorded step, None where there are no more."""
         return self._steps[self._next] if self._next < len(self._steps) else None
 
+    def has_next_event(self, event_type: str, payload: Any) -> bool:
+        """Whether the next recorded step is this very event."""
+        step = self.peek()
+        if step is None or step.kind != "event recorded":
+            return False
+        return bool(step.name == event_type and step.payload == payload)
+
     def take(self, kind: str, name: str) -> Step | None:
         """The recorded step that this one repeats, None if it is a new one."""
         step = self.peek()
