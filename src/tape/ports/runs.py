@@ -70,6 +70,12 @@ class PendingQuery(NamedTuple):
 
 
 class RunStore(Protocol):
+    @property
+    def has_draw_subjects(self) -> bool:
+        """Whether draws and failed decisions have subjects of their own here; else they have that
+        of decisions, because a version may be left that knows no other.
+        """
+
     async def get_run(self, run_id: str) -> Run | None: ...
 
     async def list_runs(self, query: RunQuery) -> list[Run]: ...

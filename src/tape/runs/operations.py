@@ -13,6 +13,7 @@ from tape.journal.follow import read_run, refuse_beyond_the_run
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.budget import Budget, check_amounts
+from tape.model.decision import DRAWN, FAILED, RECORDED, RecordDecision
 from tape.model.effect import Effect
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.model.lease import (
@@ -153,7 +154,8 @@ class Runs:
         if len(writes) > MOST_WRITES:
             raise InvalidArgument(f"must hold 0..{MOST_WRITES} writes", field="writes")
         ids = self._ids.take(1 + IDS_PER_WRITE * len(writes))
-        move = BeginAndExtend(new, taker, writes, ids=ids, limits=self._limits)
+        readable = [self._readable(write) for write in writes]
+        move = BeginAndExtend(new, taker, readable, ids=ids, limits=self._limits)
         begun = await self._writer.submit(move)
         self._note_trace(new, begun)
         return begun
@@ -198,7 +200,7 @@ class Runs:
     ) -> Extended:
         if not 0 < len(writes) <= MOST_WRITES:
             raise InvalidArgument(f"must hold 1..{MOST_WRITES} writes", field="writes")
-        known = [await self._with_parent(run_id, write) for write in writes]
+        known = [await self._with_parent(run_id, self._readable(write)) for write in writes]
         move = ExtendRun(
             run_id,
             fencing_token,
@@ -210,7 +212,7 @@ class Runs:
         return await self._writer.submit(move)
 
     async def change_run(self, run_id: str, write: RunWrite) -> Any:
-        known = await self._with_parent(run_id, write)
+        known = await self._with_parent(run_id, self._readable(write))
         ids = self._ids.take(IDS_PER_WRITE)
         trace = await self._trace_of(run_id)
         move = ChangeRun(run_id, [known], ids=ids, limits=self._limits, trace=trace)
@@ -335,6 +337,14 @@ class Runs:
         run = await self._store.get_run(self._name(run_id, "run_id"))
         parent = "" if run is None else run.parent_run_id
         return write._replace(parent_run_id=parent)  # type: ignore[attr-defined,no-any-return]
+
+    def _readable(self, write: RunWrite) -> RunWrite:
+        """A draw as every version reads it that may be left: one that did not see it would draw
+        again, and act on that.
+        """
+        if self._store.has_draw_subjects or not isinstance(write, RecordDecision):
+            return write
+        return write._replace(verb=RECORDED) if write.verb in (DRAWN, FAILED) else write
 
     def _name(self, text: str, field: str) -> str:
         return check_name(text, self._limits, field=field, required=True)

@@ -1,5 +1,6 @@
 """Numbered migrations. A `pre` step works with the code before it, so any starting server may apply
-it; a `post` step removes what only old code needs, and waits for `tape migrate`.
+it; a `post` step removes what only old code needs, or brings what old code does not understand. It
+waits for `tape migrate --post`, except in a new database, which no old code has worked with.
 
 Each step runs in one transaction with the record of it, so none is ever half applied by us. A step
 that is recorded must have the text that this version knows for it.
@@ -29,6 +30,7 @@ CREATED = logging.getLogger("tape.stores.created")
 """Says at INFO that a store was made, and nothing else: a mistyped name makes one, too."""
 CREATORS = "`tape serve`, `tape worker`, `tape migrate`, `tape record` and programs create one"
 FIRST_STEP = "journal"
+DRAW_SUBJECTS = 17
 _FILE = re.compile(r"(\d{4})_(pre|post)_(\w+)\.sql")
 _BREAK = re.compile(r"^-- statement\n", re.MULTILINE)
 
@@ -123,7 +125,13 @@ def pending(
                 "database was made by a different build of Tape"
             )
     done = {record.number for record in applied}
+    with_post = with_post or not done
     return [m for m in known if m.number not in done and (with_post or m.phase == "pre")]
+
+
+def has_draw_subjects(applied: Sequence[Applied]) -> bool:
+    """Whether no version is left that does not read the subjects of draws."""
+    return any(record.number == DRAW_SUBJECTS for record in applied)
 
 
 def newer(known: Sequence[Migration], applied: Sequence[Applied]) -> list[Applied]:

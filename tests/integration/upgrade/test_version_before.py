@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import subprocess
 import sys
@@ -11,14 +12,16 @@ from pathlib import Path
 
 import pytest
 
+import tape
 from tape.config import Settings
 from tape.stores.by_url import upgrade_store
-from tape.stores.migrations import Migration, load_migrations
+from tape.stores.migrations import RECORDED_FOR_ALL, Migration, load_migrations
 
 # The version to come from: v0.1.0. After a release this is the commit of that release.
 BEFORE = "9b0322e3016c22e47acc8c3e35a22da0b1cbc9f5"
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).with_name("everything.py")
+DRAWS = Path(__file__).with_name("draws.py")
 LATER = "CREATE TABLE tape_later (number INTEGER)"
 
 
@@ -35,10 +38,10 @@ def version_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "src"
 
 
-async def started(source: Path, url: str, name: str) -> Process:
+async def started(source: Path, url: str, name: str, program: Path = PROGRAM) -> Process:
     """The program with the code in `source`, when it has the store open."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(PROGRAM), url, name,
+        sys.executable, str(program), url, name,
         env={**os.environ, "PYTHONPATH": str(source)}, stdin=PIPE, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
     assert process.stdout is not None
@@ -55,13 +58,16 @@ async def finish(*processes: Process) -> None:
         assert (process.returncode, out) == (0, b"done\n"), err.decode()
 
 
-async def migrated(url: str, monkeypatch: pytest.MonkeyPatch, *more: Migration) -> None:
-    """Bring the store to where this version has it, and beyond."""
+async def migrated(
+    url: str, monkeypatch: pytest.MonkeyPatch, *more: Migration, with_post: bool = False
+) -> None:
+    """Bring a store of the version before to where this version has it, and beyond."""
     package = "tape.stores." + url.partition(":")[0]
     steps = [*load_migrations(package), *more]
-    with monkeypatch.context() as patch:
-        patch.setattr(f"{package}.migrate.load_migrations", lambda _package: steps)
-        await upgrade_store(url, Settings(), with_post=True)
+    for known, post in ((steps[:RECORDED_FOR_ALL], False), (steps, with_post)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{package}.migrate.load_migrations", lambda _package, k=known: k)
+            await upgrade_store(url, Settings(), with_post=post)
 
 
 async def test_it_starts_and_does_everything(
@@ -81,6 +87,26 @@ async def test_both_work_at_once(store_url: str, version_before: Path) -> None:
 async def test_it_is_refused_after_a_post_step(
     store_url: str, version_before: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await migrated(store_url, monkeypatch, Migration(9000, "post", "gone", LATER))
-    with pytest.raises(pytest.fail.Exception, match=r"migration 9000 \(gone\).*upgrade tape-bus"):
+    await migrated(store_url, monkeypatch, Migration(9000, "post", "gone", LATER), with_post=True)
+    with pytest.raises(pytest.fail.Exception, match=r"migration \d+ \(\w+\).*upgrade tape-bus"):
         await started(version_before, store_url, "before")
+
+
+async def test_it_is_refused_on_a_new_store(store_url: str, version_before: Path) -> None:
+    await upgrade_store(store_url, Settings(), with_post=False)
+    with pytest.raises(pytest.fail.Exception, match=r"\(draw_subjects\).*upgrade tape-bus"):
+        await started(version_before, store_url, "before")
+
+
+async def test_it_goes_on_with_the_draws_of_a_run_that_this_version_began(
+    store_url: str, version_before: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrated(store_url, monkeypatch)
+    await finish(await started(ROOT / "src", store_url, "begin", DRAWS))
+    await finish(await started(version_before, store_url, "end", DRAWS))
+    async with tape.connect_async(store_url) as client:
+        (run,) = await client.list_runs()
+        entries = await client.read_run(run.run_id)
+    drawn = [entry.payload["response"] for entry in entries if entry.kind == "decision"]
+    seen = json.loads(run.outcome_json)
+    assert (len(drawn), drawn[0]) == (2, seen[0])

@@ -8,16 +8,20 @@ import orjson
 import pytest
 
 import tape
-from tape.config import Limits
+from tape.config import Limits, ReactorsSettings, Settings
 from tape.errors import EffectFailed, InvalidArgument
 from tape.model.decision import RecordDecision
 from tape.model.entry import Entry
 from tape.model.run import DEFAULT_POOL, Run, RunStatus
+from tape.reactions.threads import HandlerThreads
 from tape.reactors import run_reactors
 from tape.runs.context import Context
 from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.offline import Verdict, replay_offline
 from tape.runs.timeline import timeline
+from tape.runs.workshop import Workshop
+from tape.stores.by_url import upgrade_store
+from tape.stores.migrations import load_migrations
 from tape.testing.runs import AppKit
 from tape.worker import WorkerOptions
 from tests.unit.runs.driven import outcome, ran, signalled
@@ -145,3 +149,33 @@ def test_reactors_are_a_worker_without_reactions(monkeypatch: pytest.MonkeyPatch
     (options,) = started
     assert (options.url, options.pool, options.owner) == ("sqlite:desk.db", "blue", "me")
     assert (list(options.registry), options.apps) == ([], DECLARED_APPS)
+
+
+async def test_a_store_that_older_versions_may_read_has_one_subject_for_all(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = "tape.stores." + store_url.partition(":")[0]
+    with monkeypatch.context() as before:
+        steps = [step for step in load_migrations(package) if step.phase == "pre"]
+        before.setattr(f"{package}.migrate.load_migrations", lambda _package: steps)
+        await upgrade_store(store_url, Settings(), with_post=False)
+
+    async def verbs() -> list[str]:
+        apps = Apps()
+        app = drawing(apps)
+        async with tape.connect_async(store_url) as client:
+            threads = HandlerThreads(2)
+            reactors = ReactorsSettings()
+            run = await client.start_run(app, 1)
+            workshop = Workshop(
+                client._operations, apps, reactors, threads, owner="w", pool=DEFAULT_POOL
+            )
+            await workshop.once()
+            await workshop.close()
+            entries = await client.read_run(run.run_id)
+        return [entry.subject.split("/")[3] for entry in entries if entry.kind == "decision"]
+
+    assert await verbs() == ["recorded"] * len(VERBS)
+    upgraded = await upgrade_store(store_url, Settings(), with_post=True)
+    assert upgraded.applied == ["draw_subjects"]
+    assert await verbs() == VERBS

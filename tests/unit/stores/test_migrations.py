@@ -82,7 +82,7 @@ async def test_processes_that_start_at_once_apply_once(store_url: str, execute: 
         for table in {record_of(m): None for m in known}
         for row in execute(f"SELECT number, name FROM {table} ORDER BY 1")
     ]
-    assert recorded == [(m.number, m.name) for m in known if m.phase == "pre"]
+    assert sorted(recorded) == [(m.number, m.name) for m in known]
     assert execute("SELECT count(*) FROM tape_journal") == [(6,)]
 
 
@@ -156,6 +156,7 @@ async def test_a_post_step_of_a_newer_tape_is_refused(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     post = Migration(9000, "post", "gone", LATER)
+    await open_and_close(store_url)
     await migrated_later(store_url, monkeypatch, post)
     await open_and_close(store_url)
     await migrated_later(store_url, monkeypatch, post, with_post=True)
@@ -242,7 +243,7 @@ def applied(*migrations: Migration) -> list[Applied]:
 @pytest.mark.parametrize(
     ("done", "with_post", "todo"),
     [
-        ([], False, [ONE, THREE]),
+        ([], False, [ONE, TWO, THREE]),  # a new database
         ([], True, [ONE, TWO, THREE]),
         ([ONE], False, [THREE]),
         ([ONE, THREE], False, []),

@@ -42,7 +42,7 @@ from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.filtered import FILTER_S, FilteredReads
 from tape.stores.head import Head
-from tape.stores.migrations import log_created, no_store
+from tape.stores.migrations import has_draw_subjects, log_created, no_store
 from tape.stores.postgres.connection import (
     address,
     connect_reader,
@@ -97,6 +97,7 @@ class PostgresStore:
         self._outbox = PostgresOutbox(url, settings, self._reads)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        self.has_draw_subjects = False
 
     @classmethod
     async def open(
@@ -397,6 +398,8 @@ class PostgresStore:
                             log_created(await migrate(connection), where)
                         else:
                             await check_current(connection)
+                        steps = await applied_migrations(connection)
+                        self.has_draw_subjects = has_draw_subjects(steps)
                         self._head.advance(await connection.fetchval(SQL["read_head"]))
                     finally:
                         await connection.close()

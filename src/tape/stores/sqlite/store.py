@@ -46,7 +46,7 @@ from tape.stores.bell import Bell
 from tape.stores.elections import elect
 from tape.stores.filtered import FilteredReads
 from tape.stores.head import Head
-from tape.stores.migrations import log_created
+from tape.stores.migrations import has_draw_subjects, log_created
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.sqlite import ledger, matching, outbox, retention, runs, tasks, writes
@@ -77,6 +77,7 @@ class SqliteStore:
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._poll: asyncio.Task[None] | None = None
+        self.has_draw_subjects = False
 
     @classmethod
     async def open(
@@ -96,6 +97,8 @@ class SqliteStore:
             brings_up = migrating and not is_read_only(path)
             applied = await store._in(store._writing, migrate if brings_up else check_current)
             log_created(applied, f"sqlite:{path}")
+            steps = await store._in(store._reading, applied_migrations)
+            store.has_draw_subjects = has_draw_subjects(steps)
             store._head.advance(await store._in(store._reading, _read_head))
         except BaseException:
             await store.close()
