@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 DEFAULT_URL = "tape://127.0.0.1:7878"
 DEFAULT_STORE = "sqlite:tape.db"
