@@ -177,7 +177,8 @@ def test_a_sequence_that_is_behind_is_found_and_mended(
     assert tape("doctor", "--store", store_url, folder=tmp_path).code == 0
 
 
-def test_doctor_checks_the_file(sqlite_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["tape_journal_run", "tape_journal", "tape_runs"])
+def test_doctor_checks_the_file(sqlite_url: str, tmp_path: Path, broken: str) -> None:
     for _ in range(3):
         tape("record", "a", "--payload", json.dumps("x" * 9_000), "--store", sqlite_url,
              folder=tmp_path)  # fmt: skip
@@ -186,7 +187,7 @@ def test_doctor_checks_the_file(sqlite_url: str, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (root,) = db.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'tape_journal_run'"
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (broken,)
         ).fetchone()
         (size,) = db.execute("PRAGMA page_size").fetchone()
     with path.open("r+b") as file:
@@ -194,6 +195,18 @@ def test_doctor_checks_the_file(sqlite_url: str, tmp_path: Path) -> None:
         file.write(b"\xff" * 100)
     done = _doctor(sqlite_url, tmp_path)
     assert (done.code, _verdicts(done)["quick_check"]) == (1, "fail")
+    assert _verdicts(done)["migrations"] == "ok"
+
+
+def test_doctor_tells_what_else_it_found_if_the_work_cannot_be_read(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    tape("record", "a", "--store", sqlite_url, folder=tmp_path)
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:"))) as db, db:
+        db.execute("DROP TABLE tape_event_drain_state")
+    done = _doctor(sqlite_url, tmp_path)
+    verdicts = _verdicts(done)
+    assert (done.code, verdicts["work"], verdicts["quick_check"]) == (1, "fail", "ok")
 
 
 def _doctor(store_url: str, folder: Path) -> Done:

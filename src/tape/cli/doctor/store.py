@@ -26,23 +26,28 @@ ROOM = (100 * MIB, 1024 * MIB)
 async def check_store(url: str, settings: Settings) -> list[Finding]:
     try:
         seen = await inspect_store(url, settings)
-        work = await _work(url, settings) if seen.is_current else []
     except InvalidArgument:
         raise
     except StoreUnavailable as error:
         return [fail("store", str(error), "is the database running, and the URL right?")]
     except TapeError as error:
         return [fail("store", str(error), "point --store at a database of Tape's own")]
-    return [*_findings(url, seen), *work]
+    found = list(_findings(url, seen))
+    if seen.is_current and seen.facts.get("quick_check", "ok") == "ok":
+        found += await _work(url, settings)
+    return found
 
 
 async def _work(url: str, settings: Settings) -> list[Finding]:
     """On a store that needs no migration, so that nothing is changed."""
-    bus = await open_bus(url, settings, migrating=False)
     try:
-        return await check_work(bus)
-    finally:
-        await bus.close()
+        bus = await open_bus(url, settings, migrating=False)
+        try:
+            return await check_work(bus)
+        finally:
+            await bus.close()
+    except TapeError as error:
+        return [fail("work", f"cannot be read: {error}", "the log of the database may say why")]
 
 
 def _findings(url: str, seen: Inspection) -> Iterator[Finding]:

@@ -37,18 +37,27 @@ def _inspect(path: Path, settings: SqliteSettings) -> Seen:
     with translated(path):
         applied = _recorded(path)
         with contextlib.closing(connect(path, settings.busy_s)) as db:
-            faults = [fault for (fault,) in db.execute(f"PRAGMA quick_check({FAULTS_TOLD})")]
-            facts["quick_check"] = "; ".join(faults)
+            facts["quick_check"] = _quick_check(db)
             if is_read_only(path):
                 facts["reads_only"] = 1
             else:
                 (facts["journal_mode"],) = db.execute("PRAGMA journal_mode").fetchone()
                 (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
                 facts["synchronous"] = _SYNCHRONOUS[synchronous]
-            is_current = not pending(
-                load_migrations("tape.stores.sqlite"), applied, with_post=False
-            )
-            return Seen(facts, applied, read_sequences(db) if is_current else [])
+            known = load_migrations("tape.stores.sqlite")
+            is_current = not pending(known, applied, with_post=False)
+            is_readable = is_current and facts["quick_check"] == "ok"
+            return Seen(facts, applied, read_sequences(db) if is_readable else [])
+
+
+def _quick_check(db: sqlite3.Connection) -> str:
+    """`ok`, or what is wrong with the file."""
+    try:
+        return "; ".join(fault for (fault,) in db.execute(f"PRAGMA quick_check({FAULTS_TOLD})"))
+    except sqlite3.OperationalError:  # it is busy, or cannot be read at all
+        raise
+    except sqlite3.DatabaseError as error:
+        return str(error)
 
 
 def _recorded(path: Path) -> list[Applied]:
