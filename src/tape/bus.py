@@ -52,8 +52,6 @@ from tape.reactions.tasks import Tasks
 from tape.runs.operations import RunOperations, Runs
 
 DEFAULT_PAGE = 1_000
-SMALL_PAGE = 16
-"""Where a page is not bounded by bytes: each of these may have as many as a payload."""
 MAX_SESSION_EVENTS = 10_000
 FAILING_TOLD = 100
 
@@ -103,8 +101,10 @@ class Operations(Protocol):
     def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
         """Pages of matching entries, from history into the present, until closed."""
 
-    def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
-        """The entries of one run in its own order, until closed."""
+    def follow_run(
+        self, run_id: str, after_seq: int, max_bytes: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        """The entries of one run in its own order, until closed. Pages as in `FollowQuery`."""
 
     async def write_value(
         self, namespace: str, key: str, value_json: str, if_version: int, author: Author
@@ -114,8 +114,9 @@ class Operations(Protocol):
         """The value, a tombstone if it was deleted, None if it never was."""
 
     def watch_value(
-        self, namespace: str, key: str, from_version: int
-    ) -> AsyncGenerator[ValueChange, None]: ...
+        self, namespace: str, key: str, from_version: int, max_bytes: int = 0
+    ) -> AsyncGenerator[ValueChange, None]:
+        """Its changes in order, until closed. About `max_bytes` are held, as in `FollowQuery`."""
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted: ...
 
@@ -257,7 +258,7 @@ class Bus:
             predicate=self._checked(query.predicate),
             after=query.after,
             max_entries=self._page(query.max_batch),
-            max_bytes=min(query.max_bytes or self._limits.page_bytes, self._limits.page_bytes),
+            max_bytes=self._page_bytes(query.max_bytes),
             kind=check_name(query.kind, self._limits, field="kind"),
             run_id=check_name(query.run_id, self._limits, field="run_id"),
             from_ts_ms=query.from_ts_ms,
@@ -265,10 +266,13 @@ class Bus:
         )
         return follow(self._store, what, self.pacer.turns())
 
-    def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
+    def follow_run(
+        self, run_id: str, after_seq: int, max_bytes: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
         check_name(run_id, self._limits, field="run_id", required=True)
         _check_position(after_seq, "from_seq")
-        return follow_run(self._store, run_id, after_seq, SMALL_PAGE)
+        most = self._page_bytes(max_bytes)
+        return follow_run(self._store, run_id, after_seq, DEFAULT_PAGE, most)
 
     async def write_value(
         self, namespace: str, key: str, value_json: str, if_version: int, author: Author
@@ -291,11 +295,12 @@ class Bus:
         return await self._store.get_value(namespace, key)
 
     def watch_value(
-        self, namespace: str, key: str, from_version: int
+        self, namespace: str, key: str, from_version: int, max_bytes: int = 0
     ) -> AsyncGenerator[ValueChange, None]:
         check_name(namespace, self._limits, field="namespace", required=True)
         check_name(key, self._limits, field="key", required=True)
-        return watch_value(self._store, namespace, key, from_version, SMALL_PAGE)
+        bounds = {"max_entries": DEFAULT_PAGE, "max_bytes": self._page_bytes(max_bytes)}
+        return watch_value(self._store, namespace, key, from_version, **bounds)
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted:
         check_trace(*author.trace)
@@ -474,6 +479,9 @@ class Bus:
 
     def _page(self, wanted: int) -> int:
         return min(wanted, self._limits.page_entries) if wanted > 0 else DEFAULT_PAGE
+
+    def _page_bytes(self, wanted: int) -> int:
+        return min(wanted or self._limits.page_bytes, self._limits.page_bytes)
 
 
 def _check_position(number: int, field: str) -> None:

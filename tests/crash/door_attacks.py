@@ -17,6 +17,8 @@ from typing import Any
 import grpc
 import httpx
 
+from tape.config import MIB
+from tape.model.run import RunName
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 from tests.crash import predicate_attacks
@@ -33,6 +35,8 @@ BODY = (
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 STREAM = b"GET /api/events/stream?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LARGE = "large"
+LARGE_RUN = RunName(LARGE, "u", "s", "i")
 Attack = Callable[[str, str, float], None]
 
 
@@ -114,6 +118,33 @@ def unread_subscribe(address: str, _http: str, seconds: float) -> None:
     _unread(address, seconds, lambda stub: stub.SubscribeBySubject(ask))
 
 
+def unread_run(address: str, _http: str, seconds: float) -> None:
+    """Entries of a run with payloads of almost the most that one may have."""
+    ask = pb.SubscribeRunRequest(run_id=LARGE_RUN.run_id)
+    _unread(address, seconds, lambda stub: stub.SubscribeRun(ask))
+
+
+def unread_value(address: str, _http: str, seconds: float) -> None:
+    """Changes of a value that are as large, each with the value before."""
+    ask = pb.WatchValueRequest(namespace=LARGE, key=LARGE)
+    _unread(address, seconds, lambda stub: stub.WatchValue(ask))
+
+
+def fill_large(address: str) -> None:
+    """What `unread_run` and `unread_value` ask for."""
+    text = '"' + "x" * (MIB - 2) + '"'
+    with grpc.insecure_channel(address) as channel:
+        stub: Any = TapeStub(channel)
+        asked = LARGE_RUN._asdict()
+        run = stub.BeginRun(pb.BeginRunRequest(lease_owner="me", **asked)).run
+        ours = {"run_id": run.run_id, "fencing_token": run.fencing_token}
+        event = pb.NewEvent(event_type="large", payload_json=text, **ours)
+        write = pb.WriteValueRequest(namespace=LARGE, key=LARGE, value_json=text, if_version=-1)
+        for _ in range(20):
+            stub.RecordEvents(pb.RecordEventsRequest(events=[event]))
+            stub.WriteValue(write)
+
+
 def _unread(address: str, seconds: float, call: Callable[[Any], Iterable[Any]]) -> None:
     own = [("grpc.use_local_subchannel_pool", 1)]
     held = []
@@ -187,11 +218,13 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         half_heads, half_bodies, silent_grpc, half_grpc, unread_sse, unread_follow,
-        unread_subscribe, filtered_follow, reactions,
+        unread_subscribe, unread_run, unread_value, filtered_follow, reactions,
     )
 }  # fmt: skip
 ATTACKS |= {each.name: _searching(each.path) for each in predicate_attacks.ATTACKS}
-MAKES_STREAMS = frozenset({"unread_sse", "unread_follow", "unread_subscribe"})
+MAKES_STREAMS = frozenset(
+    {"unread_sse", "unread_follow", "unread_subscribe", "unread_run", "unread_value"}
+)
 TAKES_A_SHARE = frozenset({"filtered_follow"})
 """Clients that read on for as long as they are served: what they ask for is done, in turns with
 everybody else, so that others are slower by as much as that takes."""

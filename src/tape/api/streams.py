@@ -78,7 +78,9 @@ class Streams:
 
     @needs(Role.READ)
     async def subscribe_run(self, request: pb.SubscribeRunRequest, send: Send) -> None:
-        following = self._operations.follow_run(request.run_id, request.from_seq)
+        following = self._operations.follow_run(
+            request.run_id, request.from_seq, self._stream_bytes
+        )
         async with self._opened(), aclosing(following) as batches:
             async for entries in batches:
                 for entry in entries:
@@ -87,7 +89,7 @@ class Streams:
     @needs(Role.READ)
     async def watch_value(self, request: pb.WatchValueRequest, send: Send) -> None:
         watching = self._operations.watch_value(
-            request.namespace, request.key, request.from_version
+            request.namespace, request.key, request.from_version, self._stream_bytes
         )
         async with self._opened(), aclosing(watching) as changes:
             async for change in changes:

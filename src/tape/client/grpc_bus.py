@@ -130,7 +130,12 @@ class GrpcBus(GrpcReactions):
                 if query.until and cursor >= query.until:
                     return
 
-    async def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]:
+    async def follow_run(
+        self, run_id: str, after_seq: int, max_bytes: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        """One by one; the server bounds what it holds."""
+        del max_bytes
+
         def ask() -> pb.SubscribeRunRequest:
             return pb.SubscribeRunRequest(run_id=run_id, from_seq=after_seq)
 
@@ -169,8 +174,11 @@ class GrpcBus(GrpcReactions):
         return mapping_values.found_from_wire(await self._server.call(self._rpc.GetValue, request))
 
     async def watch_value(
-        self, namespace: str, key: str, from_version: int
+        self, namespace: str, key: str, from_version: int, max_bytes: int = 0
     ) -> AsyncGenerator[ValueChange, None]:
+        """One by one; the server bounds what it holds."""
+        del max_bytes
+
         def ask() -> pb.WatchValueRequest:
             return pb.WatchValueRequest(namespace=namespace, key=key, from_version=from_version)
 

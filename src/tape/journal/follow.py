@@ -25,7 +25,7 @@ from tape.model.subject import Pattern
 from tape.model.subjects import value_changed, value_deleted
 from tape.model.value import ValueChange, change_of
 from tape.ports.predicate import Predicate
-from tape.ports.store import ReadEntries, Store
+from tape.ports.store import PAGE_BYTES, ReadEntries, Store
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -111,7 +111,7 @@ async def follow(store: Store, what: Follow, turns: Turns) -> AsyncGenerator[Pag
 
 
 async def follow_run(
-    store: Store, run_id: str, after_seq: int, max_entries: int
+    store: Store, run_id: str, after_seq: int, max_entries: int, max_bytes: int
 ) -> AsyncGenerator[list[Entry], None]:
     """The entries of one run in its own order, then its new ones as they come."""
     if after_seq:
@@ -120,7 +120,7 @@ async def follow_run(
         refuse_beyond_the_run(run_id, last, after_seq, field="from_seq")
     while True:
         head = store.head
-        found = await _patiently(read_run, store, run_id, after_seq, max_entries)
+        found = await _patiently(read_run, store, run_id, after_seq, max_entries, max_bytes)
         if found:
             after_seq = found[-1].seq
             yield found
@@ -128,18 +128,20 @@ async def follow_run(
             await store.await_beyond(head)
 
 
-async def read_run(store: Store, run_id: str, after_seq: int, limit: int) -> list[Entry]:
+async def read_run(
+    store: Store, run_id: str, after_seq: int, limit: int, max_bytes: int = PAGE_BYTES
+) -> list[Entry]:
     """The entries of a run after one of them; Pruned if the next of them is gone.
 
     Entries of a run go only when it has ended, so only then is an empty page suspicious.
     """
-    found = await store.read_run(run_id, after_seq, limit)
+    found = await store.read_run(run_id, after_seq, limit, max_bytes)
     if found and found[0].seq == after_seq + 1:
         return found
     run = await store.get_run(run_id)
     if run is None or run.status not in ENDED or run.seq_cursor <= after_seq:
         return found
-    found = await store.read_run(run_id, after_seq, limit)  # it may have ended since
+    found = await store.read_run(run_id, after_seq, limit, max_bytes)  # it may have ended since
     if found and found[0].seq == after_seq + 1:
         return found
     raise Pruned(
@@ -149,7 +151,7 @@ async def read_run(store: Store, run_id: str, after_seq: int, limit: int) -> lis
 
 
 async def watch_value(
-    store: Store, namespace: str, key: str, from_version: int, max_entries: int
+    store: Store, namespace: str, key: str, from_version: int, *, max_entries: int, max_bytes: int
 ) -> AsyncGenerator[ValueChange, None]:
     """Every change with a greater version, oldest first, then new ones as they come.
 
@@ -168,7 +170,7 @@ async def watch_value(
     cursor = 0
     while True:
         head = store.head
-        found = await _patiently(store.read_value_history, subjects, cursor, max_entries)
+        found = await _patiently(store.read_value_history, subjects, cursor, max_entries, max_bytes)
         for entry in found:
             cursor = entry.global_seq
             change = change_of(entry)

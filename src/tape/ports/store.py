@@ -14,6 +14,7 @@ The contract is executable: `tape.testing.conformance` runs over every store. In
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from tape.config import MIB
 from tape.model.entry import Entry
 from tape.model.move import Need, Place, State
 from tape.model.session import SessionKey, SessionWithEvents
@@ -29,6 +30,8 @@ from tape.ports.writes import WriteStore
 
 Decide = Callable[[State], None]
 """Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
+
+PAGE_BYTES = 8 * MIB
 
 
 class ReadEntries(NamedTuple):
@@ -95,12 +98,17 @@ class Store(
 
     async def read_entries(self, query: ReadEntries) -> EntryRange: ...
 
-    async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]: ...
+    async def read_run(
+        self, run_id: str, after_seq: int, limit: int, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        """Its entries in its own order: at most `limit`, up to the one with which their payloads
+        have `max_bytes`."""
 
     async def read_value_history(
-        self, subjects: Sequence[str], after: int, limit: int
+        self, subjects: Sequence[str], after: int, limit: int, max_bytes: int = PAGE_BYTES
     ) -> list[Entry]:
-        """Entries of kind `value` with one of these subjects, in order."""
+        """Entries of kind `value` with one of these subjects, in order: at most `limit`, up to the
+        one with which their payloads have `max_bytes`."""
 
     async def get_value(self, namespace: str, key: str) -> Value | None: ...
 

@@ -25,6 +25,7 @@ from tape.model.value import Author
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 from tests.integration.grpc.conftest import QUICK
+from tests.integration.grpc.running import begun
 
 BY_SUBJECT = pb.SubscribeBySubjectRequest(subject_pattern="/**")
 BY_BATCH = pb.FollowEntriesRequest(subject_pattern="/**")
@@ -140,6 +141,50 @@ async def test_cancelling_a_reader_that_never_reads(watched: Watched, server: Gr
         call.cancel()
         await watched.until_open(0)
         await settled(before)
+
+
+def counting(read: Any, sizes: list[int]) -> Any:
+    """A store's read, and the bytes of the payloads that each call has brought."""
+
+    async def read_and_count(*arguments: Any) -> Any:
+        found = await read(*arguments)
+        sizes.append(sum(len(entry.payload_json) for entry in found))
+        return found
+
+    return read_and_count
+
+
+@pytest.mark.parametrize("what", ["run", "value"])
+async def test_a_page_of_a_run_or_value_is_bounded_by_bytes(
+    watched: Watched, server: GrpcServer, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    large = '"' + "x" * 100_000 + '"'
+    address, fixed_window = await server.start("127.0.0.1:0"), [("grpc.http2.bdp_probe", 0)]
+    async with grpc.aio.insecure_channel(address, options=fixed_window) as channel:
+        stub: Any = TapeStub(channel)
+        ask: Any
+        if what == "run":
+            run = (await begun(stub)).run
+            ours = {"run_id": run.run_id, "fencing_token": run.fencing_token}
+            events = [pb.NewEvent(event_type="a", payload_json=large, **ours)] * 20
+            await stub.RecordEvents(pb.RecordEventsRequest(events=events))
+            subscribe, ask = stub.SubscribeRun, pb.SubscribeRunRequest(run_id=run.run_id)
+        else:
+            for _ in range(10):
+                await watched.write_value("n", "k", large, -1, Author())
+            subscribe, ask = stub.WatchValue, pb.WatchValueRequest(namespace="n", key="k")
+        sizes: list[int] = []
+        name = "read_run" if what == "run" else "read_value_history"
+        store = watched._bus._store
+        monkeypatch.setattr(store, name, counting(getattr(store, name), sizes))
+        call = subscribe(ask)
+        await call.read()
+        for _ in range(100):
+            await stub.GetJournalInfo(pb.GetJournalInfoRequest())
+        call.cancel()
+    most = DoorSettings().stream_bytes + 3 * len(large)
+    assert max(sizes) <= most
+    assert sum(sizes) <= 2 * most  # a reader that does not read gets no further
 
 
 async def test_shutting_down_sends_readers_away(watched: Watched, server: GrpcServer) -> None:

@@ -218,7 +218,7 @@ async def test_postgres_reads_a_range_by_its_number(postgres_session: asyncpg.Co
 
 
 async def test_postgres_reads_a_run_in_its_order(postgres_session: asyncpg.Connection) -> None:
-    for plan in await plans(postgres_session, "read_run", "'r5', 100, 1000"):
+    for plan in await plans(postgres_session, "read_run", "'r5', 100, 1000, 9999"):
         assert indexes(plan) == {"tape_journal_run"}
         assert not kinds(plan) & {"Seq Scan", "Sort"}
 
@@ -226,7 +226,7 @@ async def test_postgres_reads_a_run_in_its_order(postgres_session: asyncpg.Conne
 async def test_postgres_reads_a_values_history_by_its_subject(
     postgres_session: asyncpg.Connection,
 ) -> None:
-    arguments = "ARRAY['/tape/value/changed/ns/k4', '/tape/value/deleted/ns/k4'], 0, 1000"
+    arguments = "ARRAY['/tape/value/changed/ns/k4', '/tape/value/deleted/ns/k4'], 0, 1000, 9999"
     for plan in await plans(postgres_session, "read_value_history", arguments):
         assert indexes(plan) == {"tape_journal_value"}
         assert "Seq Scan" not in kinds(plan)

@@ -68,30 +68,43 @@ FROM (
 ORDER BY global_seq;
 
 -- name: read_run
--- The entries of one run in its own order.
+-- The entries of one run in its own order, up to the one that reaches the byte budget.
 SELECT
   global_seq, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq, kind, subject,
   payload_json, schema_version, trace_id, span_id, parent_span_id, ts_ms, event_id, event_type,
   entity_type, entity_id, caused_by, source, occurred_at_ms,
   coalesce(idempotency_key, '') AS idempotency_key
-FROM tape_journal
-WHERE run_id = $1 AND seq > $2
-ORDER BY tape_journal.seq
-LIMIT $3;
+FROM (
+  SELECT *, sum(octet_length(payload_json)) OVER (ORDER BY seq)
+    - octet_length(payload_json) AS bytes_before
+  FROM tape_journal
+  WHERE run_id = $1 AND seq > $2
+  ORDER BY seq
+  LIMIT $3
+) page
+WHERE bytes_before < $4
+ORDER BY page.seq;
 
 -- name: read_value_history
--- The changes of one value in order: the next of each subject by index, then those merged.
+-- The changes of one value in order, up to the one that reaches the byte budget: the next of each
+-- subject by index, then those merged.
 SELECT
   global_seq, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq, kind, subject,
   payload_json, schema_version, trace_id, span_id, parent_span_id, ts_ms, event_id, event_type,
   entity_type, entity_id, caused_by, source, occurred_at_ms,
   coalesce(idempotency_key, '') AS idempotency_key
-FROM unnest($1::text[]) AS wanted (name)
-CROSS JOIN LATERAL (
-  SELECT * FROM tape_journal
-  WHERE kind = 'value' AND subject = wanted.name AND global_seq > $2
+FROM (
+  SELECT *, sum(octet_length(payload_json)) OVER (ORDER BY global_seq)
+    - octet_length(payload_json) AS bytes_before
+  FROM unnest($1::text[]) AS wanted (name)
+  CROSS JOIN LATERAL (
+    SELECT * FROM tape_journal
+    WHERE kind = 'value' AND subject = wanted.name AND global_seq > $2
+    ORDER BY global_seq
+    LIMIT $3
+  ) each
   ORDER BY global_seq
   LIMIT $3
 ) page
-ORDER BY global_seq
-LIMIT $3;
+WHERE bytes_before < $4
+ORDER BY global_seq;

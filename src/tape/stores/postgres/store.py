@@ -37,7 +37,7 @@ from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.predicate import SqlCondition
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
-from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
+from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.filtered import FILTER_S, FilteredReads
@@ -170,13 +170,16 @@ class PostgresStore:
             return EntryRange(found, query.upto)
         return EntryRange(found, found[-1].global_seq)
 
-    async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]:
-        return await self._rows(Entry, "read_run", run_id, after_seq, limit)
+    async def read_run(
+        self, run_id: str, after_seq: int, limit: int, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        return await self._rows(Entry, "read_run", run_id, after_seq, limit, max_bytes)
 
     async def read_value_history(
-        self, subjects: Sequence[str], after: int, limit: int
+        self, subjects: Sequence[str], after: int, limit: int, max_bytes: int = PAGE_BYTES
     ) -> list[Entry]:
-        return await self._rows(Entry, "read_value_history", list(subjects), after, limit)
+        params = (list(subjects), after, limit, max_bytes)
+        return await self._rows(Entry, "read_value_history", *params)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
         found = await self._rows(Value, "get_value", namespace, key)

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from tape.model.entry import Entry
 from tape.ports.predicate import SqlCondition
@@ -40,20 +40,33 @@ def _read(db: sqlite3.Connection, query: ReadEntries, statement: str, *extra: ob
         query.after, query.upto, query.limit, low, high, query.kind, query.run_id,
         query.from_ts_ms, *extra,
     )  # fmt: skip
+    found, is_cut = _up_to(db, statement, params, query.max_bytes)
+    if is_cut or len(found) == query.limit:
+        return EntryRange(found, found[-1].global_seq)
+    return EntryRange(found, query.upto)
+
+
+def read_page(
+    db: sqlite3.Connection, statement: str, params: tuple[object, ...], max_bytes: int
+) -> list[Entry]:
+    """Entries in order, up to the one with which their payloads have so many bytes."""
+    return _up_to(db, statement, params, max_bytes)[0]
+
+
+def _up_to(
+    db: sqlite3.Connection, statement: str, params: tuple[object, ...], max_bytes: int
+) -> tuple[list[Entry], bool]:
+    """What fits, and whether it was the bytes that ended it."""
     found: list[Entry] = []
     size = 0
-    cursor = db.execute(statement, params)
-    for row in cursor:
-        found.append(Entry(*row))
-        payload: str = row[_PAYLOAD]
-        size += len(payload) if payload.isascii() else len(payload.encode())
-        if size >= query.max_bytes:
-            break
-    else:
-        if len(found) < query.limit:
-            return EntryRange(found, query.upto)
-    cursor.close()
-    return EntryRange(found, found[-1].global_seq)
+    with closing(db.execute(statement, params)) as cursor:
+        for row in cursor:
+            found.append(Entry(*row))
+            payload: str = row[_PAYLOAD]
+            size += len(payload) if payload.isascii() else len(payload.encode())
+            if size >= max_bytes:
+                return found, True
+    return found, False
 
 
 @contextmanager

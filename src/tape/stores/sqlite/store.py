@@ -40,7 +40,7 @@ from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.predicate import SqlCondition
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
-from tape.ports.store import Decide, EntryRange, JournalInfo, ReadEntries
+from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.elections import elect
@@ -51,7 +51,7 @@ from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.sqlite import ledger, matching, outbox, retention, runs, tasks, writes
 from tape.stores.sqlite.connection import connect, is_read_only, translated
-from tape.stores.sqlite.entries import read_entries
+from tape.stores.sqlite.entries import read_entries, read_page
 from tape.stores.sqlite.inspect import refuse_absent
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
@@ -140,13 +140,21 @@ class SqliteStore:
     ) -> EntryRange | None:
         return await self._in(self._reading, lambda db: read_entries(db, query, condition))
 
-    async def read_run(self, run_id: str, after_seq: int, limit: int) -> list[Entry]:
-        return await self._rows(Entry, "read_run", run_id, after_seq, limit)
+    async def read_run(
+        self, run_id: str, after_seq: int, limit: int, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        params = (run_id, after_seq, limit)
+        return await self._in(
+            self._reading, lambda db: read_page(db, SQL["read_run"], params, max_bytes)
+        )
 
     async def read_value_history(
-        self, subjects: Sequence[str], after: int, limit: int
+        self, subjects: Sequence[str], after: int, limit: int, max_bytes: int = PAGE_BYTES
     ) -> list[Entry]:
-        return await self._rows(Entry, "read_value_history", as_json(subjects), after, limit)
+        params = (as_json(subjects), after, limit)
+        return await self._in(
+            self._reading, lambda db: read_page(db, SQL["read_value_history"], params, max_bytes)
+        )
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
         found = await self._rows(maker(Value), "get_value", namespace, key)

@@ -122,6 +122,19 @@ class RunsContract:
         assert await seqs("", 0, MANY) == []
         assert [e.run_id for e in await store.read_run("r2", 0, 1)] == ["r2"]
 
+    @pytest.mark.parametrize(("budget", "count"), [(1, 1), (10, 1), (11, 2), (20, 2), (41, 4)])
+    async def test_a_page_of_a_run_ends_with_the_entry_that_reaches_the_budget(
+        self, open_store: OpenStore, budget: int, count: int
+    ) -> None:
+        store = await open_store()
+        await save_run(store, a_run("r"))
+        event = NewEvent("e", '"aa€€"', run_id="r", fencing_token=1)
+        assert len(event.payload_json.encode()) == 10
+        await record(store, event, event, event, event)
+        found = await store.read_run("r", 0, MANY, budget)
+        assert [entry.seq for entry in found] == list(range(1, count + 1))
+        assert [entry.seq for entry in await store.read_run("r", 1, 1, budget)] == [2]
+
     @pytest.mark.parametrize("token", [0, 1, 3])
     async def test_a_stale_token_writes_nothing(self, open_store: OpenStore, token: int) -> None:
         store = await open_store()

@@ -173,6 +173,20 @@ class ValuesContract:
         assert await numbers((DELETED,), 0, MANY) == []
         assert await numbers((), 0, MANY) == []
 
+    async def test_a_page_of_history_ends_with_the_change_that_reaches_the_budget(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        for n in range(3):
+            await write(store, f'"{n}€"')
+        await play(store, deleting())
+        whole = await store.read_value_history((CHANGED, DELETED), 0, MANY)
+        sizes = [len(entry.payload_json.encode()) for entry in whole]
+        for budget, count in ((1, 1), (sizes[0], 1), (sizes[0] + 1, 2), (sum(sizes[:3]) + 1, 4)):
+            found = await store.read_value_history((CHANGED, DELETED), 0, MANY, budget)
+            assert found == whole[:count]
+        assert await store.read_value_history((CHANGED, DELETED), 2, 1, 1) == whole[2:3]
+
     async def test_living_values_are_listed_by_key(self, open_store: OpenStore) -> None:
         store = await open_store()
         for key in ("b", "ä", "a", "A", "a b", "-", "gone"):
