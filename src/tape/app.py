@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,7 +199,8 @@ async def serve(
         streams = StreamSlots(doors)
         server = GrpcServer(bus, options.settings.limits, tokens, doors, streams, exposed=exposed)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
-        running.push_async_callback(server.stop)
+        stops = [server.stop]
+        running.push_async_callback(_all_at_once, stops)
         http = None
         if options.http_address is not None:
             from tape.api.http.door import Door
@@ -216,10 +217,17 @@ async def serve(
                 streams,
             )
             listening = HttpServer(lambda: server_app(door, assets()), door)
-            running.push_async_callback(listening.stop)
+            stops.append(listening.stop)
             http = await listening.start(options.http_address, tls=tls, insecure=insecure)
         on_ready(Addresses(grpc, http))
         await (stop or asyncio.Event()).wait()
+
+
+async def _all_at_once(stops: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    ends = await asyncio.gather(*(stop() for stop in stops), return_exceptions=True)
+    for fault in ends:
+        if fault is not None:
+            raise fault
 
 
 def _is_exposed(options: ServeOptions) -> bool:

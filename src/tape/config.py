@@ -218,8 +218,9 @@ class DoorSettings:
 
     `connections` may be open on the HTTP door: one more closes the oldest that has no whole
     request. `requests` are answered at once there, `body_bytes` of bodies are held while they
-    come, and `unread_bytes` of answers while nobody takes them. A client, known by its token or
-    else its address, has `streams_per_client` of all `streams`; each holds about `stream_bytes`.
+    come, and `unread_bytes` of answers while nobody takes them; over gRPC that many of each client
+    of both. A client, known by its token or else its address, has `calls_per_client` and
+    `streams_per_client` of all `streams`; each stream holds about `stream_bytes`.
     """
 
     header_s: float = 10.0
@@ -230,6 +231,7 @@ class DoorSettings:
     requests: int = 500
     body_bytes: int = 128 * MIB
     unread_bytes: int = 128 * MIB
+    calls_per_client: int = 4_096
     streams: int = 1_000
     streams_per_client: int = 256
     stream_bytes: int = 256 * KIB

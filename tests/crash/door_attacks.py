@@ -21,7 +21,7 @@ from tape.config import MIB
 from tape.model.run import RunName
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
-from tests.crash import predicate_attacks
+from tests.crash import predicate_attacks, raw_http2
 
 HALF = 1_000
 STREAMS = 60
@@ -32,8 +32,6 @@ BODY = (
     b"POST /api/events/record HTTP/1.1\r\nHost: localhost\r\ncontent-type: application/json\r\n"
     b"content-length: 1000\r\n\r\n{"
 )
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 STREAM = b"GET /api/events/stream?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = "large"
 LARGE_RUN = RunName(LARGE, "u", "s", "i")
@@ -101,7 +99,7 @@ def silent_grpc(address: str, _http: str, seconds: float) -> None:
 
 def half_grpc(address: str, _http: str, seconds: float) -> None:
     """Connections that begin to speak HTTP/2 and stop after their settings."""
-    _hold(address, PREFACE + EMPTY_SETTINGS, HALF, seconds)
+    _hold(address, raw_http2.PREFACE + raw_http2.EMPTY_SETTINGS, HALF, seconds)
 
 
 def unread_sse(_grpc: str, http: str, seconds: float) -> None:
@@ -126,12 +124,19 @@ def unread_run(address: str, _http: str, seconds: float) -> None:
 
 def unread_value(address: str, _http: str, seconds: float) -> None:
     """Changes of a value that are as large, each with the value before."""
-    ask = pb.WatchValueRequest(namespace=LARGE, key=LARGE)
+    ask = pb.WatchValueRequest(namespace=LARGE, key=LARGE, from_version=1)
     _unread(address, seconds, lambda stub: stub.WatchValue(ask))
 
 
+def untaken_answers(address: str, _http: str, seconds: float) -> None:
+    """Connections that ask for a large value a thousand times and take no byte of it."""
+    ask = pb.GetValueRequest(namespace=LARGE, key=LARGE)
+    calls = b"".join(raw_http2.call(number, "GetValue", ask) for number in range(1_000))
+    _hold(address, raw_http2.shut_window() + calls, ASKING, seconds)
+
+
 def fill_large(address: str) -> None:
-    """What `unread_run` and `unread_value` ask for."""
+    """What those in `ASKS_FOR_LARGE` ask for."""
     text = '"' + "x" * (MIB - 2) + '"'
     with grpc.insecure_channel(address) as channel:
         stub: Any = TapeStub(channel)
@@ -218,13 +223,15 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         half_heads, half_bodies, silent_grpc, half_grpc, unread_sse, unread_follow,
-        unread_subscribe, unread_run, unread_value, filtered_follow, reactions,
+        unread_subscribe, unread_run, unread_value, untaken_answers,
+        filtered_follow, reactions,
     )
 }  # fmt: skip
 ATTACKS |= {each.name: _searching(each.path) for each in predicate_attacks.ATTACKS}
 MAKES_STREAMS = frozenset(
     {"unread_sse", "unread_follow", "unread_subscribe", "unread_run", "unread_value"}
 )
+ASKS_FOR_LARGE = frozenset({"unread_run", "unread_value", "untaken_answers"})
 TAKES_A_SHARE = frozenset({"filtered_follow"})
 """Clients that read on for as long as they are served: what they ask for is done, in turns with
 everybody else, so that others are slower by as much as that takes."""

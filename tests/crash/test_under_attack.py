@@ -17,7 +17,13 @@ import pytest
 import tape
 from tape.config import MIB
 from tape.testing.server import ServerProcess
-from tests.crash.door_attacks import ATTACKS, MAKES_STREAMS, TAKES_A_SHARE, fill_large
+from tests.crash.door_attacks import (
+    ASKS_FOR_LARGE,
+    ATTACKS,
+    MAKES_STREAMS,
+    TAKES_A_SHARE,
+    fill_large,
+)
 from tests.crash.predicate_attacks import fill as fill_for_predicates
 
 SHORT_S = 2.0
@@ -88,7 +94,7 @@ def fill(server: ServerProcess, name: str) -> None:
     with tape.connect(server.url) as client:
         for _ in range(20):
             client.record_many([tape.event("large", PAYLOAD) for _ in range(100)])
-    if name in ("unread_run", "unread_value"):
+    if name in ASKS_FOR_LARGE:
         fill_large(server.url.removeprefix("tape://"))
     elif name not in MAKES_STREAMS:
         fill_for_predicates(server.http)

@@ -15,7 +15,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tape.api.auth import Role, Tokens
+from tape.api.auth import Role, Tokens, role_of
+from tape.api.calls_in_hand import CallsInHand
 from tape.api.stream_slots import StreamSlots
 from tape.errors import (
     Closed,
@@ -29,6 +30,7 @@ from tape.telemetry.metrics import CutOff
 from tape.wire.errors import to_status
 
 log = logging.getLogger("tape.grpc")
+FLUSH_S = 1.0
 QUIET_S = 0.03
 QUIET_TURNS = 10
 
@@ -45,6 +47,7 @@ class OpenCalls:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._handing_over: set[asyncio.Task[Any]] = set()
         self._idle: set[asyncio.Task[Any]] = set()
         self._refusing = False
         self._refused = 0
@@ -56,7 +59,19 @@ class OpenCalls:
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._forget)
+
+    def hand_over(self) -> None:
+        """From here the call only waits for its caller to take what it was answered."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._handing_over.add(task)
+
+    def work_on(self) -> None:
+        """It was taken, and the call goes on."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._handing_over.discard(task)
 
     @contextmanager
     def idle(self) -> Iterator[None]:
@@ -72,6 +87,7 @@ class OpenCalls:
 
     async def drain(self, patience_s: float) -> None:
         """Refuse whoever still comes, until all are answered and, for a moment, nobody comes.
+        Callers that do not take their answers are not waited for.
 
         Calls that gRPC has taken and not handed over yet would be cut off by its own stop, and
         their callers could not know that nothing was done.
@@ -79,13 +95,21 @@ class OpenCalls:
         self._refusing = True
         for task in self._idle:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=patience_s)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience_s
+        while self._tasks and (left_s := until - loop.time()) > 0:
+            await asyncio.wait(set(self._tasks), timeout=min(left_s, FLUSH_S))
+            if self._tasks <= self._handing_over:
+                break
         for _ in range(QUIET_TURNS):
             before = self._refused
             await asyncio.sleep(QUIET_S)
             if self._refused == before:
                 break
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        self._handing_over.discard(task)
 
 
 class Handlers:
@@ -95,16 +119,44 @@ class Handlers:
         self._calls = calls
         self._tokens = tokens
         self._slots = slots
+        self._in_hand = CallsInHand(slots.settings)
 
     def unary(self, method: MethodDescriptor, answer: Unary) -> Any:
-        async def handle(request: Any, context: Context) -> Message:
+        only_reads = role_of(answer) is Role.READ
+
+        async def handle(request: Any, context: Context) -> bytes:
             try:
                 self._calls.enter()
-                return await answer(_readable(request))
+                data = await self._answered(answer, only_reads, request, self._client(context))
+                self._calls.hand_over()
             except Exception as error:  # noqa: BLE001 - sorted by _abort
+                self._calls.hand_over()
                 await _abort(context, method.name, error)
+            return data
 
-        return grpc.unary_unary_rpc_method_handler(handle, *_codecs(method))
+        return grpc.unary_unary_rpc_method_handler(handle, _reader(method))
+
+    async def _answered(self, answer: Unary, only_reads: bool, request: Any, client: str) -> bytes:
+        """An answer that there is room for until it is taken."""
+        in_hand = self._in_hand
+        in_hand.enter(client)
+        asked = _readable(request)
+        size = asked.ByteSize()
+        with in_hand.holding(client, size):
+            if not only_reads:
+                in_hand.refuse_without_room(client, size)
+                data = (await answer(asked)).SerializeToString()
+                in_hand.keep(client, len(data))
+                return data
+            data = (await answer(asked)).SerializeToString()
+            if not in_hand.keep_if_room(client, len(data)):
+                size = len(data)
+                del data
+                self._calls.hand_over()
+                await in_hand.keep_when_room(client, size)
+                self._calls.work_on()
+                data = (await answer(asked)).SerializeToString()
+            return data
 
     def stream_out(self, method: MethodDescriptor, answer: StreamOut) -> Any:
         async def handle(request: Any, context: Context) -> None:
@@ -119,7 +171,7 @@ class Handlers:
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
 
-        return grpc.unary_stream_rpc_method_handler(handle, *_codecs(method))
+        return grpc.unary_stream_rpc_method_handler(handle, _reader(method))
 
     def stream_both(self, method: MethodDescriptor, answer: StreamBoth) -> Any:
         async def handle(_requests: object, context: Context) -> None:
@@ -137,7 +189,7 @@ class Handlers:
             except Exception as error:  # noqa: BLE001 - sorted by _abort
                 await _abort(context, method.name, error)
 
-        return grpc.stream_stream_rpc_method_handler(handle, *_codecs(method))
+        return grpc.stream_stream_rpc_method_handler(handle, _reader(method))
 
     def _client(self, context: Context) -> str:
         """Whose streams are counted together."""
@@ -160,7 +212,11 @@ class Handlers:
 
         async def send(message: Message) -> None:
             await self._slots.turnstile.through(message.ByteSize())
-            writing = asyncio.ensure_future(context.write(message))
+            data = message.SerializeToString()
+            del message  # while its reader takes its time, its bytes are enough
+            writing = asyncio.ensure_future(context.write(data))
+            del data
+            self._calls.hand_over()
             try:
                 await asyncio.wait((writing,), timeout=write_s)
             except asyncio.CancelledError:  # no status can follow a write that waits
@@ -174,6 +230,7 @@ class Handlers:
                     method, write_s,
                 )  # fmt: skip
                 raise _Stalled(writing)
+            self._calls.work_on()
             await _written(writing)
 
         return send
@@ -227,7 +284,7 @@ class _Unreadable:
 _UNREADABLE = _Unreadable()
 
 
-def _codecs(method: MethodDescriptor) -> tuple[Callable[[bytes], Any], Callable[[Message], bytes]]:
+def _reader(method: MethodDescriptor) -> Callable[[bytes], Any]:
     request = GetMessageClass(method.input_type)
 
     def read(data: bytes) -> Message | _Unreadable:
@@ -236,7 +293,7 @@ def _codecs(method: MethodDescriptor) -> tuple[Callable[[bytes], Any], Callable[
         except DecodeError:
             return _UNREADABLE
 
-    return read, GetMessageClass(method.output_type).SerializeToString
+    return read
 
 
 def _heed(writing: "asyncio.Future[None]") -> None:

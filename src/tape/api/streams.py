@@ -83,8 +83,9 @@ class Streams:
         )
         async with self._opened(), aclosing(following) as batches:
             async for entries in batches:
-                for entry in entries:
-                    await send(run_entry_to_wire(entry))
+                entries.reverse()
+                while entries:  # what is sent is not kept while its reader takes its time
+                    await send(run_entry_to_wire(entries.pop()))
 
     @needs(Role.READ)
     async def watch_value(self, request: pb.WatchValueRequest, send: Send) -> None:
@@ -99,8 +100,9 @@ class Streams:
         query = query._replace(max_bytes=self._stream_bytes)
         async with self._opened(), aclosing(self._operations.follow(query)) as pages:
             async for page in pages:
-                for entry in page.entries:
-                    await send(entry_to_wire(entry))
+                page.entries.reverse()
+                while page.entries:
+                    await send(entry_to_wire(page.entries.pop()))
 
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[None, None]:

@@ -171,9 +171,11 @@ async def watch_value(
     while True:
         head = store.head
         found = await _patiently(store.read_value_history, subjects, cursor, max_entries, max_bytes)
-        for entry in found:
-            cursor = entry.global_seq
-            change = change_of(entry)
+        is_at_end = not found
+        found.reverse()
+        while found:  # an entry is not kept while its reader takes its time
+            cursor = found[-1].global_seq
+            change = change_of(found.pop())
             version = change.value.version
             if version > from_version:
                 if 0 < from_version < version - 1:
@@ -183,7 +185,7 @@ async def watch_value(
                     )
                 from_version = version
                 yield change
-        if not found:
+        if is_at_end:
             cursor = max(cursor, head)
             await store.await_beyond(head)
 

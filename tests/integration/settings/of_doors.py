@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import h11
 
+from tape.api.calls_in_hand import CallsInHand
 from tape.api.http.connections import Crowd, _Guarded
 from tape.api.http.door import Door
 from tape.api.rpcs import Rpcs
@@ -107,6 +108,18 @@ async def _bodies(settings: Settings, _folder: Path) -> int:
     return taken
 
 
+async def _calls(settings: Settings, _folder: Path) -> int:
+    """How many of ten calls one client has at once."""
+    in_hand, number = CallsInHand(settings.doors), 0
+    try:
+        while number < 10:
+            in_hand.enter("me")
+            number += 1
+    except Overloaded:
+        return number
+    return number
+
+
 async def _streams(settings: Settings, _folder: Path) -> list[int]:
     """How many of ten streams one client has, and how many there are of ten clients."""
     one, many = StreamSlots(settings.doors), StreamSlots(settings.doors)
@@ -144,6 +157,7 @@ OF_DOORS: Demonstrations = {
     "doors.unread_bytes": Demonstration((1_500, 15_000), _unread),
     "doors.requests": Demonstration((3, 4), _at_once),
     "doors.body_bytes": Demonstration((3_000, 4_000), _bodies),
+    "doors.calls_per_client": Demonstration((3, 4), _calls),
     "doors.streams": Demonstration((3, 4), _streams),
     "doors.streams_per_client": Demonstration((3, 4), _streams),
     "doors.stream_bytes": Demonstration((3_000, 4_000), _stream_memory),
