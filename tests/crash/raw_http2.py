@@ -16,7 +16,7 @@ def shut_window() -> bytes:
     return PREFACE + _frame(SETTINGS, 0, 0, struct.pack(">HL", INITIAL_WINDOW_SIZE, 0))
 
 
-def call(number: int, method: str, request: Message) -> bytes:
+def call(number: int, method: str, request: Message, service: str = "tape.v1.Tape") -> bytes:
     """The nth call of a connection, from 0."""
     stream, data = 2 * number + 1, request.SerializeToString()
     head = b"".join(
@@ -24,7 +24,7 @@ def call(number: int, method: str, request: Message) -> bytes:
         for name, value in (
             (":method", "POST"),
             (":scheme", "http"),
-            (":path", f"/tape.v1.Tape/{method}"),
+            (":path", f"/{service}/{method}"),
             (":authority", "localhost"),
             ("te", "trailers"),
             ("content-type", "application/grpc"),

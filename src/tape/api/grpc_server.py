@@ -5,11 +5,12 @@ whoever serves next, lets every write that was taken be answered, and only then 
 """
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from tape.api.auth import Role, Tokens, check_exposure
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck
+from tape.api.health import Health
 from tape.api.listening import Tls, split_address
 from tape.api.rpcs import SERVICE, Rpcs
 from tape.api.stream_slots import StreamSlots
@@ -40,7 +41,7 @@ class GrpcServer:
         self._tokens = tokens
         self._open = OpenCalls()
         self._rpcs = Rpcs(operations, limits, doors, exposed=exposed)
-        self._health = health.aio.HealthServicer()
+        self._health = Health(("", SERVICE.full_name))
         open_to_all = frozenset({f"/{health.SERVICE_NAME}"})
         self._server = grpc.aio.server(
             interceptors=[RoleCheck(tokens, self._rpcs.roles() | _REFLECTION, open_to_all)],
@@ -67,12 +68,10 @@ class GrpcServer:
         except RuntimeError:
             raise InvalidArgument(f"cannot listen on {address}", field="grpc") from None
         await self._server.start()
-        for name in ("", SERVICE.full_name):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return f"{host}:{bound}"
 
     async def stop(self) -> None:
-        await self._health.enter_graceful_shutdown()
+        self._health.end()
         self._rpcs.streams.end()
         self._rpcs.recording.end()
         self._rpcs.reactions.end()

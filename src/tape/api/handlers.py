@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tape.api.auth import Role, Tokens, role_of
 from tape.api.calls_in_hand import CallsInHand
+from tape.api.listening import host_of_peer
 from tape.api.stream_slots import StreamSlots
 from tape.errors import (
     Closed,
@@ -194,7 +195,7 @@ class Handlers:
     def _client(self, context: Context) -> str:
         """Whose streams are counted together."""
         holder = self._tokens.holder(_authorization(context.invocation_metadata()))
-        return holder or context.peer().rpartition(":")[0]
+        return holder or host_of_peer(context.peer())
 
     async def _until_read(self, answering: Awaitable[None]) -> None:
         """Answer. If the reader stalls, let go of all but the one message that gRPC has, and of

@@ -5,6 +5,7 @@ import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from tape.errors import InvalidArgument
 
@@ -21,6 +22,12 @@ def split_address(address: str, *, field: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidArgument(f"{address!r} is not HOST:PORT", field=field)
     return host, int(port)
+
+
+def host_of_peer(peer: str) -> str:
+    """The address in what gRPC calls a peer, as HTTP tells it: `ipv4:1.2.3.4:5`, `ipv6:[::1]:5`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

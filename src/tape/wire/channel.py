@@ -25,12 +25,14 @@ WRITE_BUFFER_BYTES = 64 * KIB
 
 
 def server_options(doors: DoorSettings) -> Options:
-    """A connection that does not begin to speak, or has nothing more to say, is closed."""
+    """A connection that does not begin to speak, or has nothing more to say, is closed, as is one
+    above the number allowed."""
     return (
         *_PINGS,
         ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
         ("grpc.max_concurrent_streams", STREAMS_AT_ONCE),
         ("grpc.server_handshake_timeout_ms", round(1000 * doors.header_s)),
+        ("grpc.max_allowed_incoming_connections", doors.connections),
         ("grpc.max_connection_idle_ms", round(1000 * doors.idle_s)),
         ("grpc.http2.write_buffer_size", WRITE_BUFFER_BYTES),
         # Two servers on one port would share its connections in silence.

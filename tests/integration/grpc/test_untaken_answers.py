@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tape.api.calls_in_hand import CallsInHand
+from tape.api.health import WATCHERS_OF_A_HOST
 from tape.config import MIB, DoorSettings, Settings
 from tape.errors import Overloaded
 from tape.wire.v1 import tape_pb2 as pb
@@ -29,14 +31,16 @@ def quick(**fields: Any) -> Settings:
 
 
 @asynccontextmanager
-async def not_taking(address: str, method: str, *requests: Message) -> AsyncIterator[None]:
+async def not_taking(
+    address: str, method: str, *requests: Message, service: str = "tape.v1.Tape"
+) -> AsyncIterator[None]:
     """A client that makes calls and whose window stays shut."""
     host, port = address.split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(raw_http2.shut_window())
         for number, request in enumerate(requests):
-            writer.write(raw_http2.call(number, method, request))
+            writer.write(raw_http2.call(number, method, request, service))
         await writer.drain()
         yield
     finally:
@@ -107,6 +111,61 @@ async def test_a_server_does_not_wait_for_callers_that_take_nothing(
         began = time.monotonic()
         await server.stop()
         assert time.monotonic() - began < 5
+
+
+async def test_a_watcher_of_health_that_takes_nothing_does_not_keep_a_server_from_stopping(
+    sqlite_url: str, serving: Any, dial: Any
+) -> None:
+    server = await serving(sqlite_url)
+    watch = health_pb2.HealthCheckRequest()
+    stalled = not_taking(server.address, "Watch", watch, service=health.SERVICE_NAME)
+    async with stalled, grpc.aio.insecure_channel(server.address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        assert (await stub.Check(watch)).status == health_pb2.HealthCheckResponse.SERVING
+        watching = stub.Watch(watch)
+        await watching.read()
+        began = time.monotonic()
+        await server.stop()
+        assert time.monotonic() - began < 5
+        assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def test_watchers_of_health_are_bounded(sqlite_url: str, serving: Any) -> None:
+    """They keep a connection open for ever, and need no token."""
+    server = await serving(sqlite_url)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = health_pb2.HealthCheckRequest()
+        watching = [stub.Watch(watch) for _ in range(WATCHERS_OF_A_HOST)]
+        for each in watching:
+            await each.read()
+        refused = stub.Watch(watch)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await refused.read()
+        assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for each in watching:
+            each.cancel()
+
+
+async def test_grpc_connections_are_bounded(sqlite_url: str, serving: Any, dial: Any) -> None:
+    server = await serving(sqlite_url, settings=quick(connections=5, header_s=60))
+    rpc = await dial(server.address)
+    await rpc.GetJournalInfo(pb.GetJournalInfoRequest())
+    host, port = server.address.split(":")
+    opened = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+    async with asyncio.timeout(20):
+        ends = [asyncio.ensure_future(_closed(reader)) for reader, _ in opened]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    await rpc.GetJournalInfo(pb.GetJournalInfoRequest())
+    for _, writer in opened:
+        writer.close()
+    await asyncio.wait(ends)
+
+
+async def _closed(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionResetError):
+        while await reader.read(1_000):
+            pass
 
 
 async def test_calls_of_a_client_are_bounded(sqlite_url: str, serving: Any, dial: Any) -> None:
