@@ -182,6 +182,7 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set or the task is cancelled; either way what was taken is finished."""
+    from tape.api.descriptors import fit_to_descriptors
     from tape.api.grpc_server import GrpcServer
     from tape.api.stream_slots import StreamSlots
 
@@ -195,7 +196,7 @@ async def serve(
         bus.start_matching()
         bus.start_draining()
         bus.start_relay(bus_broker(options.settings))
-        doors = options.settings.doors
+        doors = fit_to_descriptors(options.settings.doors)
         streams = StreamSlots(doors)
         server = GrpcServer(bus, options.settings.limits, tokens, doors, streams, exposed=exposed)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)

@@ -1,0 +1,47 @@
+"""The files that this process may have open, of which each connection is one.
+
+Where there are none left, nobody gets in: neither a question of health nor whoever would drive out
+a half request. So the doors together never take them all.
+"""
+
+import logging
+import sys
+from dataclasses import replace
+
+from tape.config import DoorSettings
+
+log = logging.getLogger("tape.serve")
+RESERVE = 256
+"""For the store, brokers, files, and HTTP's questions of health above the limit."""
+DOORS = 2
+
+
+def fit_to_descriptors(doors: DoorSettings) -> DoorSettings:
+    """Let this process open as many files as the doors need, or the doors take fewer."""
+    limit = _raised_to(DOORS * doors.connections + RESERVE)
+    most = max(1, (limit - RESERVE) // DOORS)
+    if doors.connections <= most:
+        return doors
+    log.warning(
+        "each door takes %d connections instead of %d (tape.doors.connections), because this "
+        "process may open %d files: raise the hard limit (ulimit -Hn) to %d",
+        most, doors.connections, limit, DOORS * doors.connections + RESERVE,
+    )  # fmt: skip
+    return replace(doors, connections=most)
+
+
+def _raised_to(wanted: int) -> int:
+    """How many files it may open, after asking for so many."""
+    if sys.platform == "win32":
+        return wanted
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError):
+        return soft
+    return allowed
