@@ -246,8 +246,17 @@ class Bus:
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         if not events:
             return []
-        move = RecordEvents(events, self._ids.take(len(events)), self._limits)
+        joined = [await self._in_trace(e) if e.run_id and not e.trace_id else e for e in events]
+        move = RecordEvents(joined, self._ids.take(len(joined)), self._limits)
         return await self._writer.submit(move)
+
+    async def _in_trace(self, event: NewEvent) -> NewEvent:
+        trace = Trace(event.trace_id, event.span_id, event.parent_span_id)
+        return event._replace(**(await self._runs.joined(event.run_id, trace))._asdict())
+
+    async def _traced(self, author: Author) -> Author:
+        check_trace(*author.trace)
+        return author._replace(trace=await self._runs.joined(author.run_id, author.trace))
 
     def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
         _check_position(query.after, "from_global_seq")
@@ -277,13 +286,12 @@ class Bus:
     async def write_value(
         self, namespace: str, key: str, value_json: str, if_version: int, author: Author
     ) -> Value:
-        check_trace(*author.trace)
         move = WriteValue(
             namespace,
             key,
             value_json,
             if_version,
-            author=author,
+            author=await self._traced(author),
             event_id=next(self._ids),
             limits=self._limits,
         )
@@ -303,8 +311,8 @@ class Bus:
         return watch_value(self._store, namespace, key, from_version, **bounds)
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted:
-        check_trace(*author.trace)
-        move = DeleteValue(namespace, key, author, next(self._ids), self._limits)
+        traced = await self._traced(author)
+        move = DeleteValue(namespace, key, traced, next(self._ids), self._limits)
         return await self._writer.submit(move)
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
@@ -351,7 +359,7 @@ class Bus:
             event_id=event_id,
             limits=self._limits,
             run=run,
-            trace=trace,
+            trace=await self._runs.joined(run[0], trace),
         )
         return await self._writer.submit(move)
 

@@ -5,6 +5,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from tape.config import Limits
@@ -306,6 +307,14 @@ class Runs:
         if run is None:
             raise NotFound(f"no run has the id {run_id!r}")
         return run
+
+    async def joined(self, run_id: str, trace: Trace) -> Trace:
+        """The trace of an entry that is written as a run: its own, else the run's."""
+        if not run_id or trace != NO_TRACE:
+            return trace
+        with suppress(InvalidArgument):  # the write says it more exactly
+            return await self._trace_of(run_id)
+        return trace
 
     async def _trace_of(self, run_id: str) -> Trace:
         """The trace of a run for an entry that somebody writes who has no span of his own: below

@@ -51,6 +51,23 @@ async def test_decisions(rpc: Any, run: dict[str, Any]) -> None:
     assert len(await entries(rpc, run["run_id"])) == 2
 
 
+async def test_what_a_run_writes_without_a_trace_is_in_that_of_the_run(rpc: Any) -> None:
+    made = await begun(rpc, **TRACE)
+    run = {"run_id": made.run_id, "fencing_token": made.fencing_token}
+    value: dict[str, Any] = {"namespace": "n", "key": "k", **run}
+    session: dict[str, Any] = {"app_name": "a", "user_id": "u", "session_id": "s"}
+    event = pb.NewEvent(event_type="a", **run)
+    await rpc.RecordEvents(pb.RecordEventsRequest(events=[event, event]))
+    await rpc.WriteValue(pb.WriteValueRequest(**value, value_json="1", if_version=-1))
+    await rpc.DeleteValue(pb.DeleteValueRequest(**value))
+    await rpc.CreateSession(pb.CreateSessionRequest(**session))
+    await rpc.AppendEvent(pb.AppendEventRequest(**session, event=pb.EventRecord(id="e"), **run))
+    found = (await entries(rpc, made.run_id))[1:]
+    assert [entry.kind for entry in found] == ["event", "event", "value", "value", "event"]
+    joined = {(entry.trace_id, entry.span_id, entry.parent_span_id) for entry in found}
+    assert joined == {(TRACE["trace_id"], "", TRACE["span_id"])}
+
+
 async def test_effects(rpc: Any, run: dict[str, Any]) -> None:
     begin = pb.BeginEffectRequest(
         **run, decision_index=1, tool_name="pay", call_index=2, request_json="[7]", scope="s"
