@@ -1,17 +1,21 @@
 """What a program's own functions raise: handlers, effects, apps, checks and compensators.
 
 Whatever it is, it is a failure of that call and of nothing else. `sys.exit()` in a handler ends the
-handler's task, not the worker and what else that has in hand. Two things are not the function's own
-doing and go on: that its task was cancelled, and what a signal raised.
+handler's task, not the worker and what else that has in hand. Three things are not the function's
+own doing and go on: that its task was cancelled, that its coroutine is closed, and what a signal
+raised.
 """
 
 import asyncio
+import dis
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType
 from typing import Any
+
+_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 def as_failure(raised: BaseException) -> Exception:
@@ -20,7 +24,7 @@ def as_failure(raised: BaseException) -> Exception:
         return _caused(raised)
     if isinstance(raised, Exception):
         return raised
-    if isinstance(raised, GeneratorExit) or came_by_signal(raised) or _is_cancelling(raised):
+    if _is_closing(raised) or came_by_signal(raised) or _is_cancelling(raised):
         raise raised
     return _caused(raised)
 
@@ -33,6 +37,8 @@ def called(
         return function(*args)
     except let_by:
         raise
+    except GeneratorExit as raised:
+        raise _caused(raised) from raised
     except BaseException as raised:
         raise as_failure(raised) from raised
 
@@ -63,6 +69,17 @@ def _handlers() -> Iterator[CodeType]:
         code = getattr(handler, "__code__", None)
         if isinstance(code, CodeType):
             yield code
+
+
+def _is_closing(raised: BaseException) -> bool:
+    """Whether a coroutine is closed where it waits, so that it must not wait for anything again.
+    Python raises GeneratorExit there, without a `raise`.
+    """
+    at = raised.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    is_raised = at is not None and at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
+    return isinstance(raised, GeneratorExit) and not is_raised
 
 
 def _is_cancelling(raised: BaseException) -> bool:
