@@ -31,7 +31,7 @@ from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
 from tape.runs.refusals import Refusals
 from tape.telemetry import metrics
-from tape.telemetry.tracing import driving, is_tracing
+from tape.telemetry.tracing import driving
 
 log = logging.getLogger("tape.reactors")
 
@@ -200,8 +200,6 @@ class Hands(Generic[Row]):
         """The act, in a task of its own: what else this process does comes before it begins."""
         if self._left_s(until) <= 0:  # the store was slow, or this process stood still
             raise ClaimLost("its claim ran out before it was begun")
-        if not is_tracing(""):
-            return await act
         facts = {"tape.run_id": row.run_id, "tape.work": self.claiming.describe(row)}
         with driving(self.reactor, await self._trace_of(row.run_id), facts):
             return await act

@@ -140,6 +140,32 @@ async def test_without_an_sdk_the_trace_goes_on_all_the_same(tmp_path: Path) -> 
     assert {entry.trace_id for entry in entries} == {TRACE_ID}
 
 
+async def test_without_an_sdk_what_the_reactors_call_is_in_the_trace(tmp_path: Path) -> None:
+    apps, seen = Apps(), dict[str, str]()
+
+    def note(what: str) -> None:
+        seen[what] = trace.format_trace_id(trace.get_current_span().get_span_context().trace_id)
+
+    def unship(response: str) -> None:
+        note("compensator")
+
+    @tape.effect(registry=apps, dispatch="outbox", compensate=unship)
+    async def ship(what: str) -> str:
+        note("effect")
+        return what
+
+    @tape.app("ships", registry=apps)
+    async def ships(ctx: Context) -> None:
+        await ctx.call(ship, "box")
+        raise ValueError("broken")
+
+    async with app_kit(tmp_path, apps=apps) as kit:
+        with trace.use_span(trace.NonRecordingSpan(REMOTE)):
+            run = await kit.start_run(ships)
+        await kit.settle(run.run_id)
+    assert seen == {"effect": TRACE_ID, "compensator": TRACE_ID}
+
+
 async def test_a_run_that_nobody_traced_carries_nothing(tmp_path: Path) -> None:
     apps = Apps()
     app = shopping(apps, on_the_loop=True)
