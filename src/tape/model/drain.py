@@ -192,7 +192,7 @@ class HaltDrainer:
             caused_by=event.event_id,
             source="tape",
             trace_id=event.trace_id,
-            parent_span_id=event.span_id,
+            parent_span_id=event.span_id or event.parent_span_id,
         )
         halted = Draft(
             self._ids[2],

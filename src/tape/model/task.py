@@ -117,6 +117,7 @@ class Source(NamedTuple):
     subject: str
     trace_id: str
     span_id: str
+    parent_span_id: str
 
 
 QUEUE = Table("task_queue", QueuedTask, lambda row: row.key)
@@ -254,7 +255,7 @@ class _Outcome:
                 task_subject(verb, key.reaction_id, key.task_id),
                 orjson.dumps(payload).decode(),
                 trace_id=source.trace_id if source else "",
-                parent_span_id=source.span_id if source else "",
+                parent_span_id=(source.span_id or source.parent_span_id) if source else "",
             )
         )
 

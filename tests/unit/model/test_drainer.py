@@ -166,6 +166,14 @@ def test_a_halt_keeps_what_was_done_before_and_counts_the_attempt() -> None:
     assert (halted.subject, halted.payload_json) == ("/tape/drainer/halted/d", failed.payload_json)
 
 
+def test_a_failure_is_told_below_the_parent_of_an_event_that_has_no_span() -> None:
+    state, hold = held()
+    event = EVENT._replace(span_id="", parent_span_id="ef" * 8)
+    failure = Failure(event, "s", "r", "no")
+    play(state, HaltDrainer(hold, Passed(2, "E2"), failure, ["A", "B", "C"], LIMITS, pauses=PAUSES))
+    assert state.entries[0].parent_span_id == "ef" * 8
+
+
 def test_attempts_are_counted_for_each_subscription_and_event() -> None:
     state, hold = held()
     for number, subscription in enumerate(("s", "t", "s"), 1):

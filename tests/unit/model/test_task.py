@@ -70,7 +70,7 @@ def world(
     state.put_loaded(QUEUE, tasks)
     state.put_loaded(ENDED, ended)
     state.put_loaded(REACTIONS, [reaction or a_reaction()])
-    state.put_loaded(SOURCES, [Source(7, "/tape/event/x", "ab", "cd")])
+    state.put_loaded(SOURCES, [Source(7, "/tape/event/x", "ab", "cd", "")])
     in_hand = sum(task.status == CLAIMED for task in tasks)
     dead = sum(task.status == DLQ for task in ended)
     state.put_loaded(TALLIES, [tally or Tally("r", len(tasks), in_hand, dead, 77, 1)])

@@ -76,7 +76,7 @@ WHERE e.reaction_id = gone.reaction_id AND e.shard = gone.shard
 
 -- name: load_sources
 -- What the entries that made tasks are called.
-SELECT global_seq, subject, trace_id, span_id
+SELECT global_seq, subject, trace_id, span_id, parent_span_id
 FROM tape_journal
 JOIN unnest($1::bigint[]) AS wanted (global_seq) USING (global_seq);
 

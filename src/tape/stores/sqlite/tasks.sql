@@ -72,7 +72,7 @@ WHERE (reaction_id, shard, source_global_seq) IN (
 
 -- name: load_sources
 -- What an entry about a task says of the entry that made it.
-SELECT global_seq, subject, trace_id, span_id
+SELECT global_seq, subject, trace_id, span_id, parent_span_id
 FROM tape_journal
 WHERE global_seq IN (
   SELECT value ->> 0 FROM json_each(?));
