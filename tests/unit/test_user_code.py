@@ -1,6 +1,7 @@
 """What functions of a program raise is their own failure, unless they are cut off."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,7 +69,8 @@ async def test_a_handler_that_raises_it_has_failed(colour: str) -> None:
         leave()
 
     threads = HandlerThreads(1)
-    (ended,) = await Call(leaves if colour == "async" else leave, threads).do([a_task()])
+    handlers: dict[str, Callable[..., Any]] = {"async": leaves, "thread": leave}
+    (ended,) = await Call(handlers[colour], threads).do([a_task()])
     threads.shutdown()
     assert isinstance(ended, TaskOutcome)
     assert (ended.verdict, "GeneratorExit" in ended.error) == ("failed", True)
