@@ -5,6 +5,7 @@ key and its line, a key that is there twice is seen, and numbers are those of Py
 010 for 8 and 1:30 for 90.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
@@ -16,6 +17,10 @@ import yaml
 from tape.config import MIB, OutboxSettings, ReactorSettings, ReactorsSettings, Settings
 from tape.errors import InvalidArgument
 
+log = logging.getLogger("tape.settings")
+
+RETIRED = {"tape.reactors.timers": "timers are fired without a lease"}
+"""Keys of an older version, and why there are none now. A file that has them is read without."""
 SHOWN = 40  # characters of a long value
 WEEK_S = 7 * 24 * 3600
 _TAG = "tag:yaml.org,2002:"
@@ -123,6 +128,13 @@ def _pairs(node: yaml.Node, known: list[str], at: str) -> Iterator[tuple[str, ya
         raise _refusal(node, at or str(node.start_mark.name), message)
     for key, value in node.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else _shown(key)
+        if (at_key := _join(at, name)) in RETIRED:
+            line = key.start_mark.line + 1
+            log.warning(
+                "%s (%s, line %d) does nothing any more: %s. Remove it from the file",
+                at_key, key.start_mark.name, line, RETIRED[at_key],
+            )  # fmt: skip
+            continue
         if name not in known:
             close = get_close_matches(name, known, n=1)
             meant = f"did you mean {close[0]}? " if close else ""

@@ -19,7 +19,7 @@ from tape.config import (
 )
 from tape.errors import InvalidArgument
 from tape.settings_file import read_settings
-from tape.settings_yaml import RANGES, range_of
+from tape.settings_yaml import RANGES, range_of, read_yaml
 
 SEED = """
 tape:
@@ -247,3 +247,13 @@ def test_yaml_is_loaded_only_for_a_file() -> None:
         "assert 'yaml' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_key_that_is_gone_is_told_of_and_does_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text("tape:\n  reactors:\n    timers: {lease_ttl_s: 30}\n    runs: 7\n")
+    assert read_yaml(file, Settings()) == Settings(reactors=ReactorsSettings(runs=7))
+    (warning,) = caplog.messages
+    assert f"tape.reactors.timers ({file}, line 3) does nothing any more" in warning

@@ -14,6 +14,7 @@ import pytest
 
 import tape
 from tape.config import Settings
+from tape.settings_yaml import read_yaml
 from tape.stores.by_url import upgrade_store
 from tape.stores.migrations import RECORDED_FOR_ALL, Migration, load_migrations
 
@@ -82,6 +83,19 @@ async def test_both_work_at_once(store_url: str, version_before: Path) -> None:
     before = await started(version_before, store_url, "before")
     now = await started(ROOT / "src", store_url, "now")
     await finish(before, now)
+
+
+def test_its_settings_are_read(
+    version_before: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    show = [sys.executable, "-c", "from tape.cli import main; main()", "config", "show"]
+    env = {**os.environ, "PYTHONPATH": str(version_before)}
+    shown = subprocess.run(show, env=env, cwd=tmp_path, capture_output=True, check=True)
+    file = tmp_path / "tape.yaml"
+    file.write_bytes(shown.stdout)
+    read_yaml(file, Settings())
+    (warning,) = caplog.messages
+    assert warning.startswith(f"tape.reactors.timers ({file}, line ")
 
 
 async def test_it_is_refused_after_a_post_step(
