@@ -122,6 +122,6 @@ def _refuse_bad_regex(tree: Node) -> None:
         match node:
             case Call("matches", (_, Constant(value=str() as pattern))):
                 try:
-                    regex.bounded(regex.compiled(pattern))
+                    regex.compiled(pattern)
                 except EvaluationError as error:
                     raise UnsupportedError(str(error), node.position) from error

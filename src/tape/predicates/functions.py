@@ -43,7 +43,9 @@ from tape.predicates.work import (
     ELEMENT,
     MOMENT,
     REGEX,
+    REGEX_CLASS,
     REGEX_COMPILED,
+    REGEX_REFUSED,
     SCANNED,
     SHORT,
     Work,
@@ -248,10 +250,15 @@ def ends_with(text: object, part: object, work: Work) -> bool:
 def matches(text: object, pattern: object, work: Work) -> bool:
     whole, expression = _two_strings("matches", text, pattern)
     # As often as it is asked, and not only at first: what is remembered must not matter.
-    charge(work, CALL * min(len(expression), regex.MOST_CHARACTERS))
-    compiled = regex.compiled(expression)
+    characters = min(len(expression), regex.MOST_CHARACTERS)
+    charge(work, CALL * characters + REGEX_CLASS * regex.classes(expression[:characters]))
+    try:
+        compiled = regex.compiled(expression)
+    except regex.TooManyInstructions:
+        charge(work, REGEX_REFUSED)
+        raise
     charge(work, REGEX_COMPILED * compiled.size)
-    return searched(regex.bounded(compiled), whole, work)
+    return searched(compiled, whole, work)
 
 
 def searched(compiled: regex.Regex, text: object, work: Work) -> bool:

@@ -203,7 +203,7 @@ class _Generator:
         match node:
             case Call("matches", (text, Constant(value=str() as pattern))):
                 found = f"c{len(self.constants)}"
-                self.constants[found] = regex.bounded(regex.compiled(pattern))
+                self.constants[found] = regex.compiled(pattern)
                 return f"searched({found}, {self.code(text)}, {self._work()})"
             case Call("_==_" | "_!=_" | "contains" | "startsWith" | "endsWith" | "double"):
                 arguments = [self.code(argument) for argument in node.arguments]

@@ -46,8 +46,14 @@ SHORT: Final = 64
 REGEX: Final = 8
 """An instruction of a compiled regular expression, for each byte of the text."""
 
-REGEX_COMPILED: Final = 400
+REGEX_CLASS: Final = 150_000
+"""A Unicode class in a regular expression of an entry."""
+
+REGEX_COMPILED: Final = 1_500
 """An instruction that a regular expression of an entry was compiled to."""
+
+REGEX_REFUSED: Final = 7_000_000
+"""A regular expression of an entry that is too large: about the most that RE2 takes to see it."""
 
 
 class LimitError(Exception):

@@ -215,9 +215,13 @@ HEAVY: Final[dict[str, Any]] = {
     "times": ["2026-01-02T03:04:05Z"] * 6_000,
     "zones": [f"Mars/{number}" for number in range(6_000)],
     "patterns": [f"a{{{number}}}[ab]{{300}}" for number in range(1, 700)],
+    "letters": r"\pL",
+    "ranges": "a{0,1000}|" * 20,
+    "classes": "(?i)" + r"\PL" * 60,
     "short": ["a" * 30 + "b" + "a" * 30] * 6_000,
 }
 SEVENTEEN: Final = f"[{', '.join(map(str, range(17)))}]"
+FIVE: Final = "[1, 2, 3, 4, 5]"
 
 
 def repeated(expression: str, times: int, operator: str = "||") -> str:
@@ -250,6 +254,10 @@ TOO_COSTLY: Final = [
     repeated("payload.text.matches('a[ab]{20}c')", 90),
     "payload.text.matches('a[ab]{900}c')",
     "payload.patterns.exists(p, 'aab'.matches(p))",
+    f"{FIVE}.exists(a, {FIVE}.exists(b, 'a'.matches(payload.letters + '{{9' + '99}}')))",
+    f"{FIVE}.exists(a, {FIVE}.exists(b, 'a'.matches(payload.ranges)))",
+    f"{FIVE}.exists(a, {FIVE}.exists(b, 'a'.matches(payload.classes + string(a * b))))",
+    f"{FIVE}.exists(a, {FIVE}.exists(b, 'a'.matches(payload.classes + '(')))",
     repeated("double(payload.digits) < 0.0", 100),
     repeated("int(payload.digits) < 0", 100),
     "payload.n.map(a, payload.text + 'b').size() > 0",
