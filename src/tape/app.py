@@ -214,6 +214,7 @@ async def serve(
                 lambda: refresh_metrics(bus),
                 options.settings.limits,
                 bus.pacer,
+                bus.checker,
                 doors,
                 streams,
             )

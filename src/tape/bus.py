@@ -6,6 +6,8 @@ over gRPC. A refused operation raises the same error either way.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from tape.config import Limits, Settings
@@ -45,7 +47,7 @@ from tape.ports.broker import BusBroker
 from tape.ports.outbox import OutboxStatus
 from tape.ports.store import JournalInfo, Store
 from tape.ports.tasks import Claim
-from tape.predicates import Predicate, PredicateLimits, check
+from tape.predicates import Checker, PredicateLimits
 from tape.reactions.agents import Agents
 from tape.reactions.lead import Leader
 from tape.reactions.tasks import Tasks
@@ -216,7 +218,12 @@ class Bus:
         self._tasks = Tasks(store, self._writer, self._ids, self._limits)
         self._runs = Runs(store, self._writer, self._ids, self._limits)
         self.pacer = Pacer(settings.predicates)
-        self._ledger = Ledger(store, self._writer, self._ids, settings, pacer=self.pacer)
+        self.checker = Checker(
+            PredicateLimits(length=self._limits.predicate_bytes), self.pacer.call_in_thread
+        )
+        self._ledger = Ledger(
+            store, self._writer, self._ids, settings, pacer=self.pacer, checker=self.checker
+        )
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -262,9 +269,9 @@ class Bus:
         _check_position(query.after, "from_global_seq")
         _check_position(query.until, "to_global_seq")
         _check_position(query.from_ts_ms, "from_ts_ms")
-        what = Follow(
+        wanted = partial(
+            Follow,
             pattern=parse_pattern(query.pattern, limits=self._limits),
-            predicate=self._checked(query.predicate),
             after=query.after,
             max_entries=self._page(query.max_batch),
             max_bytes=self._page_bytes(query.max_bytes),
@@ -273,7 +280,19 @@ class Bus:
             from_ts_ms=query.from_ts_ms,
             until=query.until,
         )
-        return follow(self._store, what, self.pacer.turns())
+        predicate = self.checker.at_once(query.predicate)
+        if predicate is None:
+            return self._follow_checked(query.predicate, wanted)
+        return follow(self._store, wanted(predicate=predicate), self.pacer.turns())
+
+    async def _follow_checked(
+        self, expression: str, wanted: Callable[..., Follow]
+    ) -> AsyncGenerator[Page, None]:
+        predicate = await self.checker.checked(expression)
+        what = wanted(predicate=predicate)
+        async with aclosing(follow(self._store, what, self.pacer.turns())) as pages:
+            async for page in pages:
+                yield page
 
     def follow_run(
         self, run_id: str, after_seq: int, max_bytes: int = 0
@@ -365,7 +384,7 @@ class Bus:
 
     async def register_reaction(self, new: NewReaction) -> Reaction:
         move = RegisterReaction(new, self._limits)
-        self._checked(new.predicate_cel)
+        await self.checker.checked(new.predicate_cel)
         if new.publish_target and self._check_target is not None:
             self._check_target(new.publish_target)
         if new.from_global_seq:
@@ -481,9 +500,6 @@ class Bus:
         self.pacer.close()
         await self._writer.close()
         await self._store.close()
-
-    def _checked(self, predicate: str) -> Predicate:
-        return check(predicate, limits=PredicateLimits(length=self._limits.predicate_bytes))
 
     def _page(self, wanted: int) -> int:
         return min(wanted, self._limits.page_entries) if wanted > 0 else DEFAULT_PAGE

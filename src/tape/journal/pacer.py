@@ -55,6 +55,10 @@ class Pacer:
         """For one follower, request or other piece of work."""
         return Turns(self)
 
+    async def call_in_thread(self, function: Callable[[], T]) -> T:
+        """One call that may take long, in its turn."""
+        return await self.turns().call(function, is_light=False)
+
     async def enter(self, had_s: float) -> None:
         if not self._is_taken:
             self._is_taken = True

@@ -156,7 +156,7 @@ class _Pass:
         try:
             # Read after the head was: whoever subscribed before one of these events is among them.
             rows = await self._drain.store.list_event_subscriptions(self._errand.drainer_id)
-            self._rules = Rules(rows, self._drain.limits)
+            self._rules = await asyncio.to_thread(Rules, rows, self._drain.limits)
             await self._page()
             await self._flush(letting_go=True)
             more = self._passed.global_seq < self._head

@@ -114,7 +114,7 @@ class _Keeper:
     async def run(self, subscriptions: list[EventSubscription]) -> None:
         while True:
             try:
-                rules = Rules(subscriptions, self._limits)
+                rules = await asyncio.to_thread(Rules, subscriptions, self._limits)
                 while True:
                     await self._drain(rules)
             except Closed:

@@ -25,7 +25,7 @@ from tape.model.event_subscription import (
 from tape.model.names import check_name
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.store import Store
-from tape.predicates import PredicateLimits, check
+from tape.predicates import Checker
 
 MOST_SCANNED = 100_000
 MOST_AWAIT_S = 3600.0
@@ -75,19 +75,20 @@ class Ledger:
         ids: UlidFactory,
         settings: Settings,
         *,
-        pacer: Pacer | None = None,
+        pacer: Pacer,
+        checker: Checker,
     ) -> None:
         self._store = store
         self._writer = writer
         self._ids = ids
         self._limits = settings.limits
         self._settings = settings.drainers
+        self._checker = checker
         self._drain = Drain(store, writer, ids, settings.drainers, settings.limits, pacer=pacer)
 
     async def put_subscription(self, new: NewSubscription) -> EventSubscription:
         move = PutSubscription(new, next(self._ids), self._limits)
-        limits = PredicateLimits(length=self._limits.predicate_bytes)
-        check(new.filter_expr, limits=limits, field="filter_expr")
+        await self._checker.checked(new.filter_expr, field="filter_expr")
         return await self._writer.submit(move)
 
     async def delete_subscription(self, subscription_id: str) -> bool:

@@ -2,6 +2,7 @@
 
 from tape.errors import PredicateError
 from tape.predicates.check import ENVELOPE, check
+from tape.predicates.checker import Checker
 from tape.predicates.predicate import DEFAULT_LIMITS, STORED_LIMITS, Predicate, PredicateLimits
 from tape.predicates.sql import SqlCondition
 
@@ -9,6 +10,7 @@ __all__ = [
     "DEFAULT_LIMITS",
     "ENVELOPE",
     "STORED_LIMITS",
+    "Checker",
     "Predicate",
     "PredicateError",
     "PredicateLimits",

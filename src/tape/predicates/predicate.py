@@ -53,6 +53,10 @@ class Predicate:
     tree: Node = field(compare=False, repr=False)
     """For the translators beside this module."""
 
+    _prefilters: dict[DialectName, SqlCondition | None] = field(
+        compare=False, repr=False, default_factory=dict
+    )
+
     def sql(self, dialect: DialectName) -> SqlCondition | None:
         """TRUE, FALSE and NULL exactly where this is true, false and an error; None where SQL
         cannot tell exactly, and `evaluate` has to."""
@@ -60,8 +64,10 @@ class Predicate:
 
     def sql_prefilter(self, dialect: DialectName) -> SqlCondition | None:
         """FALSE only where this is certainly false, for `WHERE (…) IS NOT FALSE`: what passes is
-        for `evaluate` to decide. None where nothing can be ruled out."""
-        return prefilter(self.tree, dialect)
+        for `evaluate` to decide. None where nothing can be ruled out. Translated once."""
+        if dialect not in self._prefilters:
+            self._prefilters[dialect] = prefilter(self.tree, dialect)
+        return self._prefilters[dialect]
 
     @classmethod
     def of(cls, expression: str, tree: Node, limits: PredicateLimits) -> "Predicate":

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from tape.config import MatcherSettings
 from tape.journal.pacer import Pacer
-from tape.model.reaction import HandlerKind, ReactionCursor
+from tape.model.reaction import HandlerKind, Reaction, ReactionCursor
 from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step
 from tape.ports.store import EntryRange, ReadEntries, Store
 from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
@@ -78,11 +78,8 @@ class Matcher:
         cursors: dict[str, list[ReactionCursor]] = {}
         for cursor in book.cursors:
             cursors.setdefault(cursor.reaction_id, []).append(cursor)
-        rules = [
-            Rule(reaction, cursors.get(reaction.reaction_id, [])[: reaction.num_shards])
-            for reaction in book.reactions
-            if reaction.engine == "server"
-        ]
+        # Their predicates are compiled, which can take long.
+        rules = await asyncio.to_thread(_rules_of, book.reactions, cursors)
         self._version = book.version
         late = [rule for rule in rules if not rule.following]
         self._turned = {rule.reaction_id: self._turned.get(rule.reaction_id, 0) for rule in late}
@@ -203,6 +200,16 @@ class Matcher:
         if self._through > self._lease.position:
             pause = self._settings.settle_s
         return self._stepped_at + pause - asyncio.get_running_loop().time()
+
+
+def _rules_of(
+    reactions: Sequence[Reaction], cursors: dict[str, list[ReactionCursor]]
+) -> list[Rule]:
+    return [
+        Rule(reaction, cursors.get(reaction.reaction_id, [])[: reaction.num_shards])
+        for reaction in reactions
+        if reaction.engine == "server"
+    ]
 
 
 def _tell(matched: Matched) -> None:

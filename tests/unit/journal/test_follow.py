@@ -12,9 +12,11 @@ from tape.config import Settings
 from tape.errors import Closed, InvalidArgument, StoreFailed, StoreUnavailable
 from tape.journal import follow as follow_module
 from tape.journal.follow import Page
+from tape.journal.pacer import Pacer
 from tape.model.event import NewEvent
 from tape.model.value import Author, ValueChange
 from tape.ports.store import EntryRange, ReadEntries
+from tape.predicates import DEFAULT_LIMITS, Checker
 from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.sqlite.store import SqliteStore
 from tape.testing.conformance.playing import a_run, save_run
@@ -131,6 +133,7 @@ async def test_the_previous_value_is_a_name_for_predicates(bus: Bus) -> None:
 def test_a_bad_query_is_refused_before_anything_is_read(query: FollowQuery) -> None:
     bus = Bus.__new__(Bus)
     bus._limits = Settings().limits
+    bus.checker = Checker(DEFAULT_LIMITS, Pacer().call_in_thread)
     with pytest.raises(InvalidArgument):
         bus.follow(query)
 

@@ -14,6 +14,7 @@ def test_public_names() -> None:
         "DEFAULT_LIMITS",
         "ENVELOPE",
         "STORED_LIMITS",
+        "Checker",
         "Predicate",
         "PredicateError",
         "PredicateLimits",

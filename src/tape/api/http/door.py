@@ -18,6 +18,7 @@ from tape.bus import Operations
 from tape.config import DoorSettings, Limits
 from tape.errors import Closed, Overloaded
 from tape.journal.pacer import Pacer
+from tape.predicates import DEFAULT_LIMITS, Checker
 
 T = TypeVar("T")
 Refresh = Callable[[], Awaitable[None]]
@@ -47,6 +48,9 @@ class Door:
     refresh: Refresh
     limits: Limits = field(default_factory=Limits)
     pacer: Pacer = field(default_factory=Pacer)
+    checker: Checker = field(
+        default_factory=lambda: Checker(DEFAULT_LIMITS, Pacer().call_in_thread)
+    )
     settings: DoorSettings = field(default_factory=DoorSettings)
     streams: StreamSlots = field(default_factory=StreamSlots)
     requests: int = 0

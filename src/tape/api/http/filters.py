@@ -16,7 +16,7 @@ from tape.model.entry import Entry
 from tape.model.event_glob import Glob, parse_glob
 from tape.model.names import check_name
 from tape.model.subject import EVERYTHING, Pattern, parse_pattern
-from tape.predicates import Predicate, PredicateLimits, check
+from tape.predicates import Checker, Predicate
 
 _NAMES = ("event_type", "entity_type", "entity_id", "source", "caused_by", "run_id", "trace_id")
 
@@ -45,7 +45,7 @@ class EntryFilter:
     predicate: Predicate
 
     @classmethod
-    def of(cls, params: FilterParams, limits: Limits) -> "EntryFilter":
+    async def of(cls, params: FilterParams, limits: Limits, checker: Checker) -> "EntryFilter":
         """Refuses what could never be decided."""
         names = {
             name: check_name(getattr(params, name), limits, field=name)
@@ -59,9 +59,7 @@ class EntryFilter:
             pattern=parse_pattern(params.subject, field="subject", limits=limits),
             glob=glob,
             exact=names,
-            predicate=check(
-                params.where, limits=PredicateLimits(length=limits.predicate_bytes), field="where"
-            ),
+            predicate=await checker.checked(params.where, field="where"),
         )
 
     def passing(self, entries: Iterable[Entry]) -> Iterator[Entry]:

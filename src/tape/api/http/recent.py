@@ -6,7 +6,6 @@ Every look is bounded: a page that ends early says where to go on.
 import time
 from collections import deque
 from collections.abc import Iterator
-from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request, Response
@@ -75,8 +74,7 @@ async def list_recent(
 
 async def _searched(door: Door, params: RecentParams) -> "_Search":
     turns = door.pacer.turns()
-    make = partial(EntryFilter.of, params, door.limits)
-    wanted = await turns.call(make, is_light=True) if params.where else make()
+    wanted = await EntryFilter.of(params, door.limits, door.checker)
     search = _Search(door, wanted, turns, params.limit)
     search.head = (await door.operations.info()).head_global_seq
     search.before = params.before or search.head + 1

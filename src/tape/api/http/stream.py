@@ -66,7 +66,7 @@ async def follow_events(
     last_event_id: Annotated[str | None, Header(pattern="^[0-9]{1,16}$")] = None,
 ) -> Response:
     """Entries as they come, from the head or after a place in the journal."""
-    wanted = EntryFilter.of(params, door.limits)
+    wanted = await EntryFilter.of(params, door.limits, door.checker)
     after = params.after if last_event_id is None else int(last_event_id)
     query = FollowQuery(
         params.subject,
