@@ -24,6 +24,7 @@ from tape.errors import InvalidArgument
 from tape.ports.broker import BusBroker
 from tape.ports.user_code import came_by_signal
 from tape.stores.by_url import STORE_URLS, open_store
+from tape.stores.login import scheme_of
 
 log = logging.getLogger("tape.app")
 
@@ -103,7 +104,8 @@ async def open_operations(
         from tape.client.grpc_bus import GrpcBus  # costs what a store never needs
 
         return await GrpcBus.open(url, token, settings)
-    raise InvalidArgument(f"{scheme!r} is not a kind of URL; use {CLIENT_URLS}", field="url")
+    named = repr(scheme_of(url))
+    raise InvalidArgument(f"{named} is not a kind of URL; use {CLIENT_URLS}", field="url")
 
 
 @contextmanager

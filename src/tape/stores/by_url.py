@@ -15,7 +15,7 @@ from tape.config import Settings
 from tape.errors import InvalidArgument, StoreMismatch
 from tape.ports.clock import Clock, system_clock
 from tape.ports.store import Store
-from tape.stores.login import without_login
+from tape.stores.login import UNSAID, scheme_of, without_login
 from tape.stores.migrations import (
     Applied,
     NumberSequence,
@@ -124,10 +124,10 @@ def sqlite_path(url: str) -> Path:
 
 def display(url: str) -> str:
     """The URL without user, password and parameters, for messages; however malformed it is."""
-    scheme, colon, rest = url.partition(":")
-    if scheme == "sqlite" or not colon:
+    scheme = scheme_of(url)
+    if scheme == "sqlite":
         return url
-    return f"{scheme}://{without_login(rest)}"
+    return scheme if scheme == UNSAID else f"{scheme}://{without_login(url.partition(':')[2])}"
 
 
 def dialect_of(url: str) -> Literal["sqlite", "postgres"]:
@@ -136,7 +136,8 @@ def dialect_of(url: str) -> Literal["sqlite", "postgres"]:
     if scheme == "sqlite":
         return "sqlite"
     if scheme not in ("postgres", "postgresql"):
-        raise InvalidArgument(f"{scheme!r} is not a store; use {STORE_URLS}", field="store")
+        named = repr(scheme_of(url))
+        raise InvalidArgument(f"{named} is not a store; use {STORE_URLS}", field="store")
     if find_spec("asyncpg") is None:
         raise StoreMismatch("Postgres needs its driver: pip install 'tape-bus[postgres]'")
     _check_postgres_url(url)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tape.app import open_operations
+from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.stores.by_url import dialect_of, display
 from tape.stores.postgres.connection import address
@@ -25,6 +27,15 @@ MALFORMED = [
     "postgres:db?password=s3cret",
     "postgres:db?password=s3@s3cret",
 ]
+NO_URLS = [
+    "host=h user=u password=s3cret dbname=d",
+    "host=h port=5432 options=-c:x password=s3cret:more",
+    "s3cret@h/db",
+    "s3cret@h:5432/db",
+    "u/s3cret:more@h/db",
+    "s3cret",
+    "",
+]
 
 
 @pytest.mark.parametrize(("url", "shown", "named"), WELL_FORMED)
@@ -38,6 +49,16 @@ def test_malformed_urls_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(InvalidArgument, match=r"store: (is not|names no) ") as refused:
         dialect_of(url)
     for text in (str(refused.value), display(url), address(url)):
+        assert "s3cret" not in text
+
+
+@pytest.mark.parametrize("url", NO_URLS)
+async def test_what_is_no_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="'…' is not a store; use sqlite:PATH or") as store:
+        dialect_of(url)
+    with pytest.raises(InvalidArgument, match="'…' is not a kind of URL; use ") as client:
+        await open_operations(url, "", Settings())
+    for text in (str(store.value), str(client.value), display(url)):
         assert "s3cret" not in text
 
 
