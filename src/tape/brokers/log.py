@@ -11,6 +11,7 @@ from typing import TextIO
 
 from tape.brokers.in_order import Results
 from tape.errors import BrokerUnavailable
+from tape.model.json_text import terminal_safe
 from tape.ports.broker import Outgoing
 from tape.wire.cloudevents import cloud_event, structured
 
@@ -27,7 +28,8 @@ class LogBroker:
     async def publish(self, messages: Sequence[Outgoing]) -> Results:
         # Line breaks in a payload stand between its tokens, where a space does as well.
         lines = [
-            structured(cloud_event(message)).decode().translate(_ONE_LINE) for message in messages
+            terminal_safe(structured(cloud_event(message)).decode()).translate(_ONE_LINE)
+            for message in messages
         ]
         try:
             async with self._writing:

@@ -34,7 +34,7 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
             done = asyncio.run(upgrade_store(url, settings, with_post=post))
     steps = asyncio.run(inspect_store(url, settings)).steps
     if not any(step.applied for step in steps):
-        notes().print(f"no store at {display(url)} yet: tape migrate creates it", markup=False)
+        notes().print(f"no store at {display(url)} yet: tape migrate creates it")
     if as_json:
         for step in steps:
             print_json(step._asdict())

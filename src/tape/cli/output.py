@@ -1,6 +1,5 @@
 """Printing: JSON lines for programs, compact coloured lines for people."""
 
-import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-# DEL and C1, marks and overrides of direction, line separators.
-_STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+from tape.model.json_text import terminal_safe
+
 _ONE_LINE = str.maketrans("\r\n", "  ")
 
 
@@ -24,25 +23,15 @@ def console() -> Console:
 
 
 def notes() -> Console:
-    """Standard error, for progress and remarks that are not the result."""
-    return Console(stderr=True, soft_wrap=True, highlight=False)
+    """Standard error, for progress and remarks that are not the result. Nothing in them is markup:
+    they name what somebody else named."""
+    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def print_json(record: Mapping[str, Any]) -> None:
     """One object on one line, at once: whoever reads the pipe is waiting for it."""
     sys.stdout.buffer.write(terminal_safe(orjson.dumps(record).decode()).encode() + b"\n")
     sys.stdout.buffer.flush()
-
-
-def terminal_safe(json_text: str) -> str:
-    """The same JSON value, without characters that steer a terminal or turn text around.
-
-    JSON escapes C0 itself. Outside of its texts JSON is plain ASCII, so each of the others is
-    within one, where its escape means the same.
-    """
-    if json_text.isascii() and "\x7f" not in json_text:
-        return json_text
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
 
 
 def raw_json(text: str) -> orjson.Fragment | None:

@@ -279,7 +279,7 @@ def start(
             if run.status == RunStatus.RUNNABLE and not await _was_ever_taken(client, run.app_name):
                 taking = f"no worker has taken a run of {run.app_name} yet"
                 where = f"it waits for one with that app in pool {run.pool}"
-                notes().print(f"note: {taking}: {where}", style="dim")
+                notes().print(printable(f"note: {taking}: {where}"), style="dim")
             if not wait:
                 return run, None
             notes().print(f"note: waiting for the end of run {run.run_id}", style="dim")

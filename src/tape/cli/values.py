@@ -15,11 +15,11 @@ from tape.cli.output import (
     print_json,
     print_table,
     say,
-    terminal_safe,
 )
 from tape.cli.records import change_record, value_record
 from tape.cli.target import Target, connect, target_options
 from tape.errors import NotFound
+from tape.model.json_text import terminal_safe
 from tape.model.subject import encode_segment
 from tape.model.value import ANY_VERSION, Deleted, Value, ValueChange, change_of
 

@@ -1,6 +1,7 @@
 """JSON text as it comes from outside: valid, of bounded size and depth, and free of surprises."""
 
 import math
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
@@ -16,6 +17,8 @@ UNLIMITED = Limits(**{each.name: sys.maxsize for each in fields(Limits)})
 """For whoever leaves it to the bus to judge sizes: it knows the limits."""
 
 _CONTAINERS = (dict, list)
+# DEL and C1, marks and overrides of direction, line separators.
+_STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def check_json(text: str, limits: Limits, *, field: str) -> str:
@@ -94,3 +97,14 @@ def _children(node: Any) -> Iterable[Any]:
     if is_dataclass(node):
         return [getattr(node, field.name) for field in fields(node)]
     return node if isinstance(node, list | tuple) else ()
+
+
+def terminal_safe(json_text: str) -> str:
+    """The same JSON value, without characters that steer a terminal or turn text around.
+
+    JSON escapes C0 itself. Outside of its texts JSON is plain ASCII, so each of the others is
+    within one, where its escape means the same.
+    """
+    if json_text.isascii() and "\x7f" not in json_text:
+        return json_text
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tape.cli.logs import PlainLines
-from tape.cli.output import terminal_safe
+from tape.model.json_text import terminal_safe
 from tests.integration.cli.command import tape
 
 NASTY = "a\x1b[2Jb\rc\nERROR:root:forged\x7f\x9b31m\u202e\u2066\u2028d"
@@ -64,6 +64,26 @@ def test_values_are_shown_plainly(sqlite_url: str, tmp_path: Path, form: tuple[s
         done = tape(*command, *form, *store, folder=tmp_path)
         assert (done.code, done.err) == (0, "")
         assert not set(done.out) & (CONTROLS | BIDI)
+
+
+def test_the_log_is_plain_json(sqlite_url: str, tmp_path: Path) -> None:
+    store = ("--store", sqlite_url)
+    text = json.dumps({"t": NASTY}, ensure_ascii=False)
+    assert tape("record", "a.b", "--payload", text, *store, folder=tmp_path).code == 0
+    done = tape("relay", "--sink", "log:", "--no-follow", *store, folder=tmp_path)
+    assert done.code == 0
+    assert not set(done.out) & (CONTROLS | BIDI)
+    assert json.loads(done.out)["data"] == {"t": NASTY}
+
+
+def test_names_are_no_markup(sqlite_url: str, tmp_path: Path) -> None:
+    name = "[/a] :smile: [red]\x9b"
+    done = tape("runs", "start", name, "--pool", name, "--store", sqlite_url, folder=tmp_path)
+    assert done.code == 0
+    shown = name.replace("\x9b", "\\x9b")
+    assert f"no worker has taken a run of {shown} yet" in done.err
+    assert f"in pool {shown}" in done.err
+    assert shown in done.out
 
 
 def test_an_unexpected_failure_with_verbose_is_plain_too(tmp_path: Path) -> None:
