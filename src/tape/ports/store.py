@@ -39,7 +39,8 @@ class ReadEntries(NamedTuple):
 
     The filters are ANDed; an empty one lets everything through. `prefix` and `predicate` may let
     more through than the caller wants: it checks again. `unbroken` raises Pruned where entries of
-    the range may have been pruned; without it they are passed over.
+    the range may have been pruned; without it they are passed over. A `hurried` caller does not
+    wait for others whose predicates the store is at.
     """
 
     after: int
@@ -52,6 +53,7 @@ class ReadEntries(NamedTuple):
     from_ts_ms: int = 0
     predicate: Predicate | None = None
     unbroken: bool = False
+    hurried: bool = False
 
 
 class EntryRange(NamedTuple):

@@ -1,5 +1,7 @@
 """A predicate that takes a store too long is read in shorter ranges, and then left to Python."""
 
+import asyncio
+
 import pytest
 
 from tape.config import Settings
@@ -46,6 +48,29 @@ async def test_what_is_too_slow_for_one_entry_is_left_to_python() -> None:
     assert store.asked == [(SHORTER, True), (1, True), (SHORTER, False)]
     await reads.read(a_query(SHORTER), store.read)
     assert store.asked[3:] == [(SHORTER, False)]
+
+
+@pytest.mark.parametrize(("hurried", "filter_s"), [(True, 60.0), (False, 0.01)])
+async def test_python_decides_where_others_have_the_room(
+    monkeypatch: pytest.MonkeyPatch, hurried: bool, filter_s: float
+) -> None:
+    monkeypatch.setattr("tape.stores.filtered.FILTER_S", filter_s)
+    reads, store, taken = FilteredReads("sqlite", 4), Store(100), asyncio.Event()
+
+    async def for_ever(_query: ReadEntries, _condition: SqlCondition | None) -> EntryRange | None:
+        taken.set()
+        await asyncio.Event().wait()
+        return None
+
+    slow = asyncio.create_task(reads.read(a_query(10), for_ever))
+    await taken.wait()
+    async with asyncio.timeout(30):
+        await reads.read(a_query(10)._replace(hurried=hurried), store.read)
+    assert store.asked == [(10, False)]
+    slow.cancel()
+    await asyncio.gather(slow, return_exceptions=True)
+    await reads.read(a_query(10)._replace(hurried=hurried), store.read)
+    assert store.asked[1:] == [(10, True)], "the room is free again"
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
