@@ -72,9 +72,9 @@ class GrpcServer:
 
     async def stop(self) -> None:
         self._health.end()
-        self._rpcs.streams.end()
-        self._rpcs.recording.end()
-        self._rpcs.reactions.end()
+        rpcs = self._rpcs
+        for waiting in (rpcs.streams, rpcs.recording, rpcs.reactions, rpcs.ledger):
+            waiting.end()
         await self._open.drain(DRAIN_S)
         await self._server.stop(LINGER_S)  # only watchers of health and reflection can be left
 

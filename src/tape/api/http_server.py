@@ -68,9 +68,10 @@ class HttpServer:
         self._door.end()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
-            await asyncio.wait((self._serving,), timeout=FLUSH_S)
-            self._server.cut_off_unfinished()
-            await self._serving
+            while not self._serving.done():
+                await asyncio.wait((self._serving,), timeout=FLUSH_S)
+                self._server.cut_off_unfinished()
+            self._serving.result()
 
 
 class _BuiltWhenAsked:
@@ -104,9 +105,10 @@ class _Embedded(uvicorn.Server):
     def cut_off_unfinished(self) -> None:
         """Leave clients that have not sent a whole request, or do not take what was answered; what
         is still being done goes on."""
-        unfinished = self._crowd.unfinished
+        unfinished, paused = self._crowd.unfinished, self._crowd.paused
         for connection in list(self.server_state.connections):
-            if connection in unfinished or connection.transport.is_closing():
+            is_left = connection in unfinished or connection in paused
+            if is_left or connection.transport.is_closing():
                 connection.transport.abort()
 
     async def startup(self, sockets: list[socket] | None = None) -> None:

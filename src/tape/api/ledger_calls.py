@@ -1,10 +1,14 @@
 """The calls on the event ledger: a message in, the operation, a message out."""
 
+import asyncio
+
 from tape.api.auth import Role, needs
+from tape.api.ending import unless_ending
 from tape.api.fitting import ANSWER_BYTES, fitting
 from tape.api.handlers import Unary
 from tape.bus import Operations
 from tape.config import Limits
+from tape.errors import Closed
 from tape.ledger.operations import LedgerOperations
 from tape.model.event_subscription import DEFAULT_DRAINER
 from tape.model.names import check_name
@@ -16,6 +20,11 @@ class LedgerCalls:
     def __init__(self, operations: Operations, limits: Limits) -> None:
         self._operations = operations
         self._limits = limits
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Whoever waits for a pass comes back to whoever serves next."""
+        self._ending.set()
 
     def methods(self) -> dict[str, Unary]:
         return {
@@ -56,11 +65,14 @@ class LedgerCalls:
 
     @needs(Role.WRITE)
     async def drain(self, request: pb.DrainEventsRequest) -> pb.DrainEventsResponse:
-        report = await self._ledger.drain(
+        draining = self._ledger.drain(
             request.drainer_id or DEFAULT_DRAINER,
             limit=request.limit,
             await_s=request.await_s if request.HasField("await_s") else None,
         )
+        report = await unless_ending(self._ending, draining)  # it may wait for the end of a run
+        if report is None:
+            raise Closed("the server is shutting down")
         return mapping_ledger.report_to_wire(report)
 
     @needs(Role.READ)

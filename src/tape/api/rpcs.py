@@ -40,8 +40,10 @@ class Rpcs:
         self._unary = _on_values_and_sessions(Calls(operations, limits, exposed=exposed))
         self._unary |= _on_reactions(self.reactions)
         on_runs = (RunCalls, RunWriteCalls, ClaimCalls, RunLookCalls, TimerCalls)
-        for calls in (*on_runs, LedgerCalls, OutboxCalls):
+        for calls in (*on_runs, OutboxCalls):
             self._unary |= calls(operations, limits).methods()
+        self.ledger = LedgerCalls(operations, limits)
+        self._unary |= self.ledger.methods()
         self._out: dict[str, StreamOut] = {
             "FollowEntries": self.streams.follow_entries,
             "SubscribeBySubject": self.streams.subscribe_by_subject,

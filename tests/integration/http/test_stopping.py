@@ -1,9 +1,10 @@
 """The HTTP door at its end, and while the store is away."""
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import grpc
@@ -12,6 +13,13 @@ import psycopg
 import pytest
 
 import tape
+from tape.api.auth import Tokens
+from tape.api.grpc_server import GrpcServer
+from tape.api.http.door import Door
+from tape.api.http_server import HttpServer, server_app
+from tape.app import open_bus, refresh_metrics
+from tape.config import Limits
+from tape.model.event_subscription import NewSubscription
 from tape.testing.postgres import PostgresServer
 from tape.testing.server import ServerProcess
 from tape.wire.v1 import tape_pb2 as pb
@@ -68,6 +76,60 @@ def test_open_connections_do_not_keep_a_server_from_ending(sqlite_url: str) -> N
             assert idle.get("/healthz").status_code == 200
             half.sendall(b"GET /healthz HTTP/1.1\r\nHo")
             assert server.stop() == 0
+
+
+def test_answers_that_nobody_reads_do_not_keep_a_server_from_ending(sqlite_url: str) -> None:
+    """A second request on the connection waits until the first answer is taken."""
+    with ServerProcess(sqlite_url) as server:
+        with tape.connect(server.url) as client:
+            for _ in range(10):
+                client.record("a", "x" * 900_000)
+        host, port = server.http.split(":")
+        with socket.socket() as unread:
+            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            unread.connect((host, int(port)))
+            unread.sendall(b"GET /api/events/recent HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+            unread.recv(1)  # the first has begun to be answered
+            began = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("door", ["grpc", "http"])
+async def test_a_pass_that_waits_for_a_run_does_not_keep_a_server_from_ending(
+    sqlite_url: str, door: str
+) -> None:
+    bus = await open_bus(sqlite_url)
+    await bus.ledger.put_subscription(NewSubscription("s", "a", "nobody's"))
+    await bus.record_events([tape.NewEvent("a")])
+    async with AsyncExitStack() as stack:
+        server: GrpcServer | HttpServer
+        if door == "grpc":
+            server = GrpcServer(bus, Limits(), Tokens())
+            address = await server.start("127.0.0.1:0")
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
+            stub: Any = TapeStub(channel)
+            asking = asyncio.ensure_future(stub.DrainEvents(pb.DrainEventsRequest(await_s=60)))
+        else:
+            entrance = Door(bus, Tokens(), lambda: refresh_metrics(bus))
+            server = HttpServer(lambda: server_app(entrance, {}), entrance)
+            base = f"http://{await server.start('127.0.0.1:0')}"
+            client = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=60))
+            asking = asyncio.ensure_future(client.post("/api/events/drain", json={"await_s": 60}))
+        async with asyncio.timeout(20):
+            while not (await bus.info()).head_global_seq > 2:  # the run has begun
+                assert not asking.done()
+        began = time.monotonic()
+        await server.stop()
+        assert time.monotonic() - began < 5
+        (answer,) = await asyncio.gather(asking, return_exceptions=True)
+        if door == "grpc":
+            assert answer.code() is grpc.StatusCode.UNAVAILABLE
+        else:
+            assert answer.status_code == 503
+        (state,) = await bus.ledger.list_drainers()
+        assert not state.drainer.lease_owner
+    await bus.close()
 
 
 def test_streams_that_nobody_reads_do_not_keep_a_server_from_ending(sqlite_url: str) -> None:

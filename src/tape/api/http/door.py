@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.types import Receive
 
 from tape.api.auth import Tokens
+from tape.api.ending import unless_ending
 from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
 from tape.config import DoorSettings, Limits
@@ -118,17 +119,7 @@ class Door:
         self, waiting: Coroutine[Any, Any, T], timeout_s: float | None = None
     ) -> T | None:
         """What it returns; None if the time is up or the server stops first."""
-        task = asyncio.create_task(waiting)
-        ending = asyncio.create_task(self.ending.wait())
-        try:
-            await asyncio.wait(
-                (task, ending), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            return task.result() if task.done() else None
-        finally:
-            for each in (task, ending):
-                each.cancel()
-            await asyncio.gather(task, ending, return_exceptions=True)
+        return await unless_ending(self.ending, waiting, timeout_s)
 
 
 async def gone(receive: Receive) -> None:

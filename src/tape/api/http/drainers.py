@@ -7,6 +7,7 @@ from pydantic import Field
 from tape.api.auth import Role
 from tape.api.http.fields import OPERATOR, Body, BodyNumber, PathText, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.errors import Closed
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER
 
@@ -106,9 +107,10 @@ NOTHING = ResumeBody()
 @routes.add("POST", "/api/events/drain", role=Role.WRITE, reply=DrainReply, refusals=(404,))
 async def drain_events(door: TheDoor, body: DrainBody = ONE_PASS) -> DrainReply:
     """One pass of a drainer; `skipped_due_to_lock` if another is at it."""
-    report = await door.operations.ledger.drain(
-        body.drainer_id, limit=body.limit, await_s=body.await_s
-    )
+    draining = door.operations.ledger.drain(body.drainer_id, limit=body.limit, await_s=body.await_s)
+    report = await door.until_ending(draining)  # it may wait for the end of a run
+    if report is None:
+        raise Closed("the server is shutting down")
     triggered = [TriggeredReply(**each._asdict()) for each in report.triggered]
     return DrainReply(**report._asdict() | {"triggered": triggered})
 
