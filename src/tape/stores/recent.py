@@ -51,26 +51,36 @@ class Recent:
             self._bytes -= gone.size
 
     def read(self, query: ReadEntries) -> EntryRange | None:
-        """What is asked for, if all of it is here; whoever asks checks the predicate."""
+        """What is asked for, if all of it is here, in pages like the store's; whoever asks checks
+        the predicate."""
         if (
             not self._batches
             or query.after < self._batches[0].place.global_seq - 1
             or query.upto >= self._next
-            or query.limit < self._entries
-            or query.max_bytes < self._bytes
             or query.kind
             or query.run_id
             or query.from_ts_ms
         ):
             return None
-        found = [
-            _entry(number, place.ts_ms, draft)
-            for place, drafts, _size in self._batches
-            if place.global_seq + len(drafts) > query.after + 1
-            for number, draft in enumerate(drafts, place.global_seq)
-            if query.after < number <= query.upto and draft.subject.startswith(query.prefix)
-        ]
+        found: list[Entry] = []
+        size = 0
+        for place, drafts, _size in self._since(query.after):
+            for number, draft in enumerate(drafts, place.global_seq):
+                if query.after < number <= query.upto and draft.subject.startswith(query.prefix):
+                    found.append(_entry(number, place.ts_ms, draft))
+                    size += _bytes_of(draft.payload_json)
+                    if size >= query.max_bytes or len(found) == query.limit:
+                        return EntryRange(found, number)
         return EntryRange(found, query.upto)
+
+    def _since(self, after: int) -> list[_Batch]:
+        """The batches with entries after this one: few, for whoever follows live."""
+        newest_first = []
+        for batch in reversed(self._batches):
+            newest_first.append(batch)
+            if batch.place.global_seq <= after + 1:
+                break
+        return newest_first[::-1]
 
 
 def _bytes_of(text: str) -> int:

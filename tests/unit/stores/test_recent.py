@@ -46,9 +46,14 @@ async def test_two_writers_and_a_reader_from_memory(store_url: str, seed: int) -
             head = here.head
             after = max(0, head - rng.randrange(12))
             prefix = rng.choice(("", "/tape/event/recorded/type1/"))
-            query = EVERYTHING._replace(after=after, upto=head, prefix=prefix)
+            limit, size = rng.choice((2_000, 3)), rng.choice((8 * 1024 * 1024, 10))
+            query = ReadEntries(after, head, limit, size, prefix)
             answered += _recent(here).read(query) is not None
-            assert await here.read_entries(query) == await there.read_entries(query)
+            found = await here.read_entries(query)
+            same = await there.read_entries(query)
+            assert found.entries == same.entries
+            rest = query._replace(after=found.through, upto=max(found.through, same.through))
+            assert (await there.read_entries(rest)).entries == []
         assert answered > 10
     finally:
         for writer in writers:
@@ -86,10 +91,25 @@ def test_what_it_cannot_decide_is_the_stores() -> None:
     kept.note(Place(1, 9), drafts(3))
     query = EVERYTHING._replace(upto=3)
     assert kept.read(query) is not None
-    for other in (
-        {"limit": 2}, {"max_bytes": 2}, {"kind": "event"}, {"run_id": "r"}, {"from_ts_ms": 1},
-    ):  # fmt: skip
+    for other in ({"kind": "event"}, {"run_id": "r"}, {"from_ts_ms": 1}):
         assert kept.read(query._replace(**other)) is None
+
+
+def test_a_page_is_smaller_than_what_is_kept() -> None:
+    """A follower asks for the newest with the bytes of a stream, however much is kept before."""
+    kept = Recent()
+    for number in range(20):
+        kept.note(Place(1 + 2 * number, 9), drafts(2, "1" * 500))
+    for wanted, numbers, through in (
+        ({"after": 38, "max_bytes": 1_000}, [39, 40], 40),
+        ({"after": 39, "limit": 1, "max_bytes": 1}, [40], 40),
+        ({"after": 30, "max_bytes": 1_001}, [31, 32, 33], 33),
+        ({"after": 31, "limit": 2}, [32, 33], 33),
+        ({"after": 36, "limit": 2, "prefix": "/tape/event/1"}, [38, 40], 40),
+    ):
+        found = kept.read(EVERYTHING._replace(upto=40)._replace(**wanted))
+        assert found is not None
+        assert ([entry.global_seq for entry in found.entries], found.through) == (numbers, through)
 
 
 def test_it_is_bounded() -> None:
