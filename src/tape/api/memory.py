@@ -21,16 +21,26 @@ def _trimmer() -> Callable[[int], int] | None:
 
 
 class Trimming:
-    """Trims once after the last of a burst of calls."""
+    """Trims a second after it is asked to, and not more often, however often it is asked."""
 
     def __init__(self) -> None:
         self._trim = _trimmer()
-        self._due: asyncio.TimerHandle | None = None
+        self._is_due = False
+        self._is_asked_again = False
 
     def soon(self) -> None:
         if self._trim is None:
             return
+        if self._is_due:  # what is freed now may be too late for that one
+            self._is_asked_again = True
+            return
+        self._is_due = True
         loop = asyncio.get_running_loop()
-        if self._due is not None:
-            self._due.cancel()
-        self._due = loop.call_later(AFTER_S, loop.run_in_executor, None, self._trim, 0)
+        loop.call_later(AFTER_S, self._trim_now, loop, self._trim)
+
+    def _trim_now(self, loop: asyncio.AbstractEventLoop, trim: Callable[[int], int]) -> None:
+        self._is_due = False
+        loop.run_in_executor(None, trim, 0)
+        if self._is_asked_again:
+            self._is_asked_again = False
+            self.soon()
