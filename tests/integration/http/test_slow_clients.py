@@ -136,6 +136,29 @@ async def test_bodies_together_are_bounded(sqlite_url: str, serving: Serving) ->
         assert fine.status_code == 200
 
 
+async def test_a_body_counts_until_its_request_is_answered(
+    sqlite_url: str, serving: Serving
+) -> None:
+    http = await http_of(serving, sqlite_url, body_bytes=1_500)
+    async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client:
+        work = {"workflow_type": "nobody's", "wait_s": 30, "input": "x" * 1_000}
+
+        async def execute() -> None:
+            while (await client.post("/api/execute", json=work)).status_code == 429:
+                pass
+
+        waiting = asyncio.create_task(execute())
+        large = {"event_type": "a", "payload": "x" * 1_000}
+        async with asyncio.timeout(20):
+            while not (await client.get("/api/runs")).json()["runs"]:
+                pass
+        refused = await client.post("/api/events/record", json=large)
+        assert refused.status_code == 429
+        assert "large requests" in refused.text
+        assert not waiting.done()
+        waiting.cancel()
+
+
 async def test_a_reader_that_takes_nothing_is_cut_off(
     sqlite_url: str, serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:

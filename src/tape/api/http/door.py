@@ -58,7 +58,7 @@ class Door:
     """Whole requests that are being answered, apart from streams and questions of health."""
 
     body_bytes: int = 0
-    """Of bodies that are being read."""
+    """Of bodies that are being read, or whose requests are being answered."""
 
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHING))
     """For the pages that searches read: they are large, and found in threads of the store."""
@@ -79,7 +79,8 @@ class Door:
 
     @contextmanager
     def room_for_body(self) -> Iterator[Callable[[int], None]]:
-        """Count the bytes of one body while it comes; Overloaded if all together are too many."""
+        """Count the bytes of one body until its request is answered; Overloaded if all together are
+        too many."""
         taken = 0
 
         def take(size: int) -> None:

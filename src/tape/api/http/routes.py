@@ -101,7 +101,9 @@ class _GuardedRoute(APIRoute):
                     _check_content_type(request.headers.get("content-type", ""))
                 with door.room_for_body() as take:
                     body = await _read(request, door.limits.request_bytes, take)
-                request = _JsonRequest(request.scope, request.receive, body)
+                    request = _JsonRequest(request.scope, request.receive, body)
+                    with door.room_for_request():
+                        return await handle(request)
             if needed is None:
                 return await handle(request)  # health is told however much else there is to do
             with door.room_for_request():
