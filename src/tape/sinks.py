@@ -10,7 +10,7 @@ from typing import TextIO
 from tape.brokers.by_target import check_client, open_broker
 from tape.brokers.log import LogBroker
 from tape.brokers.targets import KafkaTarget, WebhookTarget, parse_target
-from tape.errors import InvalidArgument
+from tape.errors import BrokerRefused, InvalidArgument
 from tape.model.entry import Entry
 from tape.ports.broker import Broker, Outgoing
 from tape.ports.sink import Sink
@@ -46,12 +46,15 @@ class BrokerSink:
         ]
         self._tried = {message.message_id: message.attempt for message in messages}
         results = await self._broker.publish(messages)
-        failures = [result for result in results if result is not None]
+        answered = list(zip(messages, results, strict=True))
+        failures = [(message, result) for message, result in answered if result is not None]
         if failures:
-            taken = zip(messages, results, strict=True)
-            self._acknowledged.update(message.message_id for message, r in taken if r is None)
+            self._acknowledged.update(message.message_id for message, r in answered if r is None)
             self._acknowledged &= {entry.event_id for entry in entries}
-            raise failures[0]
+            for message, failure in failures:
+                if isinstance(failure, BrokerRefused):
+                    raise _held_up(message.entry, failure)
+            raise failures[0][1]
         self._tried.clear()
         self._acknowledged.clear()
 
@@ -136,6 +139,14 @@ def sink_for(target: str) -> Sink:
         return WebhookSink(target)
     check_client(target)
     return BrokerSink(lambda: open_broker(target))
+
+
+def _held_up(entry: Entry, refused: BrokerRefused) -> BrokerRefused:
+    seq = entry.global_seq
+    return BrokerRefused(
+        f"entry {seq} ({entry.subject}) is refused, and nothing is relayed past it: {refused}. "
+        f"Mend that, or relay without the entry: --where 'global_seq != {seq}'"
+    )
 
 
 def _require(scheme: str, target: str) -> None:

@@ -51,10 +51,11 @@ async def test_only_what_was_not_acknowledged_is_sent_again_and_marked() -> None
     away, no = BrokerUnavailable("away"), BrokerRefused("no")
     broker.answers = [[None, away], [no]]
     sink = sink_on(broker)
-    for failure in (away, no):
-        with pytest.raises(BrokerError) as raised:
-            await sink.send(ENTRIES)
-        assert raised.value is failure
+    with pytest.raises(BrokerUnavailable) as raised:
+        await sink.send(ENTRIES)
+    assert raised.value is away
+    with pytest.raises(BrokerRefused):
+        await sink.send(ENTRIES)
     await sink.send(ENTRIES)
     await sink.send(ENTRIES)
     assert broker.asked == [
@@ -63,6 +64,17 @@ async def test_only_what_was_not_acknowledged_is_sent_again_and_marked() -> None
         [("event-00002", "run", 3)],
         [("event-00001", SUBJECT, 1), ("event-00002", "run", 1)],
     ]
+
+
+async def test_what_is_refused_is_named_with_what_to_do() -> None:
+    broker = Recording()
+    broker.answers = [[BrokerUnavailable("away"), BrokerRefused("too large")]]
+    with pytest.raises(BrokerRefused) as raised:
+        await sink_on(broker).send(ENTRIES)
+    assert str(raised.value) == (
+        f"entry 3 ({ENTRIES[1].subject}) is refused, and nothing is relayed past it: too large. "
+        "Mend that, or relay without the entry: --where 'global_seq != 3'"
+    )
 
 
 async def test_what_an_earlier_relay_may_have_sent_is_marked() -> None:
