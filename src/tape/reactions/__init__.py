@@ -6,6 +6,8 @@ to `tape.worker` when they are called; nothing below does.
 
 from typing import TYPE_CHECKING
 
+from tape.model.run import DEFAULT_POOL
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,11 +24,12 @@ def run_dispatcher(
     settings: "Settings | None" = None,
     owner: str = "",
     reaction_ids: "Sequence[str]" = (),
+    pool: str = DEFAULT_POOL,
 ) -> None:
     """Register what is declared and handle its tasks, until SIGTERM or Ctrl-C.
 
     Without a URL it is that of TAPE_URL, then TAPE_STORE, then the default server. A store's URL
-    (`sqlite:`, `postgres:`) needs no server: this process matches, too.
+    (`sqlite:`, `postgres:`) needs no server: this process matches, too. It drives runs of `pool`.
     """
     from tape.config import Settings
     from tape.worker import WorkerOptions, run_worker
@@ -38,6 +41,7 @@ def run_dispatcher(
             settings=settings or Settings(),
             owner=owner,
             reaction_ids=tuple(reaction_ids),
+            pool=pool,
         )
     )
 

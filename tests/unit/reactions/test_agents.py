@@ -16,12 +16,13 @@ from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.model.task import TaskOutcome, TaskStatus
 from tape.ports.store import Store
-from tape.reactions import agents
+from tape.reactions import agents, run_dispatcher
 from tape.reactions.agents import Agents
 from tape.reactions.tasks import Tasks
 from tape.stores.by_url import open_store
 from tape.testing.conformance.playing import Look, play
 from tape.testing.conformance.reacting import a_task, expect_sound, lead, queue, sources_with, until
+from tape.worker import WorkerOptions
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 AGENT = NewReaction("follow-up", "/tape/event/**", HandlerKind.AGENT, agent_app="desk app")
@@ -173,3 +174,11 @@ async def test_there_may_be_more_reactions_than_one_claim_names(bus: Bus) -> Non
     )
     await agents_of(bus).begin_runs("me", [*many, "follow-up"])
     assert len(await runs_in_journal(bus)) == 1
+
+
+def test_a_dispatcher_drives_the_runs_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[WorkerOptions] = []
+    monkeypatch.setattr("tape.worker.run_worker", begun.append)
+    run_dispatcher("sqlite:desk.db", pool="gpu")
+    run_dispatcher("sqlite:desk.db")
+    assert [options.pool for options in begun] == ["gpu", "shared"]
