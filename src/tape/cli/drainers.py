@@ -15,6 +15,7 @@ from tape.client import AsyncTapeClient
 from tape.errors import NotFound
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
+from tape.model.run import DEFAULT_POOL
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 ERROR_WIDTH = 200
@@ -127,6 +128,7 @@ def subscriptions(target: Target, drainer: str, as_json: bool) -> None:
     metavar="NAME=RECIPE",
     help="What the app is given: $.payload.x, $.entity_id or literal:text. By default the event.",
 )
+@click.option("--pool", default="", metavar="NAME", help="Whose workers drive its runs.")
 @click.option("--begun", is_flag=True, help="Go on when the run has begun, not when it has ended.")
 @click.option("--disabled", is_flag=True, help="Keep it, and dispatch nothing to it.")
 @_JSON
@@ -134,7 +136,7 @@ def subscriptions(target: Target, drainer: str, as_json: bool) -> None:
 @click.pass_obj
 def subscribe(
     target: Target, *, event_type_glob: str, app: str, subscription_id: str, drainer: str,
-    where: str, recipes: tuple[str, ...], begun: bool, disabled: bool, as_json: bool,
+    where: str, recipes: tuple[str, ...], pool: str, begun: bool, disabled: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Have events whose type matches GLOB run APP; * is any run of characters.
 
@@ -155,6 +157,7 @@ def subscribe(
                 input=mapper,
                 enabled=not disabled,
                 awaits_end=not begun,
+                pool=pool,
             )
 
     made = asyncio.run(put())
@@ -239,7 +242,10 @@ def _subscription_row(row: EventSubscription) -> tuple[str, ...]:
     state = "enabled" if row.enabled else "disabled"
     if not row.awaits_end:
         state += ", begun only"
+    app = row.workflow_type
+    if row.pool not in ("", DEFAULT_POOL):
+        app += f" in {row.pool}"
     return (
         row.subscription_id, row.drainer_id, row.event_type_glob, abridged(row.filter_expr, 60),
-        row.workflow_type, state,
+        app, state,
     )  # fmt: skip

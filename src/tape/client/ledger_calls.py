@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from tape.bus import Operations
-from tape.ledger.declare import new_subscription
+from tape.ledger.declare import new_subscription, pool_of
 from tape.model.drainer import DrainerState, DrainReport
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
+from tape.runs.declare import DECLARED_APPS
 
 
 class LedgerCalls:
@@ -22,11 +23,13 @@ class LedgerCalls:
         input: Mapping[str, str] | None = None,  # noqa: A002 - what an app calls it
         enabled: bool = True,
         awaits_end: bool = True,
+        pool: str = "",
     ) -> EventSubscription:
         """Events whose type matches the glob become runs of the app, in order.
 
         `where` is a CEL predicate, `input` names recipes such as `$.payload.price`. Without an id
-        it is named after the app and the glob. One that is there is changed.
+        it is named after the app and the glob. One that is there is changed. Its runs go to that
+        `pool`, or to the app's own if it is declared in this process.
         """
         new = new_subscription(
             event_type_glob,
@@ -37,6 +40,7 @@ class LedgerCalls:
             input=input,
             enabled=enabled,
             awaits_end=awaits_end,
+            pool=pool or pool_of(DECLARED_APPS.apps.get(app)),
         )
         return await self._operations.ledger.put_subscription(new)
 

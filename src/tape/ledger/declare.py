@@ -13,15 +13,21 @@ from tape.errors import InvalidArgument
 from tape.ledger.operations import LedgerOperations
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
 from tape.model.json_text import UNLIMITED, to_json
+from tape.model.run import DEFAULT_POOL
 from tape.predicates import STORED_LIMITS, check
 
 
-class Named(Protocol):
+class DeclaredApp(Protocol):
+    """What `@tape.app` makes of a function."""
+
     @property
     def name(self) -> str: ...
 
+    @property
+    def pool(self) -> str: ...
 
-A = TypeVar("A", bound=Named)
+
+A = TypeVar("A", bound=DeclaredApp)
 
 
 @dataclass(slots=True)
@@ -56,6 +62,7 @@ def new_subscription(
     input: Mapping[str, str] | None = None,  # noqa: A002 - what an app calls it
     enabled: bool = True,
     awaits_end: bool = True,
+    pool: str = "",
 ) -> NewSubscription:
     """Without an id it is named after the app and the glob."""
     return NewSubscription(
@@ -67,7 +74,13 @@ def new_subscription(
         where,
         enabled=enabled,
         awaits_end=awaits_end,
+        pool=pool,
     )
+
+
+def pool_of(app: DeclaredApp | None) -> str:
+    """The pool that an app is declared with; empty for the default one."""
+    return "" if app is None or app.pool == DEFAULT_POOL else app.pool
 
 
 def on_event(
@@ -79,12 +92,14 @@ def on_event(
     input: Mapping[str, str] | None = None,  # noqa: A002 - what an app calls it
     enabled: bool = True,
     awaits_end: bool = True,
+    pool: str = "",
     registry: Subscriptions | None = None,
 ) -> Callable[[A], A]:
     """Have events whose type matches run the app below, in order.
 
     `where` is a CEL predicate, `input` names recipes such as `$.payload.price`; without them the
-    app is given the whole event. The app itself stays as it is.
+    app is given the whole event. Its runs go to that `pool`, or the app's own. The app itself stays
+    as it is.
     """
 
     def declare(app: A) -> A:
@@ -100,6 +115,7 @@ def on_event(
             input=input,
             enabled=enabled,
             awaits_end=awaits_end,
+            pool=pool or pool_of(app),
         ).checked(UNLIMITED)
         check(where, field="where", limits=STORED_LIMITS)
         (DECLARED_SUBSCRIPTIONS if registry is None else registry).add(new)

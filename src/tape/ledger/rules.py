@@ -61,7 +61,8 @@ class Rule(NamedTuple):
             invocation_id(event, attempt, limits),
         )
         trace = Trace(event.trace_id, "", event.span_id or event.parent_span_id)
-        return NewRun(name, self.mapper.apply(event), trace=trace).checked(limits)
+        new = NewRun(name, self.mapper.apply(event), subscription.pool, trace=trace)
+        return new.checked(limits)
 
 
 class Rules:

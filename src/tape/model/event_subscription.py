@@ -2,7 +2,8 @@
 
 `drainer_id` names the drainer that dispatches them. `event_type_glob` is a glob (`event_glob`),
 `filter_expr` is CEL, empty for all, and `input_mapper` is a JSON object of input names and recipes
-(`input_mapper`), empty for the whole event. Every change of a subscription is an entry.
+(`input_mapper`), empty for the whole event. `pool` is where its runs go; empty is the default pool.
+Every change of a subscription is an entry.
 """
 
 from collections.abc import Iterable
@@ -38,6 +39,7 @@ class EventSubscription(NamedTuple):
     enabled: bool
     awaits_end: bool
     created_at_ms: int
+    pool: str = ""
 
 
 class NewSubscription(NamedTuple):
@@ -51,11 +53,13 @@ class NewSubscription(NamedTuple):
     filter_expr: str = ""
     enabled: bool = True
     awaits_end: bool = True
+    pool: str = ""
 
     def checked(self, limits: Limits) -> "NewSubscription":
         """Refuse what could never work; the filter is judged by who knows predicates."""
         for field in ("subscription_id", "workflow_type", "drainer_id"):
             check_name(getattr(self, field), limits, field=field, required=True)
+        check_name(self.pool, limits, field="pool")
         parse_glob(self.event_type_glob, limits)
         parse_mapper(self.input_mapper, limits)
         check_length(

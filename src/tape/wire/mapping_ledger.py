@@ -31,6 +31,7 @@ def new_from_wire(message: pb.EventSubscription) -> NewSubscription:
         message.filter_expr,
         enabled=message.enabled if message.HasField("enabled") else True,
         awaits_end=message.awaits_end if message.HasField("awaits_end") else True,
+        pool=message.pool,
     )
 
 

@@ -26,10 +26,11 @@ SUBSCRIBE = (
 
 
 def test_subscribing_and_taking_back(command: Any) -> None:
-    made = command(*SUBSCRIBE, "--where", "payload.n != 5", "--drainer", "desk", "--json")
+    made = command(*SUBSCRIBE, "--where", "payload.n != 5", "--drainer", "desk", "--pool",
+                   "gpu", "--json")  # fmt: skip
     (record,) = made.records
     assert record["input_mapper"] == {"n": "$.payload.n", "unit": "literal:EUR"}
-    assert (record["enabled"], record["awaits_end"]) == (True, False)
+    assert (record["enabled"], record["awaits_end"], record["pool"]) == (True, False, "gpu")
     said = command("drainers", "subscribe", "*", "log", "--disabled")
     assert said.out == "log:* is subscribed: * → log\n"
     listed = command("drainers", "subscriptions", "--json").records
@@ -37,7 +38,7 @@ def test_subscribing_and_taking_back(command: Any) -> None:
     assert command("drainers", "subscriptions", "desk", "--json").records == [record]
     table = command("drainers", "subscriptions").out.splitlines()
     assert table[0].split() == ["SUBSCRIPTION", "DRAINER", "EVENTS", "WHERE", "APP", "STATE"]
-    assert table[2].endswith("enabled, begun only")
+    assert table[2].endswith("repricing in gpu  enabled, begun only")
     assert command("drainers", "unsubscribe", "log:*").out == "log:* is unsubscribed\n"
     again = command("drainers", "unsubscribe", "log:*")
     assert (again.code, again.err) == (1, "error: no event subscription log:*\n")

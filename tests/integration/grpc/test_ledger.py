@@ -17,15 +17,15 @@ async def test_subscriptions(url: str) -> None:
         recipes = {"price": "$.payload.price", "currency": "literal:€"}
         made = await client.subscribe_events(
             "price.*", "repricing", drainer="desk", where="payload.price > 1", input=recipes,
-            enabled=False, awaits_end=False,
+            enabled=False, awaits_end=False, pool="gpu",
         )  # fmt: skip
         assert made == EventSubscription(
             "repricing:price.*", "desk", "price.*", "repricing",
             '{"price":"$.payload.price","currency":"literal:€"}', "payload.price > 1", False, False,
-            made.created_at_ms,
+            made.created_at_ms, "gpu",
         )  # fmt: skip
         plain = await client.subscribe_events("*", "log", subscription_id="a", enabled=False)
-        assert (plain.awaits_end, plain.drainer_id) == (True, "workflow_runner")
+        assert (plain.awaits_end, plain.drainer_id, plain.pool) == (True, "workflow_runner", "")
         assert await client.event_subscriptions() == [plain, made]
         assert await client.event_subscriptions("desk") == [made]
         again = await client.subscribe_events(

@@ -195,7 +195,7 @@ async def test_what_waits_for_a_worker(store_url: str, serving: Serving) -> None
             "run_id": begun["run_id"],
         }  # fmt: skip
         assert (await client.get("/api/runs/waiting?older_than_ms=-1")).status_code == 400
-        new = {"event_type_glob": "a", "workflow_type": "nobody", "drainer_id": "d"}
+        new = {"event_type_glob": "a", "workflow_type": "nobody", "drainer_id": "d", "pool": "gpu"}
         await client.put("/api/event-subscriptions/s", json=new)
         event = {"event_type": "a"}
         event_id = (await client.post("/api/events/record", json=event)).json()["event_id"]
@@ -204,7 +204,7 @@ async def test_what_waits_for_a_worker(store_url: str, serving: Serving) -> None
                 (drainer,) = (await client.get("/api/drainers")).json()["drainers"]
                 if drainer["waiting_on_run_id"]:
                     break
-        assert (drainer["waiting_on_app"], drainer["waiting_on_pool"]) == ("nobody", "shared")
+        assert (drainer["waiting_on_app"], drainer["waiting_on_pool"]) == ("nobody", "gpu")
         assert (drainer["waiting_on_event_id"], drainer["halted_on_event_id"]) == (event_id, "")
         skip = {"event_id": event_id, "reason": "nobody has the app"}
         skipped = (await client.post("/api/drainers/d/skip", json=skip)).json()

@@ -150,7 +150,12 @@ async def drain_events(store: Store) -> None:
             await play(store, HaltDrainer(hold, before, failure, IDS.take(3), LIMITS))
             if drainer_id == "d/1":
                 await play(store, ResumeDrainer(drainer_id, "me", next(IDS), LIMITS))
-    for name in ("no glob", "no filter", "no mapper"):  # not yet: something is planted there
+    for name in (
+        "no glob",
+        "no filter",
+        "no mapper",
+        "moved",
+    ):  # not yet: something is planted there
         await play(
             store, PutSubscription(NewSubscription(name, "b", "app", "d3"), next(IDS), LIMITS)
         )

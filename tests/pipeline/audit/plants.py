@@ -315,6 +315,8 @@ def plant_settings(field: Field) -> None:
         field.sql(subscription.format(change), subscription_id)
         field.expect("subscription_compiles", subscription_id)
         field.expect("subscription_row", subscription_id)
+    field.sql(subscription.format("pool = 'elsewhere'"), "moved")
+    field.expect("subscription_row", "moved")
 
 
 def plant_tasks_in_hand(field: Field) -> None:

@@ -72,6 +72,39 @@ def test_what_is_declared() -> None:
         on_event("a.*", registry=declared)(app("x"))
 
 
+def test_runs_go_to_the_pool_of_the_app_or_the_one_that_is_said() -> None:
+    declared = Subscriptions()
+    trained = tape.app("train", pool="gpu", registry=Apps())(lambda _ctx: None)
+    on_event("a", registry=declared)(trained)
+    on_event("b", pool="big", registry=declared)(trained)
+    on_event("c", pool="shared", registry=declared)(trained)
+    on_event("d", registry=declared)(app("x"))
+    assert [new.pool for new in declared] == ["gpu", "big", "shared", ""]
+
+
+async def test_an_app_in_a_pool_of_its_own_is_run_by_its_workers(url: str) -> None:
+    apps, declared = Apps(), Subscriptions()
+    done = asyncio.Event()
+
+    @on_event("order.*", registry=declared)
+    @tape.app("train", pool="gpu", registry=apps)
+    async def train(_ctx: tape.Context, _event: dict[str, Any]) -> None:
+        done.set()
+
+    options = WorkerOptions(url, apps=apps, subscriptions=declared, pool="gpu")
+    ready, stop = asyncio.Event(), asyncio.Event()
+    working = asyncio.create_task(work(options, on_ready=lambda _ready: ready.set(), stop=stop))
+    await ready.wait()
+    async with tape.connect_async(url) as client:
+        (row,) = await client.event_subscriptions()
+        assert row.pool == "gpu"
+        await client.record("order.placed", {})
+        async with asyncio.timeout(30):
+            await done.wait()
+    stop.set()
+    await working
+
+
 @pytest.mark.parametrize(
     ("glob", "options", "message"),
     [
@@ -79,6 +112,7 @@ def test_what_is_declared() -> None:
         ("a", {"where": "payload >"}, "where at position"),
         ("a", {"input": {"n": "payload.n"}}, "input_mapper.n at position 0"),
         ("a", {"drainer": ""}, "drainer_id: must not be empty"),
+        ("a", {"pool": "a\0"}, "pool at position 1: NUL"),
     ],
 )
 def test_a_bad_declaration_is_refused_at_once(

@@ -189,7 +189,7 @@ OURS = {
     "ListWaitingRunsResponse": "waiting#1 more#2",
     "WaitingRuns": "pool#1 app_name#2 waiting#3 running#4 run_id#5 since_ms#6",
     "EventSubscription": "subscription_id#1 event_type_glob#2 workflow_type#3 drainer_id#4 "
-    "input_mapper#5 filter_expr#6 enabled#7 awaits_end#8 created_at_ms#9",
+    "input_mapper#5 filter_expr#6 enabled#7 awaits_end#8 created_at_ms#9 pool#40",
     "DeleteEventSubscriptionRequest": "subscription_id#1",
     "DeleteEventSubscriptionResponse": "deleted#1",
     "ListEventSubscriptionsRequest": "drainer_id#1 after_subscription_id#2",

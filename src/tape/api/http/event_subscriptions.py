@@ -20,7 +20,8 @@ routes = Routes("event-subscriptions")
 
 class SubscriptionBody(Body):
     """`input_mapper` maps names of the app's input to recipes: `$.payload.price`, `$.entity_id`,
-    `literal:foo`; without it the app is given the whole event. `filter_expr` is CEL.
+    `literal:foo`; without it the app is given the whole event. `filter_expr` is CEL. Runs go to
+    `pool`, to `shared` if it is empty.
     """
 
     event_type_glob: Annotated[str, Field(min_length=1, examples=["price.*"])]
@@ -30,6 +31,7 @@ class SubscriptionBody(Body):
     filter_expr: str = ""
     enabled: bool = True
     awaits_end: bool = True
+    pool: str = ""
 
 
 class SubscriptionReply(Reply):
@@ -42,6 +44,7 @@ class SubscriptionReply(Reply):
     enabled: bool
     awaits_end: bool
     created_at_ms: int
+    pool: str
 
     @classmethod
     def of(cls, kept: EventSubscription) -> "SubscriptionReply":

@@ -4,7 +4,7 @@
 -- Rows by key, for a batch to decide on.
 SELECT
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms
+  enabled, awaits_end, created_at_ms, pool
 FROM tape_event_subscriptions
 WHERE subscription_id = ANY ($1);
 
@@ -12,10 +12,10 @@ WHERE subscription_id = ANY ($1);
 -- Write rows, new or changed.
 INSERT INTO tape_event_subscriptions (
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms)
+  enabled, awaits_end, created_at_ms, pool)
 SELECT * FROM unnest(
   $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[],
-  $8::boolean[], $9::bigint[])
+  $8::boolean[], $9::bigint[], $10::text[])
 ON CONFLICT (subscription_id) DO UPDATE SET
   drainer_id = excluded.drainer_id,
   event_type_glob = excluded.event_type_glob,
@@ -24,7 +24,8 @@ ON CONFLICT (subscription_id) DO UPDATE SET
   filter_expr = excluded.filter_expr,
   enabled = excluded.enabled,
   awaits_end = excluded.awaits_end,
-  created_at_ms = excluded.created_at_ms;
+  created_at_ms = excluded.created_at_ms,
+  pool = excluded.pool;
 
 -- name: load_event_drain_state
 -- Rows by key, for a batch to decide on.
@@ -78,7 +79,7 @@ DELETE FROM tape_event_subscriptions WHERE subscription_id = ANY ($1);
 -- All, by id.
 SELECT
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms
+  enabled, awaits_end, created_at_ms, pool
 FROM tape_event_subscriptions
 ORDER BY subscription_id;
 
@@ -86,7 +87,7 @@ ORDER BY subscription_id;
 -- Those of one drainer, by id.
 SELECT
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms
+  enabled, awaits_end, created_at_ms, pool
 FROM tape_event_subscriptions
 WHERE drainer_id = $1
 ORDER BY subscription_id;

@@ -39,8 +39,7 @@ FROM bus.outbox
 WHERE event_id = ANY ($1::text[]) AND has_entry;
 
 -- name: load_outbox_keys
--- Entries that rows made with one of these keys of their subjects. Before step 10 the journal had
--- keys of the outbox as they were, in one space with those of recorded events.
+-- Entries that rows made with one of these keys of their subjects.
 SELECT first.subject, first.idempotency_key, first.event_id, first.global_seq
 FROM unnest($1::text[], $2::text[]) AS wanted (subject, idempotency_key)
 CROSS JOIN LATERAL (
@@ -51,6 +50,7 @@ CROSS JOIN LATERAL (
   LIMIT 1
 ) AS first
 UNION ALL
+-- Before step 10 the journal had keys of the outbox as they were, among those of recorded events.
 SELECT j.event_type, j.idempotency_key, j.event_id, j.global_seq
 FROM unnest($1::text[], $2::text[]) AS wanted (subject, idempotency_key)
 CROSS JOIN LATERAL (

@@ -4,7 +4,7 @@
 -- Rows by key, for a batch to decide on.
 SELECT
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms
+  enabled, awaits_end, created_at_ms, pool
 FROM tape_event_subscriptions
 WHERE subscription_id IN (SELECT value ->> 0 FROM json_each(?));
 
@@ -12,8 +12,8 @@ WHERE subscription_id IN (SELECT value ->> 0 FROM json_each(?));
 -- Write one row, new or changed.
 INSERT INTO tape_event_subscriptions (
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+  enabled, awaits_end, created_at_ms, pool)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (subscription_id) DO UPDATE SET
   drainer_id = excluded.drainer_id,
   event_type_glob = excluded.event_type_glob,
@@ -22,7 +22,8 @@ ON CONFLICT (subscription_id) DO UPDATE SET
   filter_expr = excluded.filter_expr,
   enabled = excluded.enabled,
   awaits_end = excluded.awaits_end,
-  created_at_ms = excluded.created_at_ms;
+  created_at_ms = excluded.created_at_ms,
+  pool = excluded.pool;
 
 -- name: load_event_drain_state
 -- Rows by key, for a batch to decide on.
@@ -73,7 +74,7 @@ WHERE subscription_id IN (SELECT value ->> 0 FROM json_each(?));
 -- All, by id.
 SELECT
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms
+  enabled, awaits_end, created_at_ms, pool
 FROM tape_event_subscriptions
 ORDER BY subscription_id;
 
@@ -81,7 +82,7 @@ ORDER BY subscription_id;
 -- Those of one drainer, by id.
 SELECT
   subscription_id, drainer_id, event_type_glob, workflow_type, input_mapper, filter_expr,
-  enabled, awaits_end, created_at_ms
+  enabled, awaits_end, created_at_ms, pool
 FROM tape_event_subscriptions
 WHERE drainer_id = ?
 ORDER BY subscription_id;

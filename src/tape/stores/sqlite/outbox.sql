@@ -35,14 +35,14 @@ FROM bus_outbox
 WHERE event_id IN (SELECT value ->> 0 FROM json_each(?)) AND has_entry;
 
 -- name: load_outbox_keys
--- Entries that rows made with one of these keys of their subjects. Before step 10 the journal had
--- keys of the outbox as they were, in one space with those of recorded events.
+-- Entries that rows made with one of these keys of their subjects.
 SELECT o.subject, o.idempotency_key, o.event_id, o.global_seq
 FROM json_each(?1) AS wanted
 CROSS JOIN bus_outbox AS o
   ON o.subject = wanted.value ->> 0 AND o.idempotency_key = wanted.value ->> 1
 WHERE o.has_entry AND o.idempotency_key <> ''
 UNION ALL
+-- Before step 10 the journal had keys of the outbox as they were, among those of recorded events.
 SELECT j.event_type, j.idempotency_key, j.event_id, j.global_seq
 FROM json_each(?1) AS wanted
 CROSS JOIN tape_journal AS j ON j.idempotency_key = wanted.value ->> 1

@@ -44,14 +44,16 @@ class LedgerContract:
         store, other = await open_store(), await open_store()
         assert await store.list_event_subscriptions() == []
         mapper = '{"ä":"literal:€"}'
-        b = await put(store, "b", input_mapper=mapper, enabled=False, awaits_end=False)
+        b = await put(store, "b", input_mapper=mapper, enabled=False, awaits_end=False, pool="gpu")
         a = await put(store, "a", drainer_id="other", filter_expr="payload.n > 1")
         assert b[4:8] == (mapper, "", False, False)
+        assert (a.pool, b.pool) == ("", "gpu")
         assert await other.list_event_subscriptions() == [a, b]
         assert await other.list_event_subscriptions("other") == [a]
         assert await other.list_event_subscriptions("nobody") == []
         moved = await put(other, "a", drainer_id="workflow_runner")
         assert moved.created_at_ms == a.created_at_ms
+        b = await put(store, "b", input_mapper=mapper, enabled=False, awaits_end=False, pool="cpu")
         assert await store.list_event_subscriptions("workflow_runner") == [moved, b]
         assert await play(store, DeleteSubscription("a", next(IDS), LIMITS)) is True
         assert await play(other, DeleteSubscription("a", next(IDS), LIMITS)) is False

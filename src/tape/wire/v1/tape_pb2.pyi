@@ -4960,6 +4960,7 @@ class EventSubscription(_message.Message):
     ENABLED_FIELD_NUMBER: _builtins.int
     AWAITS_END_FIELD_NUMBER: _builtins.int
     CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     subscription_id: _builtins.str
     event_type_glob: _builtins.str
     workflow_type: _builtins.str
@@ -4975,6 +4976,8 @@ class EventSubscription(_message.Message):
     awaits_end: _builtins.bool
     """absent => true"""
     created_at_ms: _builtins.int
+    pool: _builtins.str
+    """of its runs; empty => shared"""
     def __init__(
         self,
         *,
@@ -4987,10 +4990,11 @@ class EventSubscription(_message.Message):
         enabled: _builtins.bool | None = ...,
         awaits_end: _builtins.bool | None = ...,
         created_at_ms: _builtins.int = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_awaits_end", b"_awaits_end", "_enabled", b"_enabled", "awaits_end", b"awaits_end", "enabled", b"enabled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_awaits_end", b"_awaits_end", "_enabled", b"_enabled", "awaits_end", b"awaits_end", "created_at_ms", b"created_at_ms", "drainer_id", b"drainer_id", "enabled", b"enabled", "event_type_glob", b"event_type_glob", "filter_expr", b"filter_expr", "input_mapper", b"input_mapper", "subscription_id", b"subscription_id", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_awaits_end", b"_awaits_end", "_enabled", b"_enabled", "awaits_end", b"awaits_end", "created_at_ms", b"created_at_ms", "drainer_id", b"drainer_id", "enabled", b"enabled", "event_type_glob", b"event_type_glob", "filter_expr", b"filter_expr", "input_mapper", b"input_mapper", "pool", b"pool", "subscription_id", b"subscription_id", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__awaits_end: _TypeAlias = _typing.Literal["awaits_end"]  # noqa: Y015
     _WhichOneofArgType__awaits_end: _TypeAlias = _typing.Literal["_awaits_end", b"_awaits_end"]  # noqa: Y015

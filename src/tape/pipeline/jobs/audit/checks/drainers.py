@@ -103,11 +103,12 @@ def subscriptions_differ(frames: Frames) -> DataFrame:
         .agg(
             F.max_by("verb", "global_seq").alias("verb"),
             F.max_by(F.struct(*(f"p.{name}" for name in names)), "global_seq").alias("said"),
+            F.max_by("p.pool", "global_seq").alias("said_pool"),
             F.max("global_seq").alias("global_seq"),
         )
     )
     rows = frames.table("event_subscriptions").select(
-        "subscription_id", F.struct(*names).alias("kept")
+        "subscription_id", "pool", F.struct(*names).alias("kept")
     )
     faults = f"""CASE
         WHEN global_seq > {frames.moment.before} THEN NULL
@@ -116,6 +117,8 @@ def subscriptions_differ(frames: Frames) -> DataFrame:
         WHEN verb = 'unsubscribed' AND kept IS NOT NULL THEN 'it was removed and has a row'
         WHEN kept <> said AND verb = 'subscribed'
             THEN CONCAT('its row says ', TO_JSON(kept), ', its journal ', TO_JSON(said))
+        WHEN pool <> said_pool AND verb = 'subscribed'  -- entries of version 0.1.0 have no pool
+            THEN CONCAT('its row has the pool "', pool, '", its journal "', said_pool, '"')
     END"""
     both = said.join(rows, "subscription_id", "full").withColumn("fault", F.expr(faults))
     return told(both.where("fault <> ''"), "fault", key="subscription_id", run_id="''")
@@ -135,5 +138,5 @@ CHECKS: Final[tuple[Check, ...]] = (
           subscriptions_broken, ROW, reads={"event_subscriptions": _SUBSCRIPTION}),
     Check("subscription_row", "A subscription's row says what its last entry says.",
           subscriptions_differ, _QUIET, kinds=("drainer",),
-          reads={"journal": ENTRY_COLUMNS, "event_subscriptions": _SUBSCRIPTION}),
+          reads={"journal": ENTRY_COLUMNS, "event_subscriptions": f"{_SUBSCRIPTION} pool"}),
 )  # fmt: skip
