@@ -607,6 +607,7 @@ async def test_so_many_are_driven_at_a_time(kit: AppKit, apps: Apps, hire: Hire)
     assert await worker.recovery.once() == 0
     await soon(full)
     go_on.set()
+    await worker.recovery.settled()
     await worker.drive()
     assert max(most) == 3
     assert {(await found(kit, run)).status for run in runs} == {RunStatus.TERMINAL}

@@ -100,12 +100,14 @@ class DeadLettersContract(Sound):
         assert await fail(store, "a", [key]) == [PENDING]
         assert await task_of(store, key) == task
 
-    @pytest.mark.parametrize("below", ["span_id", "parent_span_id"])
+    @pytest.mark.parametrize(
+        ("span_id", "parent_span_id"), [("cd" * 8, ""), ("", "cd" * 8), ("cd" * 8, "ef" * 8)]
+    )
     async def test_used_up_it_is_a_dead_letter_and_on_record(
-        self, open_store: OpenStore, below: str
+        self, open_store: OpenStore, span_id: str, parent_span_id: str
     ) -> None:
         store = await open_store()
-        event = NewEvent("odd", trace_id="ab" * 16)._replace(**{below: "cd" * 8})
+        event = NewEvent("odd", trace_id="ab" * 16, span_id=span_id, parent_span_id=parent_span_id)
         await play(store, recording(event))
         await register(store, dlq_after_n=2, retry_backoff_ms=0)
         await queue(store, [1])
