@@ -31,6 +31,7 @@ from tape.predicates.values import (
     Type,
     UInt,
     charge_compared,
+    charge_key,
     compared,
     equal,
     no_overload,
@@ -174,7 +175,13 @@ def has_field(operand: object, field: str) -> bool:
     return field in operand
 
 
-def index(container: object, key: object) -> object:
+def index(container: object, key: object, work: Work) -> object:
+    charge_key(key, work)
+    return at(container, key)
+
+
+def at(container: object, key: object) -> object:
+    """The element, of a key that is short."""
     if type(container) is dict:
         if type(key) not in (bool, int, UInt, float, str):
             raise no_overload("_[_]", container, key)
@@ -213,6 +220,7 @@ def is_in(value: object, container: object, work: Work) -> bool:
         charge(work, ELEMENT * len(container))
         return any(equal(value, element, work) for element in container)
     if type(container) is dict and type(value) in (bool, int, UInt, float, str):
+        charge_key(value, work)
         return stored_key(value) in container
     raise no_overload("@in", value, container)
 
@@ -325,9 +333,9 @@ FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
 
 METERED: Final = frozenset(
     {
-        "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_+_", "contains", "startsWith",
-        "endsWith", "matches", "int", "uint", "double", "string", "bytes", "timestamp", "duration",
-        *_FIELDS,
+        "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_[_]", "@in", "_+_", "contains",
+        "startsWith", "endsWith", "matches", "int", "uint", "double", "string", "bytes",
+        "timestamp", "duration", *_FIELDS,
     }
 )  # fmt: skip
 """Functions whose time depends on their arguments: they take the work as well, and charge it."""

@@ -103,13 +103,20 @@ def _zone_names() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
+@lru_cache(None)
+def _named_zone(name: str) -> ZoneInfo:
+    """All that are asked for are kept, a few hundred at most: Python itself keeps eight, and to
+    read one takes as long as forty calls."""
+    return ZoneInfo(name)
+
+
 def _zone(name: str) -> tzinfo:
     fixed = _FIXED_ZONE.fullmatch(name)
     try:
         if fixed is None:
             if name not in _zone_names():  # looking for a file takes long
                 raise EvaluationError("no such time zone")
-            return ZoneInfo(name)
+            return _named_zone(name)
         shift = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
         return timezone(-shift if fixed[1] == "-" else shift)
     except (LookupError, ValueError, OSError) as error:

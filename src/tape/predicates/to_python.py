@@ -39,6 +39,7 @@ from tape.predicates.functions import (
     EXACT,
     FUNCTIONS,
     METERED,
+    at,
     boolean,
     has_field,
     searched,
@@ -64,6 +65,7 @@ def _map_of(*entries: tuple[object, object]) -> dict[object, object]:
 
 _NUMBERED: Final = {name: f"f{number}" for number, name in enumerate(FUNCTIONS)}
 _HELPERS: Final[dict[str, object]] = {
+    "at": at,
     "boolean": boolean,
     "has_field": has_field,
     "int64": int64,
@@ -205,6 +207,8 @@ class _Generator:
                 found = f"c{len(self.constants)}"
                 self.constants[found] = regex.compiled(pattern)
                 return f"searched({found}, {self.code(text)}, {self._work()})"
+            case Call("_[_]", (container, Constant() as key)):
+                return f"at({self._value(container)}, {self.code(key)})"
             case Call("_==_" | "_!=_" | "contains" | "startsWith" | "endsWith" | "double"):
                 arguments = [self.code(argument) for argument in node.arguments]
             case _:

@@ -131,6 +131,12 @@ def charge_compared(left: str | bytes, right: str | bytes, work: Work) -> None:
         charge(work, shorter)
 
 
+def charge_key(key: object, work: Work) -> None:
+    """For looking a key up in a map: a text that is there is compared with the key."""
+    if type(key) is str and len(key) > SHORT:
+        charge(work, len(key))
+
+
 def _numbers_equal(left: object, right: object) -> bool:
     left, right = settled(left), settled(right)
     if type(left) is float or type(right) is float:
@@ -151,7 +157,11 @@ def _maps_equal(left: dict[object, object], right: dict[object, object], work: W
     if len(left) != len(right):
         return False
     charge(work, MEMBER * len(left))
-    return all(key in right and equal(value, right[key], work) for key, value in left.items())
+    for key, value in left.items():
+        charge_key(key, work)
+        if key not in right or not equal(value, right[key], work):
+            return False
+    return True
 
 
 def compared(left: Any, right: Any, function: str, work: Work) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from cel_expr_python import cel  # type: ignore[import-untyped]  # no py.typed in the wheel
 
+from tape.predicates import DEFAULT_LIMITS
 from tape.predicates.ast import Node, UnsupportedError, read
 from tape.predicates.evaluate import Evaluation
 from tape.predicates.to_python import compiled
@@ -26,7 +27,7 @@ from tape.predicates.wire import Message
 from tape.predicates.work import Work, new_work
 
 DATA: Final = Path(__file__).parents[4] / "shared" / "cel-spec" / "conformance.json"
-STEPS: Final = 100_000
+STEPS: Final = DEFAULT_LIMITS.steps
 
 UNCHECKED_NAMES: Final = "names are resolved by the checker, which Tape never skips"
 UNCHECKED_FUNCTION: Final = "an unknown function is refused when the predicate is registered"

@@ -218,6 +218,8 @@ HEAVY: Final[dict[str, Any]] = {
     "letters": r"\pL",
     "ranges": "a{0,1000}|" * 20,
     "classes": "(?i)" + r"\PL" * 60,
+    "keys": {"".join(["a"] * MEGABYTE): 1},
+    "same_keys": {"".join(["a"] * MEGABYTE): 1},
     "short": ["a" * 30 + "b" + "a" * 30] * 6_000,
 }
 SEVENTEEN: Final = f"[{', '.join(map(str, range(17)))}]"
@@ -266,6 +268,10 @@ TOO_COSTLY: Final = [
     "payload.zones.exists(z, timestamp(0).getHours(z) == 99)",
     f"payload.short.exists(x, {repeated('x.contains(payload.short[0])', 40)} || x.contains(x + x))",
     "payload.n.map(a, bytes(payload.text)).size() > 0",
+    "payload.n.all(a, {payload.text: a}[payload.text + ''] == a)",
+    "payload.n.all(a, payload.text in payload.keys)",
+    "payload.n.all(a, payload.keys[payload.text] == 1)",
+    "payload.n.all(a, payload.keys == payload.same_keys)",
 ]
 
 
