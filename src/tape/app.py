@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tape.api.auth import Tokens, is_loopback, warn_of_readers
+from tape.api.auth import Tokens, is_loopback
 from tape.api.listening import Tls
 from tape.brokers.by_target import check_target, open_bus_broker
 from tape.brokers.reach import Reach
@@ -25,6 +25,7 @@ from tape.ports.broker import BusBroker
 from tape.ports.user_code import came_by_signal
 from tape.stores.by_url import STORE_URLS, open_store
 from tape.stores.login import scheme_of
+from tape.telemetry.secret_files import warn_of_readers
 
 log = logging.getLogger("tape.app")
 

@@ -7,17 +7,14 @@ neither a match nor its place can be timed. No token appears in a log or an erro
 import hashlib
 import hmac
 import ipaddress
-import logging
 import socket
-import stat
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
 from tape.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unsafe
-
-log = logging.getLogger("tape.auth")
+from tape.telemetry.secret_files import warn_of_readers
 
 BEARER = "bearer "
 
@@ -113,18 +110,6 @@ class Tokens:
 _NONE_FOUND = (
     "tokens were asked for and {}, so everybody could do everything: give {}, or do not ask for any"
 )
-
-
-def warn_of_readers(path: Path, what: str) -> None:
-    """Say so if others than its owner can read a file of secrets."""
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        return  # whoever reads it says why it cannot be read
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
-        log.warning(
-            "others than its owner can read the %s in %s (mode %o): chmod 600 it", what, path, mode
-        )
 
 
 def check_exposure(host: str, *, tokens: bool, tls: bool, insecure: bool) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from tape.errors import InvalidArgument
+from tape.telemetry.secret_files import warn_of_readers
 
 CONFIG_VARIABLE: Final = "TAPE_KAFKA_CONFIG"
 
@@ -18,6 +19,7 @@ def read_config(path: str) -> dict[str, str | int | bool]:
     except (OSError, UnicodeDecodeError) as error:
         reason = type(error).__name__
         raise InvalidArgument(f"cannot be read: {reason}", field=CONFIG_VARIABLE) from None
+    warn_of_readers(Path(path), "Kafka settings")
     for number, line in enumerate(map(str.strip, lines), 1):
         name, equals, value = line.partition("=")
         if line and not line.startswith("#"):

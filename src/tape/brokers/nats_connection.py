@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypedDict
 
 from nats.aio.client import Client
@@ -15,6 +16,7 @@ from nats.errors import Error as NatsError
 from nats.js.client import JetStreamContext
 
 from tape.errors import BrokerUnavailable
+from tape.telemetry.secret_files import warn_of_readers
 
 ANSWER_S = 10.0
 CONNECT_S = 5.0
@@ -31,6 +33,7 @@ class Login(TypedDict, total=False):
 def environment_login() -> Login:
     """That of TAPE_NATS_CREDENTIALS, or of TAPE_NATS_USER and TAPE_NATS_PASSWORD."""
     if credentials := os.environ.get("TAPE_NATS_CREDENTIALS"):
+        warn_of_readers(Path(credentials), "NATS login")
         return {"user_credentials": credentials}
     if user := os.environ.get("TAPE_NATS_USER"):
         return {"user": user, "password": os.environ.get("TAPE_NATS_PASSWORD", "")}
