@@ -4,7 +4,8 @@ A reader writes the predicate, and another may have written large entries, so a 
 minutes to filter: all the while a session is taken, and a stopping server would wait for it. So it
 has `FILTER_S`. A range that takes longer is read again in a shorter one, and what is too slow even
 for a few entries is left to Python, which is paced. A quarter of the sessions may be at it at once,
-so that others have theirs, and a core.
+so that others have theirs, and a core. Whoever finds no room there for `FILTER_S` reads without the
+predicate, too.
 """
 
 import asyncio
@@ -37,14 +38,28 @@ class FilteredReads:
             width = min(self._widest.get(predicate, _UNBOUNDED), query.upto - query.after)
             if width <= 0:
                 break
-            async with self._room:
+            if not await self._enter(query):
+                break
+            try:
                 found = await read(query._replace(upto=query.after + width), condition)
+            finally:
+                self._room.release()
             if found is not None:
                 return found
             self._remember(predicate, width // SHORTER)
         found = await read(query, None)
         assert found is not None  # noqa: S101 - only a condition can take too long
         return found
+
+    async def _enter(self, query: ReadEntries) -> bool:
+        """Whether there is room now, or soon."""
+        if query.hurried and self._room.locked():
+            return False
+        try:
+            async with asyncio.timeout(FILTER_S):
+                return await self._room.acquire()
+        except TimeoutError:
+            return False
 
     def _remember(self, predicate: Predicate, width: int) -> None:
         self._widest.pop(predicate, None)
