@@ -11,6 +11,7 @@ from tape.api.memory import Trimming
 from tape.api.turnstile import Turnstile
 from tape.config import DoorSettings
 from tape.errors import Overloaded
+from tape.journal.pacer import CLIENT
 from tape.telemetry import metrics
 
 RETRY_MS = 5_000
@@ -40,9 +41,11 @@ class StreamSlots:
                 retry_after_ms=RETRY_MS,
             )
         self._count(client, 1)
+        known = CLIENT.set(client)
         try:
             yield
         finally:
+            CLIENT.reset(known)
             self._count(client, -1)
             self._trimming.soon()
 

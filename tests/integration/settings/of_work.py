@@ -15,6 +15,7 @@ from tape.app import open_bus
 from tape.bus import Bus
 from tape.config import DispatcherSettings, Settings
 from tape.errors import StoreUnavailable
+from tape.journal.pacer import READ_S
 from tape.model.drain import Pauses
 from tape.model.drainer import AcquireDrainer
 from tape.model.entry import Entry
@@ -354,7 +355,7 @@ async def _one_slice(settings: Settings, folder: Path) -> int:
             yield 1
 
     with patch("tape.journal.pacer.perf_counter", _clock()):
-        await turns._slice(deciding(), is_light=True)
+        await turns._slice(deciding(), is_light=True, is_held=False)
     await bus.close()
     return decided
 
@@ -362,12 +363,14 @@ async def _one_slice(settings: Settings, folder: Path) -> int:
 async def _rests(settings: Settings, folder: Path) -> float:
     """How long predicates rest after one that took a second."""
     bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
-    loop = asyncio.get_running_loop()
-    with patch.object(loop, "call_later") as later:
+    turns, loop = bus.pacer.turns(), asyncio.get_running_loop()
+    with patch("tape.journal.pacer.perf_counter", lambda: 0.0):
         bus.pacer._counted_at = 0.0
-        bus.pacer._credit_s = 0.0
-        with patch("tape.journal.pacer.perf_counter", lambda: 0.0):
-            bus.pacer.leave(1.0)
+        turns.pay_for_reading(0, int(1 / READ_S))
+        with patch.object(loop, "call_later") as later:
+            resting = asyncio.create_task(turns.until_paid(is_light=True))
+            await asyncio.sleep(0)
+    resting.cancel()
     await bus.close()
     return float(later.call_args.args[0])
 

@@ -1,9 +1,9 @@
-"""Predicates take turns: in slices, fair among many, with a share of the time, given up at once."""
+"""Predicates take turns: in slices, fair among many, what costs with a share of the time."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,6 +11,7 @@ from tape.config import PredicateSettings
 from tape.journal.pacer import Pacer, Turns
 
 QUICK = PredicateSettings(slice_s=0.001, share=1.0)
+RARE = PredicateSettings(slice_s=0.001, share=0.000_1)
 
 
 def busy(step_s: float, steps: int, done: list[float] | None = None) -> Iterator[int]:
@@ -79,19 +80,127 @@ async def test_one_slice_runs_at_a_time(pacer: Pacer) -> None:
 
 
 async def test_who_has_had_little_does_not_wait_for_who_takes_much(pacer: Pacer) -> None:
-    done: list[float] = []
+    done: list[list[float]] = [[] for _ in range(20)]
     greedy = [
-        asyncio.create_task(pacer.turns().run(busy(0.003, 1_000, done), is_light=True))
-        for _ in range(20)
+        asyncio.create_task(pacer.turns().run(busy(0.003, 1_000, each), is_light=True))
+        for each in done
     ]
-    for _ in range(30):
-        await asyncio.sleep(0)
-    before = len(done)
+    await until(lambda: all(done))
+    before = sum(map(len, done))
     assert await pacer.turns().run(busy(0.0006, 4), is_light=True)
-    assert len(done) - before <= 20  # in turn with each of the others it would be more than forty
-    for task in greedy:
+    others = sum(map(len, done)) - before
+    assert others <= 10  # in turn with each of the others it would be more than forty
+    await give_up(greedy)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - it is for the loop to go round
+        await asyncio.sleep(0)
+
+
+async def give_up(tasks: list[asyncio.Task[bool]]) -> None:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*greedy, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def in_debt(settings: PredicateSettings = RARE) -> Pacer:
+    """There will be no credit for hours: what is held does not go on any more."""
+    pacer = Pacer(settings)
+    for turns in (pacer.turns(), pacer.service_turns()):
+        turns.pay_for_reading(1, 2_000_000_000)
+    return pacer
+
+
+async def test_what_costs_nothing_does_not_wait_for_credit() -> None:
+    pacer = in_debt()
+    costly = [
+        asyncio.create_task(pacer.turns("reader").run(busy(0.003, 1_000), is_light=is_light))
+        for is_light in [True, False] * 30
+    ]
+    light, heavy = pacer.turns("reader"), pacer.turns("reader")
+    assert await light.run(busy(0.0, 2_000), is_light=True)
+    proving = asyncio.create_task(heavy.run(busy(0.0, 2_000), is_light=False))
+    assert await pacer.service_turns().run(busy(0.0, 2_000), is_light=True)
+    assert not proving.done(), "it may take long, and nobody has seen yet that it does not"
+    assert not any(task.done() for task in costly)
+    await give_up([*costly, proving])
+    pacer.close()
+
+
+async def test_what_may_take_long_is_free_once_it_has_shown_that_it_does_not(pacer: Pacer) -> None:
+    turns = pacer.turns()
+    assert await turns.run(busy(0.0, 10), is_light=False)
+    assert turns.owes
+    assert await turns.run(busy(0.0, 2_000), is_light=False)
+    is_free = not turns.owes
+    assert is_free
+    pacer.turns().pay_for_reading(1, 2_000_000_000)
+    assert await turns.run(busy(0.0, 10), is_light=False)
+    assert not await turns.run(busy(0.02, 1), 0.0, is_light=False)
+    assert turns.owes, "one that took long is enough"
+
+
+async def test_services_have_a_share_of_their_own() -> None:
+    pacer = Pacer(PredicateSettings(slice_s=0.001, share=0.5))
+    done: list[float] = []
+    clients = [
+        asyncio.create_task(pacer.turns().run(busy(0.003, 10_000, done), is_light=True))
+        for _ in range(30)
+    ]
+    await until(lambda: len(done) >= 60)
+    before = len(done)
+    assert await pacer.service_turns().run(busy(0.003, 20), is_light=True)
+    assert len(done) - before < 60, "in turn with each of the others it would be 600"
+    await give_up(clients)
+
+
+async def test_those_of_one_client_share_what_another_has_alone() -> None:
+    pacer = Pacer(PredicateSettings(slice_s=0.001, share=1.0))
+    done: list[float] = []
+    many = [
+        asyncio.create_task(pacer.turns("many").run(busy(0.003, 10_000, done), is_light=True))
+        for _ in range(30)
+    ]
+    await until(lambda: len(done) >= 60)
+    before = len(done)
+    assert await pacer.turns("one").run(busy(0.003, 20), is_light=True)
+    assert len(done) - before < 60, "in turn with each of the others it would be 600"
+    await give_up(many)
+
+
+async def test_one_that_comes_first_is_never_held() -> None:
+    pacer = in_debt()
+    turns = pacer.service_turns(comes_first=True)
+    assert await turns.run(busy(0.003, 5), is_light=False)
+    assert turns.owes
+    pacer.close()
+
+
+async def test_it_stops_where_it_would_have_to_wait_for_credit() -> None:
+    pacer = in_debt()
+    done: list[float] = []
+    work, turns = busy(0.004, 5, done), pacer.turns()
+    assert not await turns.run_while_paid(work, is_light=True)
+    assert len(done) == 1
+    waiting = asyncio.create_task(turns.until_paid(is_light=True))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_call_is_paid_for_and_says_nothing_of_the_entries() -> None:
+    pacer = Pacer(RARE)
+    turns = pacer.turns()
+    await turns.call(lambda: list(busy(0.03, 1)), is_light=True)
+    assert not turns.owes
+    held = asyncio.create_task(pacer.turns().call(lambda: None, is_light=False))
+    assert await turns.run(busy(0.0, 20), is_light=True)
+    assert not held.done()
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    pacer.close()
 
 
 async def test_what_takes_long_gets_its_share_of_the_time() -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from starlette.requests import Request
 from starlette.types import Receive
 
 from tape.api.auth import Tokens
@@ -61,10 +62,16 @@ class Door:
     """Of bodies that are being read, or whose requests are being answered."""
 
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHING))
-    """For the pages that searches read: they are large, and found in threads of the store."""
+    """For the pages of searches, until they are decided: they are large, and found in threads of
+    the store."""
 
     host: str = ""
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def client_of(self, request: Request) -> str:
+        """Whose requests are counted together."""
+        holder = self.tokens.holder(request.headers.get("authorization", ""))
+        return holder or (request.client.host if request.client else "")
 
     @contextmanager
     def room_for_request(self) -> Iterator[None]:

@@ -1,11 +1,16 @@
 """Entries that were: the newest first, and one by its place.
 
 Every look is bounded: a page that ends early says where to go on.
+
+A search whose predicate takes long has to wait for its turns, and many can wait at once. So none of
+them holds a page of the journal meanwhile: it decides as much of it as it may, lets it go, waits,
+and reads on from there, not much more than it decided before.
 """
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Query, Request, Response
@@ -16,11 +21,12 @@ from tape.api.http.entry import ANSWER_BYTES, EntryReply, entry_record, json_res
 from tape.api.http.fields import PAGE, PageSize, PathPosition, Position, Reply
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
+from tape.config import KIB
 from tape.errors import NotFound
 from tape.journal.follow import Deciding
 from tape.journal.pacer import Turns
 from tape.model.entry import Entry
-from tape.ports.ledger import RecentEntries, RecentQuery
+from tape.ports.ledger import RecentQuery
 
 routes = Routes("events")
 
@@ -29,11 +35,11 @@ LOOKS = 5
 
 LOOK_ENTRIES = 1_000
 SCAN = 20_000
-LOOK_UP_S = 0.05
-"""How often one that takes long looks whether it may go on."""
-
 WAITED = 10
 """How many times longer than its own work a request waits for that of others."""
+
+KEPT_BYTES = 256 * KIB
+"""So much of what was found is kept while a request waits; with more its page ends."""
 
 
 class RecentParams(FilterParams):
@@ -60,7 +66,8 @@ async def list_recent(
     door: TheDoor, request: Request, params: Annotated[RecentParams, Query()]
 ) -> Response:
     """The newest entries that pass the filters."""
-    search = await door.while_wanted(request.receive, _searched(door, params))
+    turns = door.pacer.turns(door.client_of(request))
+    search = await door.while_wanted(request.receive, _searched(door, params, turns))
     return json_response(
         {
             "events": [entry_record(entry) for entry in search.found],
@@ -72,16 +79,13 @@ async def list_recent(
     )
 
 
-async def _searched(door: Door, params: RecentParams) -> "_Search":
-    turns = door.pacer.turns()
+async def _searched(door: Door, params: RecentParams, turns: Turns) -> "_Search":
     wanted = await EntryFilter.of(params, door.limits, door.checker)
     search = _Search(door, wanted, turns, params.limit)
     search.head = (await door.operations.info()).head_global_seq
     search.before = params.before or search.head + 1
-    for _ in range(LOOKS):
+    while not search.is_over:
         await search.look()
-        if search.is_over:
-            break
     return search
 
 
@@ -95,6 +99,8 @@ class _Search:
         self._limit = limit
         self._size = 0
         self._until = time.monotonic() + WAITED * door.pacer.settings.request_s
+        self._looks = 0
+        self._width = LOOK_ENTRIES
         self.found: list[Entry] = []
         self.head = 0
         self.before = 0
@@ -103,55 +109,67 @@ class _Search:
         self.is_over = False
 
     async def look(self) -> None:
-        """One page further back."""
-        wanted, left = self._wanted, self._limit - len(self.found)
+        """A page further back, or as much of it as may be decided now."""
+        left = self._limit - len(self.found)
+        deciding = Deciding(self._wanted.predicate, left)
+        before: int | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
+                before = await self._decide(deciding, left)
+        self.found += deciding.chosen
+        self._size += sum(len(entry.payload_json) for entry in deciding.chosen)
+        self.skipped += deciding.skipped
+        self.error = deciding.error or self.error
+        is_full = len(deciding.chosen) == left
+        if is_full or before is None:
+            self.before = deciding.last or self.before
+        else:
+            self.before = before
+            self._looks += 1
+        is_much = self._looks == LOOKS or self._size >= ANSWER_BYTES
+        self.is_over = is_full or is_much or not self.before
+        if before is None and not self.is_over:
+            self._end_if_too_long()
+
+    async def _decide(self, deciding: Deciding, left: int) -> int | None:
+        """Where the page begins that was decided; None if it is not paid for to its end."""
+        wanted, turns = self._wanted, self._turns
+        recent = self._door.operations.ledger.recent
         query = RecentQuery(
             before=self.before,
-            limit=LOOK_ENTRIES if wanted.narrows else left,
+            limit=self._width if wanted.narrows else left,
             prefix=wanted.pattern.prefix,
             scan=SCAN,
             max_bytes=max(1, ANSWER_BYTES - self._size),
             **wanted.exact,
         )
-        page = await self._read(query)
-        deciding = Deciding(wanted.predicate, left)
-        is_early = not await self._decide(deciding.over(wanted.passing(page.entries)))
-        self.found += deciding.chosen
-        self._size += sum(len(entry.payload_json) for entry in deciding.chosen)
-        self.skipped += deciding.skipped
-        self.error = deciding.error or self.error
-        is_cut = is_early or len(deciding.chosen) == left
-        self.before = deciding.last if is_cut else page.before
-        if is_early:
-            seconds = self._door.pacer.settings.request_s
+        if wanted.predicate.always_true:  # no predicate's turn has to be waited for
+            page = await recent(query)
+            deque(deciding.over(wanted.passing(page.entries)), maxlen=0)
+            return page.before
+        is_light = wanted.predicate.is_light
+        await turns.until_paid(is_light=is_light)
+        async with self._door.searching:
+            page = await recent(query)
+            size = sum(len(entry.payload_json) for entry in page.entries)
+            turns.pay_for_reading(len(page.entries), size)
+            work = deciding.over(wanted.passing(page.entries))
+            if await turns.run_while_paid(work, is_light=is_light):
+                self._width = min(LOOK_ENTRIES, 2 * self._width)
+                return page.before
+            decided = sum(entry.global_seq >= deciding.last for entry in page.entries)
+            self._width = min(LOOK_ENTRIES, 2 * decided)
+            return None
+
+    def _end_if_too_long(self) -> None:
+        allowed_s = self._door.pacer.settings.request_s
+        has_waited = time.monotonic() >= self._until
+        if has_waited or self._turns.used_s > allowed_s or self._size > KEPT_BYTES:
+            self.is_over = True
             self.error = (
-                f"the page ends early, `where` took more than the {seconds:g} s that it may: go on "
+                f"the page ends early, `where` takes long, and may take {allowed_s:g} s: go on "
                 f"with before={self.before}, narrow the search, or ask for less; {self.error}"
             )
-        self.is_over = is_cut or not self.before or self._size >= ANSWER_BYTES
-
-    async def _read(self, query: RecentQuery) -> RecentEntries:
-        """A page. One that a predicate is to decide about is paid for."""
-        recent = self._door.operations.ledger.recent
-        if self._wanted.predicate.always_true:
-            return await recent(query)
-        async with self._door.searching:
-            await self._turns.until_paid()
-            page = await recent(query)
-        size = sum(len(entry.payload_json) for entry in page.entries)
-        await self._turns.pay_for_reading(len(page.entries), size)
-        return page
-
-    async def _decide(self, work: Iterator[int]) -> bool:
-        """Whether it came to its end within what a request may take."""
-        if self._wanted.predicate.always_true:  # no predicate's turn has to be waited for
-            deque(work, maxlen=0)
-            return True
-        allowed_s = self._door.pacer.settings.request_s
-        while not await self._turns.run(work, LOOK_UP_S, is_light=self._wanted.predicate.is_light):
-            if self._turns.used_s > allowed_s or time.monotonic() > self._until:
-                return False
-        return True
 
 
 @routes.add(

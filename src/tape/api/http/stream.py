@@ -108,14 +108,10 @@ class _EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         try:
-            with self._door.streams.take(self._client(request)):
+            with self._door.streams.take(self._door.client_of(request)):
                 await self._answer(scope, receive, send)
         except Overloaded as error:  # before anything was answered
             await refused(request, error)(scope, receive, send)
-
-    def _client(self, request: Request) -> str:
-        holder = self._door.tokens.holder(request.headers.get("authorization", ""))
-        return holder or (request.client.host if request.client else "")
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
