@@ -24,7 +24,7 @@ from tape.model.obligation import (
 )
 from tape.model.relay import Candidate, ElectRelay, ResignRelay
 from tape.model.run import RunName, RunStatus
-from tape.model.run_end import EndRun
+from tape.model.run_end import CancelRun, EndRun
 from tape.model.run_write import RunWrite
 from tape.model.session import SessionKey
 from tape.model.subjects import outbox_skipped
@@ -107,7 +107,8 @@ async def hold_sessions(store: Store) -> None:
 
 
 async def do_tasks(store: Store) -> None:
-    """Tasks that are done, queued, in hand, dead-lettered, replayed, dropped and failed."""
+    """Tasks that are done, given back and then done, queued, in hand, dead-lettered, replayed,
+    dropped and failed."""
     await register(store, "r", subject_pattern="/tape/event/recorded/a/**", dlq_after_n=1,
                    predicate_cel="payload.n >= 1")  # fmt: skip
     await register(store, "given up", subject_pattern="/tape/event/*/a/**", dlq_after_n=0,
@@ -129,6 +130,9 @@ async def do_tasks(store: Store) -> None:
     assert await step(store, tasks=tasks, cursors=cursors, position=sources[-1]) == "made"
     mine = keys_of(await claim(store, most=5))
     await store.complete_tasks("a", mine[:1])
+    given_back = keys_of(await claim(store, most=1))
+    await fail(store, "a", given_back, given_back=True)
+    await store.complete_tasks("a", given_back)  # by who had it last, and it counts no attempt
     await fail(store, "a", mine[1:4])
     await play(store, replaying(mine[1:2]))
     await play(store, dropping(mine[2:3]))
@@ -136,7 +140,7 @@ async def do_tasks(store: Store) -> None:
 
 
 async def drain_events(store: Store) -> None:
-    """One drainer that was halted, resumed and skipped, and another that stays halted."""
+    """Drainers that go on, stay halted, were resumed, and one whose event was skipped."""
     event, other = await record(store, NewEvent("b", "1"), NewEvent("b", "2"))
     entries = await read_all(store, event.global_seq - 1)
     for drainer_id in ("d/1", "d2"):
@@ -159,15 +163,17 @@ async def drain_events(store: Store) -> None:
         await play(
             store, PutSubscription(NewSubscription(name, "b", "app", "d3"), next(IDS), LIMITS)
         )
-    for drainer_id in ("gone on", "halted"):
+    for drainer_id in ("gone on", "halted", "resumed"):
         grant = await play(store, AcquireDrainer(drainer_id, next(IDS), 60_000, LIMITS))
         hold = Hold(drainer_id, grant.drainer.fencing_token, 60_000)
         passed = Passed(event.global_seq, event.event_id, 1)
-        if drainer_id == "halted":
-            failure = Failure(entries[1], "s", "", "no")
-            await play(store, HaltDrainer(hold, passed, failure, IDS.take(3), LIMITS))
-        else:
+        if drainer_id == "gone on":
             await play(store, DispatchEvents(hold, passed, [], ids=IDS.take(1), limits=LIMITS))
+            continue
+        failure = Failure(entries[1], "s", "", "no")
+        await play(store, HaltDrainer(hold, passed, failure, IDS.take(3), LIMITS))
+        if drainer_id == "resumed":
+            await play(store, ResumeDrainer(drainer_id, "me", next(IDS), LIMITS))
     grant = await play(store, AcquireDrainer("d/1", next(IDS), 60_000, LIMITS))
     hold = Hold("d/1", grant.drainer.fencing_token, 60_000)
     failure = Failure(entries[0], "s of d/1", "", "still no")
@@ -181,6 +187,25 @@ async def drain_events(store: Store) -> None:
     ids = IDS.take(2)
     await play(store, DispatchEvents(hold, passed, [run], ids=ids, limits=LIMITS, letting_go=True))
     await play(store, DeleteSubscription("s of d/1", next(IDS), LIMITS))
+
+
+async def unsubscribe_all(store: Store) -> None:
+    """A drainer that somebody subscribes to would hold a prune up."""
+    for name in ("s of d2", "no glob", "no filter", "no mapper"):
+        await play(store, DeleteSubscription(name, next(IDS), LIMITS))
+
+
+async def drain_nothing(store: Store) -> None:
+    """A drainer that has passed an event, and after it everything up to the end of the journal."""
+    (event,) = await record(store, NewEvent("b", "3"))
+    after = WriteValue(
+        "n s", "after", "1", ANY_VERSION, author=Author(), event_id=next(IDS), limits=LIMITS
+    )
+    await play(store, after)
+    grant = await play(store, AcquireDrainer("at the end", next(IDS), 60_000, LIMITS))
+    hold = Hold("at the end", grant.drainer.fencing_token, 60_000)
+    passed = Passed(grant.head, event.event_id, 1)
+    await play(store, DispatchEvents(hold, passed, [], ids=IDS.take(1), limits=LIMITS))
 
 
 class _Skipped:
@@ -237,7 +262,10 @@ async def drive_some(store: Store) -> Driven:
         runs[name] = driver.run_id
         return driver
 
-    await driven("run_row")
+    for name in ("run_row", "other pool", "other version", "reason of nobody"):
+        await driven(name)
+    to_be_cancelled = await driven("reason forgotten")
+    await to_be_cancelled.tell(CancelRun("enough", parent_run_id=""))
     await driven("decision_row", RecordDecision(0, "model"), RecordDecision(1, "now"))
     await driven("effect_row", BeginEffect(0, "wire", 0))
     done = CompleteEffect(
@@ -262,12 +290,13 @@ async def drive_some(store: Store) -> Driven:
     return runs
 
 
-async def make_healthy(store: Store) -> Driven:
+async def make_healthy(store: Store, *, with_tasks: bool = True) -> Driven:
     await record_events(store)
     await hold_sessions(store)
     await change_values(store)
     unwound = await unwind_a_run(store)
-    await do_tasks(store)
+    if with_tasks:
+        await do_tasks(store)
     await drain_events(store)
     await lead_relays(store)
     await write_in_bulk(store)

@@ -37,12 +37,16 @@ HOUR_MS = 3_600_000
 def plant_rows(field: Field, runs: Driven) -> None:
     """Rows that say something else than the entries of runs that really happened."""
 
-    def spoil(check: str, table: str, change: str) -> None:
-        run_id = runs[check]
+    def spoil(check: str, table: str, change: str, run: str = "") -> None:
+        run_id = runs[run or check]
         field.sql(f"UPDATE {table} SET {change} WHERE run_id = ?", run_id)
         field.expect(check, run_id)
 
     spoil("run_row", "tape_runs", "fencing_token = 9")
+    spoil("run_row", "tape_runs", "pool = 'elsewhere'", "other pool")
+    spoil("run_row", "tape_runs", "app_version = 'v9'", "other version")
+    spoil("run_row", "tape_runs", "cancel_reason = 'why not'", "reason of nobody")
+    spoil("run_row", "tape_runs", "cancel_reason = ''", "reason forgotten")
     spoil("decision_row", "tape_decisions", "seq = 99 + decision_index")
     spoil("effect_row", "tape_effects", "status = 3")
     spoil("obligation_row", "tape_obligations", "attempts = 7")
@@ -216,10 +220,12 @@ def plant_tasks(field: Field) -> None:
             predicate_cel=cel, handler_kind=2, created_at_ms=1, deleted=1,
         )  # fmt: skip
 
-    def ended(check: str, reaction_id: str, source: int, shard: int = 0, status: int = 3) -> None:
+    def ended(
+        check: str, reaction_id: str, source: int, shard: int = 0, status: int = 3, owner: str = "a"
+    ) -> None:
         field.row(
             "tape_task_ended", reaction_id=reaction_id, shard=shard, source_global_seq=source,
-            status=status, attempts=1, lease_owner="a", last_error="", created_at_ms=1,
+            status=status, attempts=1, lease_owner=owner, last_error="", created_at_ms=1,
             completed_at_ms=2,
         )  # fmt: skip
         field.expect(check, f"{reaction_id}/{shard}/{source}")
@@ -227,7 +233,7 @@ def plant_tasks(field: Field) -> None:
     reaction("any", "/**")
     reaction("some", "/tape/event/recorded/some/**")
     reaction("few", "/tape/event/recorded/**", "payload.n >= 1")
-    sources = [field.event(payload={"n": 0}) for _ in range(6)]
+    sources = [field.event(payload={"n": 0}) for _ in range(7)]
     ended("task_source", "any", 10**8)
     ended("task_once", "any", sources[0])
     field.row(
@@ -239,6 +245,7 @@ def plant_tasks(field: Field) -> None:
     ended("task_pattern", "some", sources[3])
     ended("task_predicate", "few", sources[4])
     ended("task_row", "any", sources[5], status=5)
+    ended("task_ended", "any", sources[6], owner="")
     task = {"task_id": "any/0/1", "reaction_id": "any", "shard": 0, "source_global_seq": 1}
     field.entry("task", subjects.task_subject("replayed", "any", "any/0/1"), task)
     field.expect("task_moves", "any/0/1")

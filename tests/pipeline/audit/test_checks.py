@@ -15,17 +15,25 @@ from pyspark.sql import functions as F
 
 from tape.config import Settings
 from tape.journal.ids import UlidFactory
+from tape.journal.retention import plan_prune, prune
 from tape.pipeline.job import Work
+from tape.pipeline.jobs.audit import reading
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.finding import Violation, run_checks
 from tape.pipeline.jobs.audit.frames import Frames
 from tape.pipeline.jobs.audit.job import Audit
 from tape.pipeline.jobs.audit.reading import read_frames
 from tape.pipeline.jobs.audit.sizing import sized_for
+from tape.pipeline.jobs.audit.small import ReadSmall, SmallTables
 from tape.ports.store import Store
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store
-from tests.pipeline.audit.healthy import make_healthy, walk_runs
+from tests.pipeline.audit.healthy import (
+    drain_nothing,
+    make_healthy,
+    unsubscribe_all,
+    walk_runs,
+)
 from tests.pipeline.audit.planting import Field
 from tests.pipeline.audit.plants import plant_everything
 from tests.pipeline.audit.sowing import sow
@@ -44,10 +52,35 @@ def identity(violation: Violation) -> str:
     return violation.run_id or violation.key or str(violation.global_seq)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "migrated_postgres"])
+FEW = ("global_seq_unique", "event_id_unique", "run_row", "effect_row", "task_row", "runs_columns")
+"""Checks of all sorts: by rules, in entries, in runs, in tables."""
+
+
+def read_nothing(spark: SparkSession, reading: ReadSmall) -> SmallTables:
+    """As if every table, and the journal, were too large for one task."""
+    return SmallTables(spark, reading.wanted, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_small", "names"),
+    [
+        ("sqlite", True, ()),
+        ("migrated_postgres", True, ()),
+        ("sqlite", False, FEW),
+        pytest.param("sqlite", False, (), marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ],
+    ids=["sqlite", "postgres", "large", "large, all"],
+)
 def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
-    spark: SparkSession, kind: str, request: pytest.FixtureRequest
+    spark: SparkSession,
+    kind: str,
+    is_small: bool,
+    names: tuple[str, ...],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not is_small:
+        monkeypatch.setattr(reading, "read_small", read_nothing)
     url: str = request.getfixturevalue(f"{kind}_url")
     runs = Stores().store(url, creating=True)(make_healthy)
     field = Field(url, time.time_ns() // 1_000_000)
@@ -55,21 +88,23 @@ def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
     to_double = plant_everything(field, runs)
     assert field.expected.keys() == CHECKS.keys()
     field.db.close()
-    read = read_frames(work(spark, url))
+    read = read_frames(work(spark, url), names)
     # As if pruned entries had come back from a lake, and entries were written meanwhile.
     moment = replace(read.moment, before=field.before, pruned_through=1)
     double = read.journal.where(F.col("global_seq") == to_double).withColumn(
         "event_id", F.lit(next(UlidFactory()))
     )
     keep = read.keep_local
-    assert keep is not None
-    journal = keep(read.journal.unionByName(double))
+    assert (keep is not None) == is_small
+    journal = read.journal.unionByName(double)
+    if keep is not None:
+        journal = keep(journal)
     frames = Frames(journal, read.tables, moment, empty=read.empty, keep_local=keep)
-    with sized_for(spark, 0, local=True):
-        results = {r.check.name: r for r in run_checks(frames, limit=100)}
+    with sized_for(spark, 0, local=is_small):
+        results = {r.check.name: r for r in run_checks(frames, names, limit=100)}
     frames.release()
     found = {name: {identity(v) for v in result.violations} for name, result in results.items()}
-    assert found == field.expected
+    assert found == {name: field.expected[name] for name in names or CHECKS}
     assert all(result.count == len(result.violations) for result in results.values())
 
 
@@ -122,3 +157,26 @@ def test_a_healthy_store_passes_while_it_is_written_to(
     assert summary.failed == ""
     assert summary.counts["checks"] == len(CHECKS) == len(told["checks"])
     assert summary.counts["entries"] == told["entries"] > 200
+
+
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("migrated_postgres", marks=pytest.mark.long)]
+)
+def test_a_healthy_store_passes_after_its_journal_was_pruned(
+    spark: SparkSession, kind: str, request: pytest.FixtureRequest
+) -> None:
+    store_url: str = request.getfixturevalue(f"{kind}_url")
+
+    async def make(store: Store) -> int:
+        await make_healthy(store, with_tasks=False)  # a reaction would hold the prune up
+        await walk_runs(store, "app", 7, 20)
+        await unsubscribe_all(store)
+        await drain_nothing(store)
+        return (await prune(store, await plan_prune(store, 0, []))).removed
+
+    assert Stores().store(store_url, creating=True)(make) > 20
+    summary = Audit().run(work(spark, store_url))
+    broken = summary.facts.get("violations", {})
+    assert isinstance(broken, dict)
+    assert broken.keys() <= WALKED, summary.facts
+    assert summary.failed == ""

@@ -7,6 +7,7 @@ _FIELDS = {
     "session_id": "STRING",
     "invocation_id": "STRING",
     "pool": "STRING",
+    "app_version": "STRING",
     "parent_run_id": "STRING",
     "owner": "STRING",
     "fencing_token": "BIGINT",

@@ -45,10 +45,11 @@ halted_behind: Final = Rule(
     global_seq="halted_on_global_seq",
     run_id="''",
 )
+# One that was resumed keeps the time until the event that failed has passed.
 halted_in_part: Final = Rule(
     _DRAINERS,
     "(halted_on_event_id <> '') <> (halted_on_global_seq > 0) "
-    "OR (halted_on_event_id <> '') <> (halted_at_ms > 0)",
+    "OR (halted_on_event_id <> '' AND halted_at_ms <= 0)",
     "CONCAT('it is halted on \"', halted_on_event_id, '\", at ', halted_on_global_seq, ', since ', "
     "halted_at_ms)",
     key="drainer_id",
@@ -68,7 +69,11 @@ waiting_in_part: Final = Rule(
 
 
 def events_missing(frames: Frames) -> DataFrame:
-    """Where a drainer was between two events, its cursor is after the one that it names."""
+    """Find drainers that name an event which is not there, or is elsewhere.
+
+    A cursor moves on past entries that are not events, and the last event that it has passed may
+    be pruned by then. So that one must be there only if nothing was pruned.
+    """
     rows = frames.table(_STATE)
     listed = ", ".join(f"STRUCT('{i}' AS named, {i} AS event_id, {g} AS place)" for i, g in _NAMED)
     named = rows.selectExpr("drainer_id", f"INLINE(ARRAY({listed}))").where(
@@ -78,8 +83,8 @@ def events_missing(frames: Frames) -> DataFrame:
     )
     events = frames.entries.select("event_id", "global_seq")
     odd = named.join(events, "event_id", "left").where(
-        """global_seq IS NULL OR global_seq > place
-        OR (named <> 'last_event_id' AND global_seq <> place)"""
+        f"""(global_seq IS NULL AND (named <> 'last_event_id' OR {frames.moment.is_whole}))
+        OR global_seq > place OR (named <> 'last_event_id' AND global_seq <> place)"""
     )
     words = """CONCAT(named, ' is ', event_id, ', ', IF(global_seq IS NULL, 'which is not there',
         CONCAT('which is entry ', global_seq, ', not ', place)))"""

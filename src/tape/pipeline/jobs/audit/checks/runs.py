@@ -37,8 +37,12 @@ _NAMES: Final = ("app_name", "user_id", "session_id", "invocation_id")
 _JOURNAL: Final = {"journal": ENTRY_COLUMNS}
 _ROW: Final = (
     f"run_id seq_cursor fencing_token lease_owner ended_at_ms waiting_on ending status "
-    f"parent_run_id {' '.join(_NAMES)}"
+    f"parent_run_id pool app_version cancel_reason {' '.join(_NAMES)}"
 )
+_CANCELLED: Final = (
+    "kind = 'run' AND (verb IN ('cancel_requested', 'cancelled') OR p.ending <=> 'cancelled')"
+)
+"""Entries with which a run may be given a reason to be cancelled; the first of them demands it."""
 
 gaps: Final = Rule(
     RUN_LINES,
@@ -108,7 +112,7 @@ def _stand(frames: Frames) -> DataFrame:
     """How each run stands by its entries, and the row that should say the same."""
     run = Window.partitionBy("run_id")
     newest = run.orderBy(F.desc("seq"), F.desc("global_seq"))
-    began = F.struct(*(f"p.{name}" for name in (*_NAMES, "parent_run_id")))
+    began = F.struct(*(f"p.{name}" for name in (*_NAMES, "parent_run_id", "pool", "app_version")))
     status = F.expr(f"CASE WHEN kind = 'run' AND verb IN {STATUSES} THEN verb END")
     token = F.expr("CASE WHEN is_grant THEN p.fencing_token END")
     last = (
@@ -119,13 +123,16 @@ def _stand(frames: Frames) -> DataFrame:
             F.coalesce(token, "lease_before.token", F.lit(0)).alias("token_now"),
             F.row_number().over(newest).alias("place"),
             F.first(began).over(run.orderBy("seq", "global_seq")).alias("began"),
+            F.bool_or(F.expr(_CANCELLED)).over(run).alias("cancelled"),
+            F.bool_or(F.expr("kind = 'run' AND verb = 'cancel_requested'"))
+            .over(run).alias("to_be_cancelled"),
         )
         .where("place = 1")
     )  # fmt: skip
     words = F.array(*(F.lit(word) for word in ("", *STATUSES)))
     rows = frames.table("runs").select(
         "run_id", "seq_cursor", "fencing_token", "lease_owner", "ended_at_ms", "waiting_on",
-        "ending", *_NAMES, "parent_run_id",
+        "ending", *_NAMES, "parent_run_id", "pool", "app_version", "cancel_reason",
         F.get(words, F.col("status").cast("int")).alias("row_status"),
     )  # fmt: skip
     return last.join(rows, "run_id", "left")
@@ -154,6 +161,13 @@ def rows_differ(frames: Frames) -> DataFrame:
         WHEN parent_run_id <> COALESCE(began.parent_run_id, '')
             THEN CONCAT('its row names parent ', parent_run_id, ', its journal ',
                 COALESCE(began.parent_run_id, 'none'))
+        WHEN pool <> began.pool OR app_version <> began.app_version
+            THEN CONCAT('its row has pool ', pool, ' and version ', app_version,
+                ', its journal ', began.pool, ' and ', began.app_version)
+        WHEN cancel_reason = '' AND to_be_cancelled
+            THEN 'its cancellation was requested, and its row has no reason'
+        WHEN cancel_reason <> '' AND NOT cancelled
+            THEN CONCAT('nobody has cancelled it, and its row has the reason ', cancel_reason)
     END"""
     return told(_stand(frames).withColumn("fault", F.expr(faults)).where("fault <> ''"), "fault")
 

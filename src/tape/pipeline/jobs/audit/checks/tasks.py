@@ -202,14 +202,16 @@ held_otherwise: Final = Rule(
     global_seq="source_global_seq",
     run_id="''",
 )
+# An attempt does not count once its task is given back, and its last owner may still complete it.
 _ENDED: Final = """CASE
     WHEN status NOT BETWEEN 1 AND 5 THEN CONCAT('its status is ', status)
     WHEN (completed_at_ms > 0) <> (status IN (3, 4, 5))
         THEN CONCAT('its status is ', status, ' and it was completed at ', completed_at_ms)
-    WHEN status IN (2, 3, 5) AND attempts < 1 THEN 'it was never tried'
+    WHEN status IN (2, 5) AND attempts < 1 THEN 'it was never tried'
+    WHEN status = 3 AND lease_owner = '' THEN 'it is done, and nobody has claimed it'
 END"""
 ended_otherwise: Final = Rule(
-    table_source("tasks", f"{_TASK} status attempts completed_at_ms"),
+    table_source("tasks", f"{_TASK} status attempts completed_at_ms lease_owner"),
     f"{_ENDED} <> ''",
     _ENDED,
     key="task_id",
