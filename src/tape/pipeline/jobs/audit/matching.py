@@ -9,7 +9,7 @@ from tape.errors import PredicateError, TapeError
 from tape.journal.follow import envelope
 from tape.model.entry import Entry
 from tape.model.subject import parse_pattern
-from tape.predicates import check
+from tape.predicates import STORED_LIMITS, check
 
 
 def with_expressions(reactions: DataFrame) -> DataFrame:
@@ -55,7 +55,7 @@ def without_match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def _fault(entry: Entry, cel: str) -> str:
     try:
-        true = check(cel).evaluate(envelope(entry, with_payload=True))
+        true = check(cel, limits=STORED_LIMITS).evaluate(envelope(entry, with_payload=True))
     except PredicateError as error:
         return f"the predicate has no result: {error}"
     return "" if true else "the predicate is false"

@@ -1,8 +1,9 @@
 """Second looks at what Spark alone cannot decide, by the code that decides in the server."""
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -13,9 +14,12 @@ from tape.model.event_glob import parse_glob
 from tape.model.input_mapper import parse_mapper
 from tape.model.run import RunName
 from tape.model.subject import parse_pattern, parse_subject
-from tape.predicates import check
+from tape.predicates import STORED_LIMITS, check
 
 Batches = Iterator[pa.RecordBatch]
+_check_stored: Final = partial(check, limits=STORED_LIMITS)
+_STORED: Final = Limits(payload_bytes=sys.maxsize, json_depth=sys.maxsize, name_bytes=sys.maxsize)
+"""For what was taken before: whoever took it knew how large it may be."""
 
 
 def not_json(batches: Batches) -> Batches:
@@ -68,7 +72,7 @@ def reactions_not_compiling(batches: Batches) -> Batches:
         rows = batch.to_pydict()
         patterns, predicates = rows.pop("subject_pattern"), rows.pop("predicate_cel")
         faults = [
-            _fault_of(parse_pattern, pattern) or (cel and _fault_of(check, cel)) or ""
+            _fault_of(parse_pattern, pattern) or (cel and _fault_of(_check_stored, cel)) or ""
             for pattern, cel in zip(patterns, predicates, strict=True)
         ]
         yield _kept(rows, faults)
@@ -76,14 +80,13 @@ def reactions_not_compiling(batches: Batches) -> Batches:
 
 def subscriptions_not_compiling(batches: Batches) -> Batches:
     """Event subscriptions whose glob, filter or mapper cannot be understood."""
-    limits = Limits()
     for batch in batches:
         rows = batch.to_pydict()
         columns = [rows.pop(name) for name in ("event_type_glob", "filter_expr", "input_mapper")]
         faults = [
-            _fault_of(partial(parse_glob, limits=limits), glob)
-            or (cel and _fault_of(check, cel))
-            or _fault_of(partial(parse_mapper, limits=limits), mapper)
+            _fault_of(partial(parse_glob, limits=_STORED), glob)
+            or (cel and _fault_of(_check_stored, cel))
+            or _fault_of(partial(parse_mapper, limits=_STORED), mapper)
             for glob, cel, mapper in zip(*columns, strict=True)
         ]
         yield _kept(rows, faults)
