@@ -1,0 +1,99 @@
+"""An audit of a small journal is quick: what is empty is not looked at, and it starts at once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import tape
+from tape.pipeline.jobs.audit import finding
+from tape.pipeline.jobs.audit.catalogue import CHECKS
+from tape.pipeline.jobs.audit.check import Check, columns_read
+from tape.pipeline.jobs.audit.finding import run_checks
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment
+from tape.pipeline.jobs.audit.small import JOURNAL, schema_of
+
+ENTRIES = 1_000
+MOST_CPU_S = 45.0
+MOST_S = 15.0
+MEASURED = """
+import ctypes, json, os, resource, subprocess, sys, time
+PR_SET_CHILD_SUBREAPER = 36  # Java outlives the Python that has started it, and is counted too
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+begun = time.monotonic()
+done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+seconds = time.monotonic() - begun
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime
+    print(json.dumps([done.returncode, done.stdout, done.stderr, seconds, cpu]))
+"""
+
+
+class Measured(NamedTuple):
+    code: int
+    out: str
+    err: str
+    seconds: float
+    cpu_s: float
+
+
+def audit_measured(folder: Path) -> Measured:
+    """Audit a store of a thousand entries, as somebody would type it."""
+    with tape.connect(f"sqlite:{folder / 'tape.db'}") as client:
+        client.record_many([tape.NewEvent("x", f'{{"n": {n}}}') for n in range(ENTRIES)])
+    kept = {n: t for n, t in os.environ.items() if not n.startswith(("TAPE_", "SPARK_"))}
+    command = [sys.executable, "-m", "tape.cli", "pipeline", "audit", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *command, "--master", "local[2]"],
+        cwd=folder, env=kept, capture_output=True, text=True, check=True, timeout=280,
+    )  # fmt: skip
+    return Measured(*json.loads(done.stdout))
+
+
+@pytest.mark.timeout(300)
+def test_an_audit_of_a_thousand_entries_costs_little(tmp_path: Path) -> None:
+    measured = audit_measured(tmp_path)
+    assert measured.code == 0, measured.err
+    assert json.loads(measured.out.splitlines()[-1])["entries"] == ENTRIES
+    assert measured.cpu_s <= MOST_CPU_S, measured
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_audit_of_a_thousand_entries_takes_fifteen_seconds(tmp_path: Path) -> None:
+    measured = audit_measured(tmp_path)
+    assert measured.code == 0, measured.err
+    assert measured.seconds <= MOST_S, measured
+
+
+def test_a_check_over_nothing_is_not_computed(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def found(_frames: Frames, checks: Sequence[Check]) -> DataFrame:
+        asked.extend(check.name for check in checks)
+        return spark.createDataFrame([], "check STRING")
+
+    monkeypatch.setattr(finding, "violations", found)
+    journal = spark.createDataFrame([], schema_of(JOURNAL, ENTRY_COLUMNS.split()))
+    tables = {*columns_read(CHECKS)} - {JOURNAL}
+
+    def results(empty: set[str]) -> list[int]:
+        frames = Frames(journal, {}, Moment(0, 0), empty=empty, keep_local=lambda frame: frame)
+        return [result.count for result in run_checks(frames)]
+
+    assert results(tables) == [0] * len(CHECKS)
+    assert asked == []
+    assert results(tables - {"timers"}) == [0] * len(CHECKS)
+    assert sorted(asked) == ["timer_row", "timers_columns"]
