@@ -3,6 +3,7 @@ Spark finds."""
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,15 @@ def test_what_is_not_there_is_said_before_spark_starts(
     code, said = refused(arguments, capfd, monkeypatch)
     assert FAILED[arguments] in said
     assert code in (1, 2)
+
+
+def test_nats_without_its_client_names_the_extra(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nats", None)
+    code, said = refused(NATS, capfd, monkeypatch)
+    assert said == "error: source: nats needs its client: pip install 'tape-bus[nats]'\n"
+    assert code == 2
 
 
 def test_a_lake_may_be_made_by_an_earlier_job() -> None:

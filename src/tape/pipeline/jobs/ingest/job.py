@@ -3,6 +3,7 @@
 import re
 import time
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -78,6 +79,7 @@ class Ingest:
                 if fault := reached(self.server, _KAFKA_PORT):
                     raise StoreUnavailable(f"Kafka at {self.server} cannot be reached: {fault}")
             case "nats":
+                _require_nats()
                 from tape.pipeline.jobs.ingest.nats_stream import NatsReader
 
                 NatsReader(self.server, self.stream, 0).initialOffset()
@@ -187,6 +189,11 @@ class Ingest:
                 f"{self.schema_versions!r} is no range as 1-3", field="schema_versions"
             )
         return Rules(self.shape, self.event_type, self.event_type_from, self.key_from, *versions)
+
+
+def _require_nats() -> None:
+    if find_spec("nats") is None:
+        raise InvalidArgument("nats needs its client: pip install 'tape-bus[nats]'", field="source")
 
 
 def _refuse_remote(remote: bool) -> None:
