@@ -14,7 +14,7 @@ from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # no py.typed in the wheel
 from pyspark.errors import PySparkException, PySparkImportError
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
 from tape.errors import InvalidArgument, SparkUnavailable
 from tape.pipeline.java import find_java_home
@@ -62,11 +62,14 @@ def session(
 ) -> SparkSession:
     """The session that is there, or a new one: on this machine, at a master, or by Spark Connect.
 
-    `packages` are Maven coordinates. They, `verbose` and what `config` says of Java and of the
-    cluster count only for a session that is new. What is `verbose` logs warnings, too.
+    `packages` are Maven coordinates. They, `app_name`, `config` and `verbose` count only for a
+    session that is new. What is `verbose` logs warnings, too.
     """
     refuse_bad_address(master, remote)
     refuse_unreachable(master or remote)
+    running = _running()
+    if running is not None and (is_remote() or not remote):
+        return prepared(running)
     # Workers must find the same Python and the same modules as this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
@@ -88,6 +91,18 @@ def session(
         where = remote or master or "this machine"
         raise SparkUnavailable(f"Spark did not start on {where}: {_reason(error)}") from error
     return prepared(spark)
+
+
+def _running() -> SparkSession | None:
+    """The session of this process. A builder would set its options in that one, too."""
+    try:
+        running = SparkSession.active()
+    except PySparkException:
+        return None
+    if is_remote():
+        return running
+    # Of a context that was stopped without its session, Spark has no public sign.
+    return None if running.sparkContext._jsc is None else running  # noqa: SLF001
 
 
 def refuse_bad_address(master: str, remote: str) -> None:
@@ -116,12 +131,19 @@ def unheard_java() -> Iterator[None]:
             yield
         except SparkUnavailable as fault:
             heard.seek(0)
-            lines = heard.read().decode(errors="replace").split("\n")
-            words = [line.strip() for line in lines if line.strip()]
-            raise SparkUnavailable(f"{fault} ({words[-1]})" if words else str(fault)) from fault
+            words = _last_words(heard.read().decode(errors="replace"))
+            raise SparkUnavailable(f"{fault} ({words})" if words else str(fault)) from fault
         finally:
             os.dup2(before, 2)
             os.close(before)
+
+
+def _last_words(heard: str) -> str:
+    """The last line that names an exception or an error, else the last; none of a stack trace."""
+    lines = [line.strip() for line in heard.split("\n")]
+    words = [line for line in lines if line and not line.startswith(("at ", "..."))]
+    faults = [line for line in words if "Exception" in line or "Error" in line]
+    return (faults or words or [""])[-1]
 
 
 def refuse_unreachable(address: str) -> None:
