@@ -8,6 +8,7 @@ import os
 
 from tape.app import bus_broker, open_bus, stopping_on_signals
 from tape.config import DEFAULT_STORE, Settings
+from tape.errors import InvalidArgument
 
 
 def run_relay(
@@ -15,6 +16,9 @@ def run_relay(
 ) -> None:
     """Take outbox rows to the journal and to NATS until SIGTERM or SIGINT; the rows in hand are
     finished. Without `nats` it is that of the settings, and without one there, the journal alone.
+
+    Without `store` it is that of TAPE_STORE, then the default one. A relay cannot work through a
+    server, so it is refused where TAPE_URL alone says where the journal is.
     """
 
     async def relay() -> None:
@@ -35,8 +39,19 @@ async def relay_until(
     """Like `run_relay`, on the running event loop, until `stop` is set."""
     settings = settings or Settings()
     broker = bus_broker(settings, nats)
-    bus = await open_bus(store or os.environ.get("TAPE_STORE") or DEFAULT_STORE, settings)
+    bus = await open_bus(store or _store_of_environment(), settings)
     try:
         await bus.relay_outbox(broker, stop)
     finally:
         await bus.close()
+
+
+def _store_of_environment() -> str:
+    store, server = os.environ.get("TAPE_STORE"), os.environ.get("TAPE_URL")
+    if server and not store:
+        raise InvalidArgument(
+            "a relay opens the store itself and cannot work through TAPE_URL: give it the store's "
+            "URL, sqlite:PATH or postgres://…, or set TAPE_STORE",
+            field="store",
+        )
+    return store or DEFAULT_STORE

@@ -32,6 +32,15 @@ def test_what_must_be_text(sqlite_url: str, mistake: Any, says: str) -> None:
         assert client.info().head_global_seq == 0
 
 
+def test_a_relay_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAPE_STORE", raising=False)
+    monkeypatch.setenv("TAPE_URL", "tape://127.0.0.1:7878")
+    with pytest.raises(InvalidArgument, match=r"give it the store's URL, .* or set TAPE_STORE"):
+        tape.run_relay()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("url", ["sqlite", "sqlite:", "sqlite::memory:"])
 def test_a_store_without_a_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
