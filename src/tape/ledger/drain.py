@@ -4,7 +4,8 @@ A pass takes the drainer's lease, reads a page of recorded events after the curs
 one by one. For each subscription whose glob and filter let an event through, in the order of their
 ids, it maps the input and begins a run that is named after the subscription, the event and the
 attempt. So a run that an earlier pass has begun is found, never begun again. With `awaits_end` it
-waits for the run to end well before it does anything else.
+waits for the run to end well before it does anything else. A run that is stuck halts the drainer,
+and an operator may have it go on: no other is begun beside it until it has failed for good.
 
 What needs no waiting is begun in one turn with the cursor, several events at a time and in their
 order: the journal shows all of them or none. The first failure ends the pass: it is recorded, the
@@ -56,7 +57,8 @@ FIRST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.05
 """Between two looks at a run: on a busy journal most wake-ups are for others."""
 QUICK_S = 0.2
 """A pass that has waited so long for a run looks at each wake-up whether it still has the lease."""
-ENDED_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK})
+ENDED_FOR_GOOD = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
+ENDED_BADLY = ENDED_FOR_GOOD | {RunStatus.STUCK}
 
 
 class Waiting(Exception):
@@ -135,6 +137,8 @@ class _Pass:
         self._runs: list[NewRun] = []
         self._of_events: list[Triggered] = []
         """The runs of events that were passed since that was last noted."""
+        self._counted: set[str] = set()
+        """Runs of attempts that are counted as failed, and may go on."""
         self._bytes = 0
         self._is_held = True
         self._turns = drain.pacer.turns()
@@ -218,9 +222,16 @@ class _Pass:
             if not await self._holds(rule, event):
                 return None
             attempt = self._attempts.next_for(event.event_id, subscription_id)
-            return rule.new_run(event, attempt, self._drain.input_limits)
+            new = rule.new_run(event, attempt, self._drain.input_limits)
         except TapeError as error:
             raise Failed(Failure(event, subscription_id, "", str(error))) from error
+        if attempt > 1 and rule.subscription.awaits_end:
+            before = rule.new_run(event, attempt - 1, self._drain.input_limits)
+            run = await self._drain.store.get_run(before.name.run_id)
+            if run is not None and run.status not in ENDED_FOR_GOOD:
+                self._counted.add(run.run_id)
+                return before
+        return new
 
     async def _holds(self, rule: Rule, event: Entry) -> bool:
         if rule.predicate.is_light and len(event.payload_json) <= LIGHT_CHARACTERS:
@@ -277,7 +288,10 @@ class _Pass:
             if run.status in ENDED_BADLY:
                 error = f"run {run.run_id!r} is {STATUS_WORDS[run.status]}: {run.outcome_json}"
                 subscription_id = rule.subscription.subscription_id
-                raise Failed(Failure(event, subscription_id, run.run_id, error))
+                attempt = self._attempts.next_for(event.event_id, subscription_id)
+                if run.run_id in self._counted:
+                    attempt -= 1
+                raise Failed(Failure(event, subscription_id, run.run_id, error, attempt))
             if clock() >= deadline:
                 raise Waiting(run.run_id)
             head = store.head

@@ -59,12 +59,13 @@ AT_ONCE = Pauses(0, 0, 0.0)
 
 
 class Failure(NamedTuple):
-    """What could not be dispatched, to which subscription, and why."""
+    """What could not be dispatched, to which subscription, and why; `attempt` is 0 for the next."""
 
     event: Entry
     subscription_id: str
     run_id: str
     error: str
+    attempt: int = 0
 
 
 class DispatchEvents:
@@ -151,11 +152,13 @@ class HaltDrainer:
         yield Need(DRAINERS, self._hold.drainer_id)
 
     def decide(self, state: State) -> Decision[Drainer]:
-        event, subscription_id, _run_id, error = self._failure
+        event, subscription_id, _run_id, error, attempt = self._failure
         drainer = held_drainer(state, self._hold)
         drainer, entries = _advanced(drainer, self._passed, self._ids[0], state.now_ms)
         before = drainer
-        attempts = before.attempts.counted(event.event_id, event.global_seq, subscription_id)
+        attempts = before.attempts.counted(
+            event.event_id, event.global_seq, subscription_id, attempt
+        )
         is_known = before.attempts.event_id == event.event_id and before.halted_at_ms
         drainer = drainer.unleased().not_waiting()._replace(
             failed_total=drainer.failed_total + 1,
@@ -171,7 +174,7 @@ class HaltDrainer:
         return Decision(lambda _place: drainer, entries, [save(DRAINERS, drainer)])
 
     def _told(self, drainer: Drainer, attempt: int) -> list[Draft]:
-        event, subscription_id, run_id, error = self._failure
+        event, subscription_id, run_id, error, _attempt = self._failure
         payload = orjson.dumps(
             {
                 "drainer": drainer.drainer_id,

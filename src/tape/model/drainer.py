@@ -107,9 +107,13 @@ class Attempts(NamedTuple):
         and finds what it made before."""
         return self.failed.get(subscription_id, 0) + 1 if event_id == self.event_id else 1
 
-    def counted(self, event_id: str, global_seq: int, subscription_id: str) -> "Attempts":
+    def counted(
+        self, event_id: str, global_seq: int, subscription_id: str, attempt: int = 0
+    ) -> "Attempts":
+        """With the attempt of this number, or the next one, as failed. One that was looked at again
+        counts once."""
         failed = dict(self.failed) if event_id == self.event_id else {}
-        failed[subscription_id] = failed.get(subscription_id, 0) + 1
+        failed[subscription_id] = attempt or failed.get(subscription_id, 0) + 1
         return Attempts(event_id, global_seq, failed)
 
     def to_json(self) -> str:

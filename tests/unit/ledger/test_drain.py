@@ -14,7 +14,7 @@ from tape.model.drainer import DISPATCH_FAILED, DRAINERS
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
 from tape.model.move import Place, save
-from tape.model.run import RunName, RunStatus
+from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.ports.ledger import RecentQuery
 from tape.ports.runs import RunQuery
 from tape.telemetry import metrics
@@ -244,6 +244,44 @@ async def test_a_retry_that_waits_for_a_worker_says_so_beside_the_halt(desk: Des
     assert (metrics.DRAINER_HALTED.labels(DEFAULT_DRAINER).value, waited.value > 0) == (1, True)
     skipped = await desk.bus.ledger.skip(DEFAULT_DRAINER, event.event_id, reason="old", by="me")
     assert (skipped.drainer.halted_on_event_id, skipped.drainer.waiting_on_run_id) == ("", "")
+
+
+async def left_as(desk: Desk, status: RunStatus) -> Run:
+    """The only run, in a status that a driver has left it in."""
+    (run,) = await desk.bus.runs.list_runs(RunQuery())
+    is_over = status is not RunStatus.RUNNABLE
+    left = run._replace(status=status.value, ended_at_ms=int(is_over), outcome_json='"?"')
+    await play(desk.bus._store, SaveRows(save(RUNS, left)))
+    return left
+
+
+async def test_no_run_is_begun_beside_one_that_is_stuck(desk: Desk) -> None:
+    await desk.subscribe("a", workflow_type="nobody")
+    (event,) = await desk.record(1)
+    await desk.bus.ledger.drain(await_s=0)
+    stuck = await left_as(desk, RunStatus.STUCK)
+    for _ in range(3):
+        report = await desk.bus.ledger.drain(await_s=0)
+        assert report.halted_on_event_id == event.event_id
+        assert "is stuck" in report.error
+    (state,) = await desk.bus.ledger.list_drainers()
+    assert state.failed_attempts == 1
+    await desk.bus.runs.resume_run(stuck.run_id)  # as an operator does
+    assert (await desk.bus.ledger.drain(await_s=0)).waiting_on_run_id == stuck.run_id
+    await left_as(desk, RunStatus.TERMINAL)
+    report = await desk.bus.ledger.drain(await_s=0)
+    assert [run.run_id for run in report.triggered] == [stuck.run_id]
+
+
+async def test_a_stuck_run_that_fails_for_good_is_followed_by_the_next(desk: Desk) -> None:
+    await desk.subscribe("a", workflow_type="nobody")
+    await desk.record(1)
+    await desk.bus.ledger.drain(await_s=0)
+    stuck = await left_as(desk, RunStatus.STUCK)
+    await desk.bus.ledger.drain(await_s=0)
+    await left_as(desk, RunStatus.FAILED)
+    report = await desk.bus.ledger.drain(await_s=0)
+    assert report.waiting_on_run_id not in ("", stuck.run_id)
 
 
 async def test_a_halt_of_an_older_version_is_not_taken_for_waiting(desk: Desk) -> None:

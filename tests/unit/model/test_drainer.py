@@ -370,7 +370,7 @@ def put(state: State, **fields: Any) -> Any:
 def test_a_subscription_is_kept_and_told() -> None:
     state = world()
     kept = put(state)
-    assert kept == (*NEW[:1], "workflow_runner", "order.*", "desk", "", "", True, True, NOW)
+    assert kept == (*NEW[:1], "workflow_runner", "order.*", "desk", "", "", True, True, NOW, "")
     assert state.entries[0].subject == "/tape/drainer/subscribed/workflow_runner/s"
     state.now_ms += 1
     assert put(state) == kept
