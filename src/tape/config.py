@@ -163,9 +163,11 @@ class StreamSettings:
 @dataclass(frozen=True, slots=True)
 class BrokersSettings:
     """`hosts` may be given the logins of this process, and may be anywhere: HOST, HOST:PORT or
-    *.DOMAIN."""
+    *.DOMAIN. Without `allow_private` no other target of a reaction leads to a loopback or private
+    address, which is so anyway at a server that others can reach."""
 
     hosts: tuple[str, ...] = ()
+    allow_private: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,8 @@ def _pairs(node: yaml.Node, known: list[str], at: str) -> Iterator[tuple[str, ya
 def _setting(node: yaml.Node, kind: Any, at: str) -> float | str | tuple[str, ...]:
     if kind is str:
         return _text(node, at)
+    if kind is bool:
+        return _flag(node, at)
     if kind == tuple[str, ...]:
         if not isinstance(node, yaml.SequenceNode):
             raise _refusal(node, at, f"{_shown(node)} is not a list of texts")
@@ -157,6 +159,13 @@ def _text(node: yaml.Node, at: str) -> str:
     if not isinstance(node, yaml.ScalarNode) or node.tag == _NOTHING:
         raise _refusal(node, at, f"{_shown(node)} is not a text")
     return str(node.value)
+
+
+def _flag(node: yaml.Node, at: str) -> bool:
+    plain = isinstance(node, yaml.ScalarNode) and not node.style
+    if not plain or node.value not in ("true", "false"):
+        raise _refusal(node, at, f"{_shown(node)} is not true or false")
+    return bool(node.value == "true")
 
 
 def _number(node: yaml.Node, kind: type[float], at: str) -> float:

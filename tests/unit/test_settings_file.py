@@ -62,6 +62,7 @@ def leaves(section: Any = Settings(), at: str = "tape") -> Iterator[tuple[str, t
 
 
 LEAVES = {key: (kind, default) for key, kind, default in leaves()}
+FLAGS = [key for key, (kind, _default) in LEAVES.items() if kind is bool]
 NUMBERS = {key: told for key, told in LEAVES.items() if told[0] in (int, float)}
 
 
@@ -130,7 +131,16 @@ def test_a_file_that_was_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch) 
         read_settings(None)
 
 
-@pytest.mark.parametrize("key", [key for key in LEAVES if key not in NUMBERS])
+@pytest.mark.parametrize("key", FLAGS)
+def test_each_flag_can_be_said(key: str) -> None:
+    for text, expected in (("true", True), ("false", False)):
+        said: dict[str, object] = {k: value for k, _kind, value in leaves(read(nested(key, text)))}
+        assert said[key] is expected
+    for text in ("'true'", "1", "yes", "", "[true]"):
+        assert "is not true or false" in str(refused(nested(key, text)))
+
+
+@pytest.mark.parametrize("key", [key for key in LEAVES if key not in (*NUMBERS, *FLAGS)])
 def test_each_text_can_be_said(key: str) -> None:
     kind, _default = LEAVES[key]
     text, expected = ("a.b", "a.b") if kind is str else ("[a.>, b]", ("a.>", "b"))

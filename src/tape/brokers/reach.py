@@ -6,7 +6,8 @@ address of this machine or of its network only where that is no way in for other
 
 * link-local addresses (169.254/16, fe80::/10), where clouds keep a machine's own credentials, are
   refused;
-* loopback and private addresses are refused too if others can reach the server;
+* loopback and private addresses are refused too if others can reach the server, or the settings
+  do not allow them: a worker on the store itself cannot know who registers reactions in it;
 * a host that the operator named is allowed whatever its address.
 
 An address counts as what a connection would use: `2852039166`, `0251.0376.0251.0376` and
@@ -61,7 +62,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`hosts` are those that the operator named. `exposed`: others can reach the server."""
+    """`hosts` are those that the operator named. `exposed`: others can register reactions."""
 
     hosts: tuple[str, ...] = ()
     exposed: bool = False
@@ -73,7 +74,7 @@ class Reach:
         hosts = [_checked(entry.strip().lower()) for entry in named]
         if settings.outbox.nats:
             hosts += parse_nats_url(settings.outbox.nats, field="tape.outbox.nats")
-        return cls(tuple(hosts) + _kafka_servers(), exposed)
+        return cls(tuple(hosts) + _kafka_servers(), exposed or not settings.brokers.allow_private)
 
     def trusts(self, place: Place) -> bool:
         return any(_covers(entry.lower(), place) for entry in self.hosts)
@@ -112,7 +113,7 @@ class Reach:
             return "a link-local address"
         if self.exposed and not address.is_global:
             kind = "a loopback" if address.is_loopback else "a private"
-            return f"{kind} address, and others can reach this server"
+            return f"{kind} address, and others can register reactions here"
         return ""
 
 

@@ -57,4 +57,6 @@ def _lines(section: dict[str, Any], defaults: dict[str, Any], indent: str) -> It
 
 def _shown(value: float | str | Sequence[str]) -> str:
     """As the file says it; JSON's texts and lists are YAML's, too."""
-    return str(value).removesuffix(".0") if isinstance(value, int | float) else json.dumps(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value).removesuffix(".0")
+    return json.dumps(value)

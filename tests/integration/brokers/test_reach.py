@@ -7,8 +7,9 @@ import pytest
 
 import tape
 from tape.app import Addresses, ServeOptions, serve
+from tape.brokers.reach import Place, Reach
 from tape.config import BrokersSettings, Settings
-from tape.errors import InvalidArgument
+from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.reactions.declare import Declaration, Registry
 from tape.runs.declare import Apps
@@ -48,7 +49,7 @@ async def test_a_server_that_others_can_reach_leads_nobody_into_its_network(
             if taken:
                 await client.register_reaction(publishing("nats://127.0.0.1:4222/a"))
             else:
-                with pytest.raises(InvalidArgument, match="others can reach this server"):
+                with pytest.raises(InvalidArgument, match="others can register reactions here"):
                     await client.register_reaction(publishing("nats://127.0.0.1:4222/a"))
             with pytest.raises(InvalidArgument, match="link-local"):
                 await client.register_reaction(publishing("https://169.254.169.254/x"))
@@ -82,3 +83,60 @@ async def test_a_worker_does_not_take_its_login_where_a_client_sends_it(
     by_name = WorkerOptions(url=sqlite_url, registry=Registry(), apps=Apps(), reaction_ids=("out",))
     with pytest.raises(InvalidArgument, match=r"not for theirs\.example:4222; if that is meant"):
         await work(by_name, stop=stop)
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        (BrokersSettings(), False),
+        (BrokersSettings(allow_private=False), True),
+        (BrokersSettings(("near.example",), allow_private=False), False),
+    ],
+)
+async def test_a_worker_on_the_store_goes_where_its_settings_allow(
+    sqlite_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: BrokersSettings,
+    refused: bool,
+) -> None:
+    """A name is taken where it is registered, and leads into the network of the worker."""
+    resolved: list[BaseException | list[str]] = []
+    resolve, asked = Reach.resolve, asyncio.Event()
+
+    async def watched(reach: Reach, place: Place) -> list[str]:
+        try:
+            resolved.append(await resolve(reach, place))
+        except BrokerRefused as error:
+            resolved.append(error)
+            raise
+        finally:
+            asked.set()
+        raise BrokerUnavailable("nobody is there")
+
+    async def near(*_asked: object, **_options: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", ("10.0.0.5", 4222))]
+
+    async with tape.connect_async(sqlite_url) as client:
+        await client.register_reaction(publishing("nats://near.example:4222/a"))
+        await client.record("a.b")
+    monkeypatch.setattr(Reach, "resolve", watched)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", near)
+    options = WorkerOptions(
+        url=sqlite_url,
+        registry=Registry(),
+        apps=Apps(),
+        reaction_ids=("out",),
+        settings=Settings(brokers=settings),
+    )
+    stop = asyncio.Event()
+    working = asyncio.create_task(work(options, stop=stop))
+    try:
+        async with asyncio.timeout(30):
+            await asked.wait()
+    finally:
+        stop.set()
+        await working
+    if refused:
+        assert "10.0.0.5, a private address" in str(resolved[0])
+    else:
+        assert resolved[0] == ["10.0.0.5"]

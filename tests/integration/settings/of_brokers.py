@@ -233,9 +233,18 @@ async def _may_have(settings: Settings, _folder: Path) -> str:
     return "taken"
 
 
+async def _may_be_near(settings: Settings, _folder: Path) -> str:
+    try:
+        check_target("nats://10.0.0.5:4222/a", Reach.of(settings))
+    except InvalidArgument:
+        return "refused"
+    return "taken"
+
+
 OF_BROKERS: Demonstrations = {
     **{f"outbox.{name}": each for name, each in OUTBOX.items()},
     **{f"stream.{name}": each for name, each in STREAM.items()},
     **{f"consumers.{name}": each for name, each in CONSUMERS.items()},
     "brokers.hosts": Demonstration(((), ("169.254.1.1",)), _may_have),
+    "brokers.allow_private": Demonstration((True, False), _may_be_near),
 }

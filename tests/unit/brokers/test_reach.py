@@ -53,7 +53,7 @@ def test_link_local_addresses_are_refused_unless_allowed(host: str, form: str) -
 def test_own_and_private_addresses_are_refused_where_others_can_reach_the_server(host: str) -> None:
     target = f"nats://{host}:4222/a" if host != "LOCALHOST." else "nats://LOCALHOST.:4222/a"
     check_target(target, of())
-    with pytest.raises(InvalidArgument, match="others can reach this server"):
+    with pytest.raises(InvalidArgument, match="others can register reactions here"):
         check_target(target, of(exposed=True))
     check_target(target, of(host.lower().rstrip("."), exposed=True))
 
