@@ -20,12 +20,12 @@ import logging
 import os
 import random
 from collections import deque
-from functools import partial
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tape.config import DrainerSettings, Limits
 from tape.errors import NotFound, StaleLease, TapeError
-from tape.journal.follow import LIGHT_CHARACTERS, WINDOW
+from tape.journal.follow import LIGHT_CHARACTERS, LIGHT_ENTRIES, WINDOW
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
@@ -141,7 +141,9 @@ class _Pass:
         """Runs of attempts that are counted as failed, and may go on."""
         self._bytes = 0
         self._is_held = True
-        self._turns = drain.pacer.turns()
+        self._turns = drain.pacer.service_turns()
+        self._asked = 0
+        """Filters, since the last turn."""
         self._renewed_at = asyncio.get_running_loop().time()
 
     async def run(self) -> DrainReport:
@@ -194,9 +196,6 @@ class _Pass:
     async def _take(self, event: Entry) -> None:
         triggered: list[Triggered] = []
         for rule in self._rules.of_type(event.event_type):
-            if self._renewal_in_s <= 0:  # filters may take long
-                await self._drain.writer.submit(RenewDrainer(self._hold))
-                self._renewed_at = asyncio.get_running_loop().time()
             run = await self._prepared(rule, event)
             if run is None:
                 continue
@@ -234,9 +233,33 @@ class _Pass:
         return new
 
     async def _holds(self, rule: Rule, event: Entry) -> bool:
-        if rule.predicate.is_light and len(event.payload_json) <= LIGHT_CHARACTERS:
+        """Ask a filter, in turns with others: the quick ones a few at a time."""
+        is_light = rule.predicate.is_light
+        is_quick = is_light and len(event.payload_json) <= LIGHT_CHARACTERS
+        self._asked += 1
+        if is_quick and self._asked < LIGHT_ENTRIES and not self._turns.owes:
             return rule.holds(event)
-        return await self._turns.call(partial(rule.holds, event), is_light=rule.predicate.is_light)
+        results: list[bool] = []
+
+        def deciding() -> Iterator[int]:
+            results.append(rule.holds(event))
+            yield self._asked
+
+        await self._until_paid(is_light=is_light)
+        await self._turns.run_while_paid(deciding(), is_light=is_light)
+        self._asked = 0
+        return results[0]
+
+    async def _until_paid(self, *, is_light: bool) -> None:
+        """Until a filter may be asked. The lease is kept alive meanwhile."""
+        while True:
+            if self._renewal_in_s <= 0:
+                await self._renew()
+            try:
+                async with asyncio.timeout(self._renewal_in_s):
+                    return await self._turns.until_paid(is_light=is_light)
+            except TimeoutError:
+                continue
 
     async def _add(self, run: NewRun) -> None:
         if len(self._runs) >= TOGETHER or self._bytes > TOGETHER_BYTES:
@@ -305,12 +328,15 @@ class _Pass:
     async def _keep_hold(self, *, is_slow: bool) -> None:
         """Renew the lease when it is time; notice soon when a skip has ended it."""
         if self._renewal_in_s <= 0:
-            await self._drain.writer.submit(RenewDrainer(self._hold))
-            self._renewed_at = asyncio.get_running_loop().time()
+            await self._renew()
         elif is_slow:
             drainer = await self._drain.store.get_drainer(self._hold.drainer_id)
             if drainer is None or not drainer.lease_owner:
                 raise StaleLease(f"drainer {self._hold.drainer_id!r} was moved on by an operator")
+
+    async def _renew(self) -> None:
+        await self._drain.writer.submit(RenewDrainer(self._hold))
+        self._renewed_at = asyncio.get_running_loop().time()
 
     async def _found(self, run_id: str) -> Run:
         run = await self._drain.store.get_run(run_id)
