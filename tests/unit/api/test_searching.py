@@ -51,10 +51,13 @@ class Journal:
         return SimpleNamespace(head_global_seq=HEAD)
 
 
+QUICK = PredicateSettings(share=0.000_1, request_s=0.1)
+
+
 async def searched(
-    journal: Journal, where: str, count: int, limit: int = 5, share: float = 0.000_1
+    journal: Journal, where: str, count: int, limit: int = 5, settings: PredicateSettings = QUICK
 ) -> list[_Search]:
-    pacer = Pacer(PredicateSettings(share=share, request_s=0.1))
+    pacer = Pacer(settings)
     operations = SimpleNamespace(info=journal.info, ledger=journal)
     door = Door(cast("Any", operations), Tokens(), journal.refresh, pacer=pacer)
     params = RecentParams(where=where, limit=limit)
@@ -75,7 +78,8 @@ async def test_searches_that_wait_hold_no_pages_and_end() -> None:
 
 async def test_what_is_read_again_is_not_much_more_than_was_decided() -> None:
     journal = Journal()
-    await searched(journal, COSTLY, count=1, share=0.3)
+    settings = PredicateSettings(share=0.3, request_s=0.2)
+    await searched(journal, COSTLY, count=1, settings=settings)
     assert journal.read[0] == HEAD
     assert len(journal.read) > 2
     assert max(journal.read[1:]) < HEAD / 10
@@ -84,7 +88,8 @@ async def test_what_is_read_again_is_not_much_more_than_was_decided() -> None:
 async def test_a_search_that_has_found_much_ends_its_page_instead_of_waiting() -> None:
     where = "payload.n == 1 || payload.s.contains('y')"
     large = Journal(f'{{"n":1,"s":"{"x" * KEPT_BYTES}"}}')
-    (search,) = await searched(large, where, count=1, limit=400)
+    settings = PredicateSettings(share=0.000_1)
+    (search,) = await searched(large, where, count=1, limit=400, settings=settings)
     assert 0 < len(search.found) < 400
     assert search.before == search.found[-1].global_seq
     assert "the page ends early" in search.error
