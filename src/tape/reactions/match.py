@@ -5,14 +5,14 @@ hands that to the store as one step (`ports.matching`): tasks, cursors and its o
 nothing. A step for an outdated book is thrown away and the page decided again; a lost lease ends
 the work at once. So nothing here needs to be remembered over a crash.
 
-A reaction that starts in the past is *late*: it is matched alone, a page at a time between the
-others' pages, until it stands where the matcher stands, and joins in that very step. One whose
-predicate takes so long that the others would wait for it is made late, and takes its turns.
+Reactions that *follow* are matched together, and come first. One that starts in the past is
+*late*, and so is one whose predicate takes so long that the others would wait for it; those are
+matched beside the others, each alone (`reactions.late`). A late one joins the others in the very
+step in which it stands where the matcher stands.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
 
 from tape.config import MatcherSettings
@@ -20,12 +20,11 @@ from tape.journal.pacer import Pacer
 from tape.model.reaction import HandlerKind, Reaction, ReactionCursor
 from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step
 from tape.ports.store import EntryRange, ReadEntries, Store
+from tape.reactions.late import PAGE_BYTES, LateRules
 from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.matcher")
-
-PAGE_BYTES = 8 * 1024 * 1024
 
 
 class LeaseLost(Exception):
@@ -52,38 +51,77 @@ class Matcher:
         self._ttl_ms = int(settings.ttl_s * 1000)
         self._version = -1
         self._through = lease.position
+        self._rules: dict[str, Rule] = {}
         self._common = Rules([])
-        self._late: deque[Rule] = deque()
-        self._turned: dict[str, int] = {}  # by late reaction, which turn was its last
-        self._turn = 0
         self._pacer = pacer or Pacer()
-        self._turns = self._pacer.turns()
+        self._late = LateRules(store, settings, self._pacer)
+        self._turns = self._pacer.service_turns(comes_first=True)
         self._stepped_at = 0.0
         self.agents: list[str] = []
         """The reactions whose tasks are runs to begin."""
 
     async def run(self) -> None:
         """Until the lease is lost, which raises LeaseLost."""
-        await self._read_book()
-        while True:
+        try:
+            await self._read_book()
+            while True:
+                try:
+                    if not await self._go_on():
+                        await self._await_news()
+                except Outdated:
+                    await self._read_book()
+        finally:
+            await self._late.stop()
+
+    async def _go_on(self) -> bool:
+        """A page of those that follow, then of a late one; False if there was nothing to do."""
+        self._late.begin_bout(self._lease.position)
+        is_new = await self._match_page()
+        late = self._late.ended_bout()
+        if late is None:
+            late = await self._late.match_quick(self._lease.position, self._turns)
+        if late is not None:
+            await self._step_late(*late)
+        return is_new or late is not None
+
+    async def _await_news(self) -> None:
+        """Until there is a new entry, a bout has ended, or a step is due."""
+        patience = max(0.0, self._patience())
+        bout = self._late.bout
+        beyond = self._store.await_beyond(self._through)
+        if bout is None:
             try:
-                await self._catch_up_some()
-                if not await self._match_page(wait=not self._late):
-                    await self._keep_lease()
-            except Outdated:
-                await self._read_book()
+                async with asyncio.timeout(patience):
+                    await beyond
+            except TimeoutError:
+                pass
+        else:
+            news = asyncio.ensure_future(beyond)
+            try:
+                await asyncio.wait(
+                    (news, bout), timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                news.cancel()
+        if self._store.head <= self._through and self._is_due():
+            await self._step(self._through, (), ())
 
     async def _read_book(self) -> None:
         book = await self._store.read_reactions()
+        made = await self._made(book.reactions)
+        if made:  # that took its time: here is how things stand now
+            book = await self._store.read_reactions()
         cursors: dict[str, list[ReactionCursor]] = {}
         for cursor in book.cursors:
             cursors.setdefault(cursor.reaction_id, []).append(cursor)
-        # Their predicates are compiled, which can take long.
-        rules = await asyncio.to_thread(_rules_of, book.reactions, cursors)
+        rules = [
+            self._rule(reaction, cursors.get(reaction.reaction_id, [])[: reaction.num_shards], made)
+            for reaction in book.reactions
+            if reaction.engine == "server"
+        ]
         self._version = book.version
-        late = [rule for rule in rules if not rule.following]
-        self._turned = {rule.reaction_id: self._turned.get(rule.reaction_id, 0) for rule in late}
-        self._late = deque(sorted(late, key=lambda rule: self._turned[rule.reaction_id]))
+        self._rules = {rule.reaction_id: rule for rule in rules}
+        self._late.place(rule for rule in rules if not rule.following)
         self._common = Rules([rule for rule in rules if rule.following])
         self._through = self._lease.position
         self.agents = [
@@ -92,16 +130,38 @@ class Matcher:
             if reaction.handler_kind == HandlerKind.AGENT
         ]
 
-    async def _match_page(self, *, wait: bool) -> bool:
-        """Match what is new, waiting a little for something new; False if there was nothing."""
+    async def _made(self, reactions: Sequence[Reaction]) -> dict[str, Rule]:
+        """Rules of reactions that are new or have changed. Their predicates are compiled, which can
+        take long, so it is done in a thread."""
+        new = [each for each in reactions if each.engine == "server" and not self._knows(each)]
+        if not new:
+            return {}
+        return await asyncio.to_thread(lambda: {each.reaction_id: Rule(each, ()) for each in new})
+
+    def _knows(self, reaction: Reaction) -> bool:
+        known = self._rules.get(reaction.reaction_id)
+        return known is not None and known.reaction == reaction
+
+    def _rule(
+        self, reaction: Reaction, cursors: Sequence[ReactionCursor], made: dict[str, Rule]
+    ) -> Rule:
+        """The same as before for a reaction that has not changed: what it owes is remembered."""
+        if not self._knows(reaction):
+            rule = made.get(reaction.reaction_id)
+            if rule is None or rule.reaction != reaction:
+                return Rule(reaction, cursors)
+            rule.place(cursors)
+            return rule
+        known = self._rules[reaction.reaction_id]
+        if not self._late.is_in_bout(known):
+            known.counts = {}
+        known.place(cursors)
+        return known
+
+    async def _match_page(self) -> bool:
+        """Match what is new; False if there is nothing."""
         if self._store.head <= self._through:
-            if not wait:
-                return False
-            try:
-                async with asyncio.timeout(self._patience()):
-                    await self._store.await_beyond(self._through)
-            except TimeoutError:
-                return False
+            return False
         matched = Matched([], [], self._store.head)
         if self._common:
             page = await self._store.read_entries(
@@ -109,70 +169,43 @@ class Matcher:
                     self._through, self._store.head, self._settings.page_entries, PAGE_BYTES
                 )
             )
-            matched = await self._match(self._common, page)
+            matched = await self._match(page)
         self._through = matched.through
         if matched.cursors or self._is_due():
             await self._step(matched.through, matched.cursors, matched.tasks, matched.put_off)
             self._common.advance(matched.cursors)
             _tell(matched)
-        if matched.put_off:
-            log.warning("matched apart, their predicates take long: %s", ", ".join(matched.put_off))
-            raise Outdated
+        for reaction_id in matched.put_off:
+            self._late.add(self._common.take_out(reaction_id))
         return True
 
-    async def _match(self, rules: Rules, page: EntryRange) -> Matched:
+    async def _match(self, page: EntryRange) -> Matched:
         """In turns with others that evaluate predicates. The lease is kept meanwhile."""
+        page_s = self._pacer.settings.page_s
         matching = Matching(
-            rules,
-            page.entries,
-            page.through,
-            self._settings.step_tasks,
-            self._pacer.settings.page_s,
+            self._common, page.entries, page.through, self._settings.step_tasks, page_s
         )
+        matching.is_watching = self._turns.owes
         steps = matching.steps()
-        within_s = self._settings.ttl_s / 3
-        while not await self._turns.run(steps, within_s, is_light=rules.are_light):
-            await self._step(self._lease.position, (), ())
+        while not await self._turns.run(steps, page_s, is_light=self._common.are_light):
+            matching.is_watching = self._turns.owes
+            if self._lease_patience() <= 0:
+                await self._step(self._lease.position, (), ())
         return matching.matched()
 
-    async def _catch_up_some(self) -> None:
-        """One page of each late reaction, or of as many as there is time for."""
-        began_s = self._turns.used_s
-        for _ in range(len(self._late)):
-            self._late.rotate(-1)
-            rule = self._late[-1]
-            self._turn += 1
-            self._turned[rule.reaction_id] = self._turn
-            await self._catch_up(rule)
-            if self._turns.used_s - began_s > self._pacer.settings.page_s:
-                return
-
-    async def _catch_up(self, rule: Rule) -> None:
-        """One page of a late reaction."""
-        alone, position = Rules([rule]), self._lease.position
-        after = min(rule.upto.values(), default=position)
-        matched = Matched([], [], max(after, position))
-        if after < position:
-            page = await self._store.read_entries(
-                ReadEntries(
-                    after, position, self._settings.page_entries, PAGE_BYTES,
-                    prefix=rule.pattern.prefix,
-                    predicate=None if rule.evaluate is None else rule.predicate,
-                )
-            )  # fmt: skip
-            matched = await self._match(alone, page)
+    async def _step_late(self, rule: Rule, matched: Matched) -> None:
+        """Move a late reaction on. If it has caught up, it follows from now on."""
+        position = self._lease.position
         caught_up = matched.through >= position
         steps = late_steps(rule, matched, caught_up=caught_up)
         await self._step(position, steps, matched.tasks)
         _tell(matched)
-        alone.advance(steps)
+        Rules([rule]).advance(steps)
         if caught_up:
+            self._late.take_out(rule)
+            self._common.add(rule)
             # What was looked at since without it is looked at again, with it.
-            raise Outdated
-
-    async def _keep_lease(self) -> None:
-        if self._is_due():
-            await self._step(self._through, (), ())
+            self._through = position
 
     async def _step(
         self,
@@ -196,20 +229,15 @@ class Matcher:
 
     def _patience(self) -> float:
         """How long until a step is due: soon if entries were passed over, else for the lease."""
-        pause = self._settings.ttl_s / 3
         if self._through > self._lease.position:
-            pause = self._settings.settle_s
-        return self._stepped_at + pause - asyncio.get_running_loop().time()
+            return self._since(self._settings.settle_s)
+        return self._lease_patience()
 
+    def _lease_patience(self) -> float:
+        return self._since(self._settings.ttl_s / 3)
 
-def _rules_of(
-    reactions: Sequence[Reaction], cursors: dict[str, list[ReactionCursor]]
-) -> list[Rule]:
-    return [
-        Rule(reaction, cursors.get(reaction.reaction_id, [])[: reaction.num_shards])
-        for reaction in reactions
-        if reaction.engine == "server"
-    ]
+    def _since(self, pause_s: float) -> float:
+        return self._stepped_at + pause_s - asyncio.get_running_loop().time()
 
 
 def _tell(matched: Matched) -> None:

@@ -7,11 +7,12 @@ page, and turns its answer into a step.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from time import perf_counter
+from time import thread_time
 from typing import NamedTuple
 
 from tape.errors import PredicateError
 from tape.journal.follow import LIGHT_CHARACTERS, LIGHT_ENTRIES, envelope, reads_payload
+from tape.journal.pacer import FREE_S, UNTRIED_S
 from tape.model.entry import Entry
 from tape.model.reaction import Reaction, ReactionCursor, shard_of
 from tape.model.subject import Pattern, parse_pattern
@@ -41,14 +42,20 @@ class Matched(NamedTuple):
 
 
 class Rule:
-    """One reaction. `upto` is how far each of its shards has been considered."""
+    """One reaction. `upto` is how far each of its shards has been considered.
+
+    `owed_s` is what its predicate took beyond `FREE_S` for an entry. If that is too much it is
+    `apart`: it is matched alone until entries that take less have paid it back.
+    """
 
     __slots__ = (
-        "counts", "debounce_ms", "evaluate", "following", "is_light", "pattern", "predicate",
-        "reaction_id", "shards", "upto", "with_payload",
+        "apart", "counts", "debounce_ms", "evaluate", "following", "is_light", "owed_s",
+        "pattern", "predicate", "reaction", "reaction_id", "shards", "turn", "untimed", "upto",
+        "with_payload",
     )  # fmt: skip
 
     def __init__(self, reaction: Reaction, cursors: Sequence[ReactionCursor]) -> None:
+        self.reaction = reaction
         self.reaction_id = reaction.reaction_id
         self.pattern: Pattern = parse_pattern(reaction.subject_pattern)
         self.predicate: Predicate = _checked(reaction.predicate_cel)
@@ -57,9 +64,27 @@ class Rule:
         self.with_payload = reads_payload(self.predicate)
         self.debounce_ms = reaction.debounce_ms
         self.shards = reaction.num_shards
+        self.owed_s = 0.0
+        self.apart = False
+        self.untimed = self.is_light
+        self.turn = 0
+        """When it was last its turn to be matched alone; 0 if it never was."""
+        self.counts: dict[int, _Count] = {}
+        self.place(cursors)
+
+    def place(self, cursors: Sequence[ReactionCursor]) -> None:
+        """Stand where the store says."""
         self.upto = {cursor.shard: cursor.last_global_seq for cursor in cursors}
         self.following = all(cursor.following for cursor in cursors)
-        self.counts: dict[int, _Count] = {}
+
+    def owe(self, seconds: float, most_s: float) -> None:
+        self.owed_s = min(most_s, max(0.0, self.owed_s + seconds))
+        if self.apart and not self.owed_s:
+            self.set_apart(apart=False)
+
+    def set_apart(self, *, apart: bool) -> None:
+        self.apart = apart
+        self.untimed = self.is_light and not apart
 
     def holds(self, view: "_View", shard: int) -> bool:
         """Whether the predicate is true; one without a result is noted, and is not."""
@@ -112,12 +137,43 @@ class Rules:
         self._rules = {rule.reaction_id: rule for rule in rules}
         self._trie: SubjectTrie[Rule] = SubjectTrie()
         self._remembered: dict[str, list[Rule]] = {}
-        self.are_light = all(rule.is_light for rule in rules)
+        self._heavy = sum(not rule.is_light for rule in rules)
+        self.owed_s = sum(rule.owed_s for rule in rules if not rule.apart)
         for rule in rules:
             self._trie.add(rule.pattern, rule)
 
     def __len__(self) -> int:
         return len(self._rules)
+
+    @property
+    def are_light(self) -> bool:
+        return not self._heavy
+
+    def add(self, rule: Rule) -> None:
+        self._rules[rule.reaction_id] = rule
+        self._trie.add(rule.pattern, rule)
+        self._heavy += not rule.is_light
+        self.owed_s += 0.0 if rule.apart else rule.owed_s
+        self._remembered.clear()
+
+    def take_out(self, reaction_id: str) -> Rule:
+        """One that was put off."""
+        rule = self._rules.pop(reaction_id)
+        self._trie.remove(rule.pattern, rule)
+        self._heavy -= not rule.is_light
+        self._remembered.clear()
+        return rule
+
+    def set_apart(self, rule: Rule) -> None:
+        if not rule.apart:
+            self.owed_s -= rule.owed_s
+            rule.set_apart(apart=True)
+
+    def owe(self, rule: Rule, seconds: float, most_s: float) -> None:
+        """One of the rules owes so much more, or less; at most so much in all."""
+        before_s = rule.owed_s
+        rule.owe(seconds, most_s)
+        self.owed_s += rule.owed_s - before_s
 
     def match(self, entries: Sequence[Entry], through: int, most: int) -> Matched:
         """What they make; stops after the entry that makes `most` tasks or more."""
@@ -144,9 +200,11 @@ class Rules:
 class Matching:
     """Entries and rules, worked through in steps that others can come between.
 
-    A rule whose predicate may take long is looked at with a clock. If the rules take more than
-    `allowed_s` together, those that took a good part of it are put off: their cursors stop here,
-    and the others go on without them. A rule alone stops the page instead.
+    A predicate that may take long is timed, and so are all while `is_watching`. Once those of the
+    rules that owe something owe more than `allowed_s` together, each of them is put off when it is
+    to be asked next: its cursor stops there, it is apart from then on, and the others go on without
+    it. One that was apart before is put off without being asked. If it is matched `alone` instead,
+    the page ends when its predicate took so long.
     """
 
     def __init__(
@@ -156,24 +214,27 @@ class Matching:
         through: int,
         most: int,
         allowed_s: float = float("inf"),
+        *,
+        alone: bool = False,
     ) -> None:
         self._rules = rules
         self._entries = entries
         self._through = through
         self._most = most
         self._allowed_s = allowed_s
+        self._alone = alone
         self._made: list[NewTask | None] = []
         self._touched: set[Rule] = set()
         self._put_off: dict[Rule, int] = {}
-        self._spent: dict[Rule, float] = {}
         self._spent_s = 0.0
+        self.is_watching = alone
 
     def steps(self) -> Iterator[int]:  # noqa: C901  # one loop, written out to be quick
-        """Stops after each predicate that may take long, else now and then, with how many were
+        """Stops before each predicate that is timed, else after every few, with how many were
         asked since."""
         new, made, touched = tuple.__new__, self._made, self._touched
         waiting: dict[tuple[str, str], int] = {}  # where in `made` a debounced task is
-        asked = 0
+        asked, watching = 0, self.is_watching
         for entry in self._entries:
             rules = self._rules.of(entry.subject)
             if not rules:
@@ -184,13 +245,12 @@ class Matching:
                 if seq <= rule.upto.get(shard, 0):
                     continue
                 if rule.evaluate is not None:
-                    asked += 1
-                    if rule.is_light:
-                        holds = rule.holds(view, shard)
-                    else:
+                    if asked >= LIGHT_ENTRIES or not rule.untimed or watching:
                         yield asked
-                        asked = 0
-                        holds = self._holds(rule, view, shard)
+                        asked, watching = 0, self.is_watching
+                    asked += 1
+                    untimed = rule.untimed and not watching
+                    holds = rule.holds(view, shard) if untimed else self._holds(rule, view, shard)
                     if not holds:
                         if rule.counts:
                             touched.add(rule)
@@ -203,30 +263,28 @@ class Matching:
                 # One of these for every match: the tuple is made without NewTask's own frame.
                 task = (rule.reaction_id, shard, seq, ts_ms, subject, rule.debounce_ms)
                 made.append(new(NewTask, task))
-            if len(made) >= self._most or self._has_spent_all_alone():
+            if len(made) >= self._most or (self._alone and self._spent_s > self._allowed_s):
                 self._through = seq
                 break
             if asked >= LIGHT_ENTRIES or len(entry.payload_json) > LIGHT_CHARACTERS:
                 yield asked
-                asked = 0
-
-    def _has_spent_all_alone(self) -> bool:
-        return self._spent_s > self._allowed_s and len(self._rules) == 1
+                asked, watching = 0, self.is_watching
+        yield asked + len(self._entries)  # those that nobody was asked about are free, too
 
     def _holds(self, rule: Rule, view: "_View", shard: int) -> bool:
-        """Ask a predicate that may take long, unless its rule has had its time."""
+        """Ask a predicate and see what it takes, unless its rule has had its time."""
         if rule in self._put_off:
             return False
-        if self._spent_s > self._allowed_s and len(self._rules) > 1:
-            much = self._spent.get(rule, 0.0) > self._allowed_s / 20
-            if much or self._spent_s > 3 * self._allowed_s:
-                self._put_off[rule] = view.entry.global_seq - 1
-                return False
-        started = perf_counter()
+        has_had_its_time = rule.owed_s > 0 and self._rules.owed_s > self._allowed_s
+        if not self._alone and (rule.apart or has_had_its_time):
+            self._rules.set_apart(rule)
+            self._put_off[rule] = view.entry.global_seq - 1
+            return False
+        started = thread_time()
         holds = rule.holds(view, shard)
-        took_s = perf_counter() - started
-        self._spent_s += took_s
-        self._spent[rule] = self._spent.get(rule, 0.0) + took_s
+        costly_s = thread_time() - started - FREE_S
+        self._spent_s += max(0.0, costly_s)
+        self._rules.owe(rule, costly_s, self._allowed_s + UNTRIED_S)
         return holds
 
     def matched(self) -> Matched:

@@ -393,7 +393,7 @@ async def _apart(settings: Settings, folder: Path) -> set[float]:
     matcher = Matcher(bus._store, lease, settings.matcher, bus.pacer)
     with told("tape.reactions.match.Matching", StoreUnavailable()) as calls:
         page = cast("Any", SimpleNamespace(entries=[], through=0))
-        await said(matcher._match(cast("Any", None), page))
+        await said(matcher._match(page))
     await bus.close()
     return {args[4] for args, _options in calls}
 

@@ -13,7 +13,7 @@ from tape.errors import InvalidArgument
 from tape.journal.pacer import Pacer
 from tape.model.event import NewEvent
 from tape.ports.clock import Clock
-from tape.ports.matching import MatcherLease, Step, StepResult
+from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
 from tape.reactions.match import LeaseLost, Matcher
 from tape.stores.sqlite.store import SqliteStore
 from tape.testing.conformance.playing import record
@@ -44,11 +44,18 @@ class HookedStore(SqliteStore):
         if hook is not None:
             await hook(step)
         self.results.append(await super().make_step(step))
+        self.put_off.update(step.put_off)
         return self.results[-1]
+
+    async def read_reactions(self) -> Reactions:
+        self.books += 1
+        return await super().read_reactions()
 
     def __init__(self, path: Path, settings: SqliteSettings, clock: Clock) -> None:
         super().__init__(path, settings, clock)
         self.results: list[StepResult] = []
+        self.put_off: set[str] = set()
+        self.books = 0
 
 
 @pytest.fixture
@@ -127,12 +134,67 @@ async def test_a_predicate_that_takes_too_long_fails_alone(store: HookedStore) -
     assert "the predicate does more work than one evaluation may" in state.last_error
 
 
+NUMBERS = list(range(60))
+SLOW = f"{NUMBERS}.all(a, {NUMBERS}.all(b, a + b >= 0))"
+
+
+@pytest.mark.parametrize("from_global_seq", [0, None])
+async def test_others_are_matched_while_one_waits_for_its_turns(
+    store: HookedStore, from_global_seq: int | None
+) -> None:
+    """It gets so little of the time that it never comes to an end."""
+    await record_some(store, 100)
+    await register(store, "quick", predicate_cel="kind == 'event'")
+    await register(store, "slow", predicate_cel=SLOW, from_global_seq=from_global_seq)
+    pacer = Pacer(PredicateSettings(share=0.000_01, page_s=0.01))
+    async with matching(store, pacer=pacer):
+        for count in (20, 40, 60, 80):
+            await record_some(store, 20)
+            await until(lambda count=count: _made_all(store, "quick", count))  # type: ignore[misc]
+        await register(store, "new", predicate_cel="seq == 0", from_global_seq=0)
+        await record_some(store, 20)
+        await until(lambda: _made_all(store, "quick", 100))
+        assert not (await state_of(store, "slow")).following
+    pacer.close()
+
+
+async def test_one_that_takes_long_leaves_and_joins_without_reading_the_book(
+    store: HookedStore,
+) -> None:
+    await register(store, "quick")
+    await register(store, "slow", predicate_cel=SLOW)
+    pacer = Pacer(PredicateSettings(share=1.0, page_s=0.01))
+    async with matching(store, pacer=pacer):
+        for _ in range(5):
+            entries = await record_some(store, 5)
+            await considered(store, entries[-1])
+    pacer.close()
+    assert store.put_off == {"slow"}
+    assert store.books == 1
+    assert await made(store, "quick") == await made(store, "slow") == list(range(1, 26))
+
+
+async def test_light_ones_that_take_long_are_matched_apart(store: HookedStore) -> None:
+    """Nothing in them grows with an entry, so nobody times them until they are seen to."""
+    slow = "||".join(["!payload.a"] * 340)
+    for n in range(30):
+        await register(store, f"slow-{n}", predicate_cel=slow)
+    await register(store, "quick", predicate_cel="kind == 'event'")
+    pacer = Pacer(PredicateSettings(share=1.0, page_s=0.01))
+    async with matching(store, pacer=pacer):
+        entries = await record_some(store, 60)
+        await until(lambda: _made_all(store, "quick", len(entries)))
+        await considered(store, entries[-1])
+    pacer.close()
+    assert store.put_off
+    assert "quick" not in store.put_off
+    assert {(await state_of(store, f"slow-{n}")).predicate_errors for n in range(30)} == {60}
+
+
 async def test_those_that_take_long_take_turns(store: HookedStore) -> None:
     """Also where one of them has caught up again and again meanwhile."""
-    numbers = list(range(60))
-    slow = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
     for name in ("a", "b", "c"):
-        await register(store, name, predicate_cel=slow, from_global_seq=0)
+        await register(store, name, predicate_cel=SLOW, from_global_seq=0)
     await register(store, "quick", subject_pattern="/tape/value/**", from_global_seq=0)
     entries = await record_some(store, 6)
     pacer = Pacer(PredicateSettings(share=1.0, page_s=0.001))

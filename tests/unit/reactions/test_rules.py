@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tape.journal.follow import envelope
+from tape.journal.follow import LIGHT_ENTRIES, envelope
 from tape.model.entry import Entry
 from tape.model.reaction import HandlerKind, Reaction, ReactionCursor, shard_of
 from tape.ports.matching import CursorStep, NewTask
@@ -65,7 +65,7 @@ def test_a_predicate_sees_the_fields_of_an_event() -> None:
 def test_a_rule_that_takes_too_long_is_put_off_and_the_others_go_on() -> None:
     slow = a_rule("slow", predicate="payload.n.all(x, x >= 0)", num_shards=2)
     quick = a_rule("quick", predicate="payload.n != null")
-    entries = [an_entry(n, payload_json=f'{{"n":{list(range(200))}}}') for n in range(1, 9)]
+    entries = [an_entry(n, payload_json=f'{{"n":{list(range(2_000))}}}') for n in range(1, 9)]
     matching = Matching(Rules([slow, quick]), entries, 8, MOST, allowed_s=0.0)
     asked = list(matching.steps())
     matched = matching.matched()
@@ -86,11 +86,55 @@ def test_a_rule_that_takes_too_long_is_put_off_and_the_others_go_on() -> None:
 
 def test_a_rule_alone_that_takes_too_long_ends_the_page() -> None:
     rules = Rules([a_rule("slow", predicate="payload.n.all(x, x >= 0)")])
-    entries = [an_entry(n, payload_json='{"n":[1]}') for n in range(1, 9)]
-    matching = Matching(rules, entries, 8, MOST, allowed_s=0.0)
+    entries = [an_entry(n, payload_json=f'{{"n":{list(range(2_000))}}}') for n in range(1, 9)]
+    matching = Matching(rules, entries, 8, MOST, allowed_s=0.0, alone=True)
     deque(matching.steps(), maxlen=0)
     matched = matching.matched()
     assert (made(matched), matched.through, matched.put_off) == ([("slow", 1)], 1, ())
+
+
+SLOW_THOUGH_LIGHT = "||".join(["!payload.a"] * 340)
+"""It is an error in each part, and nothing in it grows with an entry."""
+
+
+def test_there_is_a_stop_after_a_few_predicates_of_one_entry() -> None:
+    rules = Rules([a_rule(f"r{n}", predicate=SLOW_THOUGH_LIGHT) for n in range(100)])
+    assert rules.are_light
+    asked = list(Matching(rules, [an_entry(1)], 1, MOST).steps())
+    assert len(asked) >= 100 / LIGHT_ENTRIES
+    assert max(asked) <= LIGHT_ENTRIES
+
+
+def test_a_light_rule_that_takes_long_is_put_off_when_it_is_watched() -> None:
+    slow = [a_rule(f"slow{n}", predicate=SLOW_THOUGH_LIGHT) for n in range(3)]
+    quick = a_rule("quick", predicate="kind == 'event'")
+    entries = [an_entry(n) for n in range(1, 200)]
+    rules = Rules([*slow, quick])
+    matching = Matching(rules, entries, 199, MOST, allowed_s=0.005)
+    matching.is_watching = True
+    deque(matching.steps(), maxlen=0)
+    matched = matching.matched()
+    assert sorted(matched.put_off) == ["slow0", "slow1", "slow2"]
+    assert len(made(matched)) == 199
+    for reaction_id in matched.put_off:
+        rules.take_out(reaction_id)
+        rules.add(next(rule for rule in slow if rule.reaction_id == reaction_id))
+    again = Matching(rules, [an_entry(200)], 200, MOST, allowed_s=0.005)
+    deque(again.steps(), maxlen=0)
+    assert sorted(again.matched().put_off) == sorted(matched.put_off), "nobody asks them again"
+    assert not any(rule.counts for rule in slow)
+
+
+def test_one_that_takes_long_no_more_is_matched_with_the_others_again() -> None:
+    rule = a_rule(predicate="payload.n.all(x, x >= 0)")
+    long, short = f'{{"n":{list(range(2_000))}}}', '{"n":[1]}'
+    for payload, count, apart in ((long, 3, True), (short, 3_000, False)):
+        entries = [an_entry(n, payload_json=payload) for n in range(1, count + 1)]
+        allowed_s = 0.0 if apart else 1.0
+        matching = Matching(Rules([rule]), entries, count, 5_000, allowed_s, alone=not apart)
+        deque(matching.steps(), maxlen=0)
+        assert rule.apart is apart
+        matching.matched()
 
 
 def test_an_entry_makes_a_task_for_each_reaction_whose_pattern_it_matches() -> None:
