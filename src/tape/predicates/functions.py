@@ -220,7 +220,10 @@ def is_in(value: object, container: object, work: Work) -> bool:
         charge(work, ELEMENT * len(container))
         return any(equal(value, element, work) for element in container)
     if type(container) is dict and type(value) in (bool, int, UInt, float, str):
-        charge_key(value, work)
+        if type(value) is str:
+            if len(value) > SHORT:
+                charge_key(value, work)
+            return value in container
         return stored_key(value) in container
     raise no_overload("@in", value, container)
 
