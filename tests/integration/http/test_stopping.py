@@ -122,7 +122,7 @@ async def test_a_pass_that_waits_for_a_run_does_not_keep_a_server_from_ending(
         began = time.monotonic()
         await server.stop()
         assert time.monotonic() - began < 5
-        (answer,) = await asyncio.gather(asking, return_exceptions=True)
+        answer: Any = (await asyncio.gather(asking, return_exceptions=True))[0]
         if door == "grpc":
             assert answer.code() is grpc.StatusCode.UNAVAILABLE
         else:
