@@ -170,7 +170,7 @@ async def test_one_that_takes_long_leaves_and_joins_without_reading_the_book(
             await considered(store, entries[-1])
     pacer.close()
     assert store.put_off == {"slow"}
-    assert store.books == 1
+    assert store.books == 2  # before its predicates are compiled, and after that
     assert await made(store, "quick") == await made(store, "slow") == list(range(1, 26))
 
 
