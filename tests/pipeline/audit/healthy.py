@@ -91,6 +91,12 @@ async def change_values(store: Store) -> None:
                 ),
             )  # fmt: skip
     await play(store, DeleteValue("n s", "ä_", by_run, next(IDS), LIMITS))
+    # Spark can read neither, and both are JSON.
+    for text in ("0." + "3" * 1_100, f'{{"{"k" * 60_000}": 1}}'):
+        long = WriteValue(
+            "n s", "long", text, ANY_VERSION, author=Author(), event_id=next(IDS), limits=LIMITS
+        )
+        await play(store, long)
     await record(store, NewEvent("in.run", run_id=driver.run_id, fencing_token=driver.token))
     await driver.end()
 

@@ -405,14 +405,18 @@ def plant_columns(field: Field, runs: Driven) -> None:
 
     for name, column in COLUMNS.items():
         spoil(name, f"{column} = -1")
-    spoil("gates", "payload_json = '{'")
+    field.sql("UPDATE tape_gates SET payload_json = '{'")
+    for row in field.db.execute("SELECT run_id, gate_name FROM tape_gates").fetchall():
+        field.expect("json_columns", "/".join(("gates", *row)))
     field.sql("UPDATE tape_task_ended SET created_at_ms = -1 WHERE reaction_id = 'some'")
     task = "SELECT reaction_id || '/' || shard || '/' || source_global_seq FROM tape_task_ended"
     task_id = field.one(f"{task} WHERE reaction_id = 'some'")
     field.expect("tasks_columns", f"{task_id}/some")
     spoil("budgets", "usd_cap = -1.0", f"run_id = '{runs['budget_row']}'")
     field.row("tape_write_lists", write_id="torn", epoch=9, parts_json="[")
-    field.expect("write_lists_columns", "torn/9")
+    field.expect("json_columns", "write_lists/torn/9")
+    field.row("tape_write_lists", write_id="before", epoch=-1, parts_json="[]")
+    field.expect("write_lists_columns", "before/-1")
     field.row("tape_retention", name="other", pruned_through=-1)
     field.expect("retention_columns", "other/-1")
 

@@ -96,4 +96,4 @@ def test_a_check_over_nothing_is_not_computed(
     assert results(tables) == [0] * len(CHECKS)
     assert asked == []
     assert results(tables - {"timers"}) == [0] * len(CHECKS)
-    assert sorted(asked) == ["timer_row", "timers_columns"]
+    assert sorted(asked) == ["json_columns", "timer_row", "timers_columns"]

@@ -23,7 +23,7 @@ _STORED: Final = Limits(payload_bytes=sys.maxsize, json_depth=sys.maxsize, name_
 
 
 def not_json(batches: Batches) -> Batches:
-    """Of entries whose payload Spark could not parse, those whose payload is not JSON."""
+    """Of rows whose `payload_json` Spark could not parse, those in which it is not JSON."""
     for batch in batches:
         rows = batch.to_pydict()
         faults = [_json_fault(text) for text in rows.pop("payload_json")]
