@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Mapping
 
 import click
-from rich.cells import cell_len
 
 from tape.cli.output import printable
 from tape.errors import InvalidArgument, TapeError
@@ -29,6 +28,8 @@ def exit_code(error: Exception) -> int:
 
 def pointed(text: str, position: int) -> list[str]:
     """The line of `text` that holds `position`, and a caret under it."""
+    from rich.cells import cell_len
+
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     line = text[start : end if end >= 0 else len(text)]

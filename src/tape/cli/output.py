@@ -4,27 +4,31 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console  # loaded where a command prints with it: help does not
 
 from tape.model.json_text import terminal_safe
 
 _ONE_LINE = str.maketrans("\r\n", "  ")
 
 
-def console() -> Console:
+def console() -> "Console":
     """Standard output for people. Lines are not folded where there is no terminal to fold for."""
+    from rich.console import Console
+
     return Console(soft_wrap=True, highlight=False)
 
 
-def notes() -> Console:
+def notes() -> "Console":
     """Standard error, for progress and remarks that are not the result. Nothing in them is markup:
     they name what somebody else named."""
+    from rich.console import Console
+
     return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
@@ -52,6 +56,9 @@ def print_table(
     """With `styles` each row has its own; an empty one is plain. Columns that are `whole` are not
     folded where there is little room.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)

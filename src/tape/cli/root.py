@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import click
 
-from tape import __version__
 from tape.cli.complaints import describe, exit_code, one_line, silence_stdout
 from tape.cli.lazy import LazyGroup
 from tape.cli.logs import guard_terminal
 from tape.cli.target import Target, target_options
+from tape.config import VERSION
 from tape.errors import StoreUnavailable, TapeError
 
 COMMANDS = {
@@ -50,7 +50,7 @@ COMMANDS = {
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="tape", message="%(prog)s %(version)s")
+@click.version_option(VERSION, prog_name="tape", message="%(prog)s %(version)s")
 @target_options
 @click.pass_context
 def tape(ctx: click.Context) -> None:

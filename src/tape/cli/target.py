@@ -6,17 +6,16 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tape.app import connect_async, connect_to_existing, default_url
 from tape.cli.output import printable
-from tape.client import Connecting
 from tape.config import DEFAULT_STORE, Settings
 from tape.settings_file import read_settings
-from tape.stores.by_url import display, open_store
-from tape.stores.migrations import CREATED
+
+if TYPE_CHECKING:
+    from tape.client import Connecting  # loaded by commands that connect: help does not
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +42,8 @@ class Target:
         `declared` is what a file says, which counts more than the environment. A command that
         `changes` a journal is not left to choose between two that the environment names.
         """
+        from tape.stores.by_url import display
+
         command = click.get_current_context().command_path
         if self.url:
             raise click.UsageError(_needs_a_store(command, "--url", self.url))
@@ -87,8 +88,10 @@ class Target:
         return read_settings(self.config_path)
 
 
-def connect(target: Target, *, creating: bool = False) -> Connecting:
+def connect(target: Target, *, creating: bool = False) -> "Connecting":
     """A client for the server or the store. Only what records creates a store."""
+    from tape.app import connect_async, connect_to_existing
+
     if creating:
         return connect_async(target.address, settings=target.settings)
     return connect_to_existing(target.address, target.settings)
@@ -96,6 +99,9 @@ def connect(target: Target, *, creating: bool = False) -> Connecting:
 
 async def refuse_absent_store(url: str | None, settings: Settings) -> None:
     """Refuse a URL, or the environment's, that names a store which is not there."""
+    from tape.app import default_url
+    from tape.stores.by_url import open_store
+
     url = url or default_url()
     if not url.startswith(("tape:", "tapes:")):
         await (await open_store(url, settings, creating=False)).close()
@@ -104,6 +110,8 @@ async def refuse_absent_store(url: str | None, settings: Settings) -> None:
 @contextlib.contextmanager
 def telling_of_creation() -> Iterator[None]:
     """Say on standard error that a store was created, if one is."""
+    from tape.stores.migrations import CREATED
+
     teller = _Teller()
     before = CREATED.level, CREATED.propagate
     CREATED.setLevel(logging.INFO)
@@ -123,6 +131,8 @@ class _Teller(logging.Handler):
 
 
 def _needs_a_store(command: str, name: str, url: str) -> str:
+    from tape.stores.by_url import display
+
     return (
         f"{command} works on a store, not through a server: give --store (or TAPE_STORE); "
         f"{name} names {display(url)}"

@@ -1,0 +1,94 @@
+"""What is loaded when: `import tape` and `tape --help` take no time that nobody has asked for."""
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import tape
+
+HEAVY = """
+asyncio asyncpg cel_expr_python confluent_kafka fastapi google grpc httpx nats opentelemetry
+prometheus_client psycopg pyarrow pydantic pyspark re2 rich sqlite3 ssl starlette uvicorn uvloop
+yaml
+"""
+HELP = "from tape.cli.root import run; run(['--help'])"
+
+
+def said_by(code: str) -> str:
+    """What a new process prints last that runs this."""
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return ran.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("code", "unused"),
+    [
+        (
+            "import tape",
+            [*HEAVY.split(), "click", "orjson", "tape.model", "tape.stores", "tape.config"],
+        ),
+        (
+            HELP,
+            [*HEAVY.split(), "tape.model", "tape.stores", "tape.app", "tape.bus", "tape.client"],
+        ),
+        (
+            "import tape; tape.connect('sqlite:tape.db').close()",
+            ["grpc", "asyncpg", "pyspark", "psycopg", "sqlalchemy", "django", "pydantic", "httpx"],
+        ),
+    ],
+    ids=["import tape", "tape --help", "a store in process"],
+)
+def test_modules_that_are_not_used_are_not_loaded(
+    code: str, unused: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = said_by(f"{code}; import sys; print(*sorted({set(unused)} & sys.modules.keys()))")
+    assert loaded == ""
+
+
+@pytest.mark.parametrize(("code", "most_s"), [("import tape", 0.25), (HELP, 0.4)])
+def test_processor_time_of_a_process(code: str, most_s: float) -> None:
+    """With that of the interpreter itself. It is a fifth of these on a quiet core."""
+    took = [float(said_by(f"{code}; import time; print(time.process_time())")) for _ in range(3)]
+    assert min(took) <= most_s
+
+
+def test_names_are_loaded_from_where_type_checkers_see_them() -> None:
+    source = Path(tape.__file__ or "").read_text()
+    seen = {
+        name.name: node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tape.")
+        for name in node.names
+    }
+    modules = {"errors", "reactions"}
+    assert seen.keys() | modules == set(tape.__all__)
+    for name, module in seen.items():
+        assert getattr(tape, name) is getattr(import_module(module or ""), name), name
+    assert set(tape.__all__) <= set(dir(tape))
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="module 'tape' has no attribute 'conect'"):
+        tape.conect  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import tape; tape.connect; print(tape.app.__module__)",
+        "import tape, tape.app; print(tape.app.__module__)",
+        "import tape; tape.app; import tape.app; print(tape.app.__module__)",
+        "from tape.app import connect; from tape import app; print(app.__module__)",
+    ],
+)
+def test_the_decorator_is_not_replaced_by_the_module_of_its_name(code: str) -> None:
+    assert said_by(code) == "tape.runs.declare"
+
+
+def test_the_version() -> None:
+    assert tape.__version__ == import_module("tape.config").VERSION
