@@ -16,9 +16,13 @@ class AmbientRun(Protocol):
 
 
 CURRENT: ContextVar[AmbientRun | None] = ContextVar("tape_run", default=None)
+WITHOUT_RUN: ContextVar[AmbientRun | None] = ContextVar("tape_without_run", default=None)
+"""Does effects where there is no run: see `tape.testing.effects`."""
 EFFECT_KEY: ContextVar[str] = ContextVar("tape_effect_key", default="")
 WITHIN: ContextVar[str] = ContextVar("tape_within", default="")
 """What is being called that a replay does not call again, so that no step may be taken there."""
+
+_IN_A_TEST = "; in a unit test, call the effect inside `with tape.testing.effects():`"
 
 
 @contextmanager
@@ -28,6 +32,15 @@ def within(what: str) -> Iterator[None]:
         yield
     finally:
         WITHIN.reset(token)
+
+
+def refuse_within(what: str) -> None:
+    """Refuse a step in a place that a replay does not come to again: it would be missing there."""
+    if inside := WITHIN.get():
+        raise InvalidArgument(
+            f"{what} cannot come of {inside}, which is not called again in a replay: do it in the "
+            "app"
+        )
 
 
 @contextmanager
@@ -46,16 +59,27 @@ def current_run(what: str) -> Any:
     """The run around this call; refused where there is none."""
     run = CURRENT.get()
     if run is None:
-        raise InvalidArgument(
-            f"{what} is only for an app while it is run: begin it with client.run or "
-            "client.start_run"
-        )
+        raise InvalidArgument(_only_in_a_run(what))
     return run
+
+
+def current_actor(effect: str) -> AmbientRun:
+    """Who does an effect that is called here: the run around this call, or a test."""
+    actor = CURRENT.get() or WITHOUT_RUN.get()
+    if actor is None:
+        raise InvalidArgument(f"{_only_in_a_run(f'effect {effect!r}')}{_IN_A_TEST}")
+    return actor
 
 
 def idempotency_key() -> str:
     """The key of the effect being done, to be given to the counterparty."""
     key = EFFECT_KEY.get()
     if not key:
-        raise InvalidArgument("there is a key only while an effect is being done")
+        raise InvalidArgument(f"there is a key only while an effect is being done{_IN_A_TEST}")
     return key
+
+
+def _only_in_a_run(what: str) -> str:
+    return (
+        f"{what} is only for an app while it is run: begin it with client.run or client.start_run"
+    )

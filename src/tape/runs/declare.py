@@ -19,7 +19,7 @@ from tape.model.budget import check_amounts
 from tape.model.effect import DispatchMode, Semantics
 from tape.model.obligation import DEFAULT_ATTEMPTS
 from tape.model.run import DEFAULT_POOL
-from tape.runs.ambient import current_run
+from tape.runs.ambient import current_actor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +111,8 @@ class Effect(Generic[P, R]):
     """A declared effect. Called in a run it is durable: done once in effect, replayed after.
 
     An asynchronous one is awaited in an asynchronous app, another is called in a synchronous one;
-    `ctx.call(effect, …)` works in either. `effect.body` is the function itself.
+    `ctx.call(effect, …)` works in either. `effect.body` is the function itself. Without a run, in a
+    unit test, it is called inside `with tape.testing.effects():`.
     """
 
     def __init__(self, spec: EffectSpec, body: Callable[P, R]) -> None:
@@ -121,8 +122,7 @@ class Effect(Generic[P, R]):
         update_wrapper(self, body)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        run = current_run(f"effect {self.spec.name!r}")
-        result: R = run.call_same_colour(self, args, kwargs)
+        result: R = current_actor(self.spec.name).call_same_colour(self, args, kwargs)
         return result
 
 

@@ -25,7 +25,7 @@ from tape.model.json_text import to_json
 from tape.model.names import check_name
 from tape.model.run import Run
 from tape.runs.acts import Acts
-from tape.runs.ambient import WITHIN, within
+from tape.runs.ambient import refuse_within, within
 from tape.runs.effect_call import described, failure
 from tape.runs.line import Line, Place
 from tape.runs.pen import REFUSALS, Pen
@@ -101,12 +101,7 @@ class RunSteps:
             raise self._unwinding
 
     def _enter(self, what: str, name: str = "") -> None:
-        """Begin a step. One in a place that is not come to again in a replay would be missing."""
-        if inside := WITHIN.get():
-            raise InvalidArgument(
-                f"{what} {name}".rstrip() + f" cannot come of {inside}, which is not called again "
-                "in a replay: do it in the app"
-            )
+        refuse_within(f"{what} {name}".rstrip())
         self.check()
         self._check_ended()
 
