@@ -24,7 +24,7 @@ RUN_ID = "test-run"
 def effects(key: str = "") -> Iterator[None]:
     """Effects that are called inside, where there is no run, call their function once.
 
-    `tape.idempotency_key()` is `key`; by default `test-run/decision-0/<tool>/<call>`, with the calls
+    `tape.idempotency_key()` is `key`; by default `test-run/decision-0/<tool>/<call>`, with calls
     counted from 0. Arguments and results must be such as a run can record: the caller gets what
     JSON makes of a result. What the function raises is raised as it is, and is not tried again.
     """
