@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tape import payloads as payloads
     from tape import reactors as reactors
     from tape import sinks as sinks
-    from tape import spark as spark
     from tape import testing as testing
     from tape.app import connect, connect_async
     from tape.client import AsyncTapeClient, TapeClient, event
@@ -106,6 +105,7 @@ if TYPE_CHECKING:
     )
     from tape.runs.sync_context import SyncContext
 
+    spark: ModuleType  # a type checker should not have to read all of Spark
     __version__: str
 
 __all__ = [

@@ -20,7 +20,7 @@ from tape.runs.workshop import Workshop
 
 
 def start(
-    app: App | str,
+    app: App[Any] | str,
     payload: Any = None,
     *,
     pool: str = "",

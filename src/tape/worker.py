@@ -76,7 +76,7 @@ class Ready(NamedTuple):
 
     reactions: list[Reaction]
     http: str | None
-    apps: list[App]
+    apps: list[App[Any]]
 
 
 async def work(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -57,7 +58,7 @@ def replay(target: Target, run_id: str, modules: tuple[str, ...], as_json: bool)
         say(replayed.text)
 
 
-def _declared(run: Run) -> App:
+def _declared(run: Run) -> App[Any]:
     app = DECLARED_APPS.apps.get(run.app_name)
     if app is None:
         known = ", ".join(map(repr, DECLARED_APPS.apps)) or "none"

@@ -4,12 +4,14 @@ import functools
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from tape.client.face import AsyncTapeClient
 from tape.client.portal import Portal
+from tape.client.run_calls import RunOptions
 from tape.client.stream import Stream
 from tape.errors import Closed
+from tape.runs.declare import App
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -134,7 +136,6 @@ class TapeClient:
     outbox_status = _calling(AsyncTapeClient.outbox_status)
     skip_outbox_row = _calling(AsyncTapeClient.skip_outbox_row)
     start_run = _calling(AsyncTapeClient.start_run)
-    run = _calling(AsyncTapeClient.run)
     run_result = _calling(AsyncTapeClient.run_result)
     get_run = _calling(AsyncTapeClient.get_run)
     list_runs = _calling(AsyncTapeClient.list_runs)
@@ -144,6 +145,16 @@ class TapeClient:
     cancel_run = _calling(AsyncTapeClient.cancel_run)
     resume_run = _calling(AsyncTapeClient.resume_run)
     info = _calling(AsyncTapeClient.info)
+
+    @overload
+    def run(self, app: App[T], payload: Any = None, **options: Unpack[RunOptions]) -> T: ...
+
+    @overload
+    def run(self, app: str, payload: Any = None, **options: Unpack[RunOptions]) -> Any: ...
+
+    @functools.wraps(AsyncTapeClient.run)
+    def run(self, *args: Any, **options: Any) -> Any:
+        return self._portal.run(lambda: self._client.run(*args, **options))
 
     def close(self) -> None:
         """End every stream, write what is queued, let the connection go."""

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import orjson
 
@@ -22,6 +22,16 @@ from tape.runs.run_here import RunsHere, new_run
 from tape.telemetry.tracing import recording
 
 READ_PAGE = 1_000
+R = TypeVar("R")
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `run`, for type checkers."""
+
+    pool: str
+    user_id: str
+    session_id: str
+    invocation_id: str
 
 
 class RunCalls:
@@ -30,7 +40,7 @@ class RunCalls:
 
     async def start_run(
         self,
-        app: App | str,
+        app: App[Any] | str,
         payload: Any = None,
         *,
         pool: str = "",
@@ -53,9 +63,15 @@ class RunCalls:
         with recording(f"start_run {new.name.app_name}") as trace:
             return (await self._operations.runs.begin_run(new._replace(trace=trace))).run
 
+    @overload
+    async def run(self, app: App[R], payload: Any = None, **options: Unpack[RunOptions]) -> R: ...
+
+    @overload
+    async def run(self, app: str, payload: Any = None, **options: Unpack[RunOptions]) -> Any: ...
+
     async def run(
         self,
-        app: App | str,
+        app: App[Any] | str,
         payload: Any = None,
         *,
         pool: str = "",

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, overload
 
 import orjson
 
@@ -39,7 +39,7 @@ from tape.model.value import ANY_VERSION
 from tape.ports.user_code import as_failure
 from tape.runs.acting import Acting
 from tape.runs.ambient import within
-from tape.runs.declare import App
+from tape.runs.declare import App, ChildId
 from tape.runs.journal_writes import JournalWrites
 from tape.runs.pen import Pen
 from tape.runs.replay import DECISION, ReplayLog
@@ -355,9 +355,19 @@ class Context(Acting):
             self._pen.post_happened(charge)
             await self._pen.catch_up()
 
+    @overload
     async def start(
-        self, app: App | str, payload: Any = None, *, pool: str = "", name: str = ""
-    ) -> str:
+        self, app: App[R], payload: Any = None, *, pool: str = "", name: str = ""
+    ) -> ChildId[R]: ...
+
+    @overload
+    async def start(
+        self, app: str, payload: Any = None, *, pool: str = "", name: str = ""
+    ) -> ChildId[Any]: ...
+
+    async def start(
+        self, app: App[Any] | str, payload: Any = None, *, pool: str = "", name: str = ""
+    ) -> ChildId[Any]:
         """Start a child run; its id. It goes its own way: `result` waits for it."""
         app_name = app.name if isinstance(app, App) else app
         number = name or str(self._starts + 1)
@@ -382,7 +392,13 @@ class Context(Acting):
         with self._line.place() as place:
             run_id: str = await self._ask(place, f"start/{app_name}", request, begin)
         self._children.add(run_id)
-        return run_id
+        return ChildId(run_id)
+
+    @overload
+    async def result(self, run_id: ChildId[R]) -> R: ...
+
+    @overload
+    async def result(self, run_id: str) -> Any: ...
 
     async def result(self, run_id: str) -> Any:
         """Wait for a child run: what it returned. One that did not succeed raises EffectFailed."""

@@ -8,11 +8,11 @@ async def treasury(ctx: tape.Context, input: dict) -> dict: ...
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from tape.errors import InvalidArgument
 from tape.model.budget import check_amounts
@@ -23,6 +23,7 @@ from tape.runs.ambient import current_actor
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 AppFunction = Callable[..., Any]
 
@@ -131,11 +132,14 @@ def effect_name(function: Callable[..., Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class App:
-    """A function that is run durably: `function(ctx)` or `function(ctx, input)`."""
+class App(Generic[R_co]):
+    """A function that is run durably: `function(ctx)` or `function(ctx, input)`.
+
+    App[dict] is one whose runs return a dict, whether its function is `async` or not.
+    """
 
     name: str
-    function: AppFunction
+    function: Callable[..., R_co | Coroutine[Any, Any, R_co]]
     version: str = ""
     pool: str = DEFAULT_POOL
 
@@ -152,14 +156,20 @@ class App:
         return self.function(*args, **kwargs)
 
 
+class ChildId(str, Generic[R_co]):
+    """The id of a child run; for type checkers, with what the child returns."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Apps:
     """What is declared in a process: apps by name, effects by tool name."""
 
-    apps: dict[str, App] = field(default_factory=dict)
+    apps: dict[str, App[Any]] = field(default_factory=dict)
     effects: dict[str, EffectSpec] = field(default_factory=dict)
 
-    def add_app(self, app: App) -> None:
+    def add_app(self, app: App[Any]) -> None:
         known = self.apps.get(app.name)
         if known is not None and not _same_code(known.function, app.function):
             raise InvalidArgument(f"another app is named {app.name!r}", field="name")
@@ -171,16 +181,26 @@ class Apps:
             raise InvalidArgument(f"another effect is named {spec.name!r}", field="name")
         self.effects[spec.name] = spec
 
-    def __iter__(self) -> Iterator[App]:
+    def __iter__(self) -> Iterator[App[Any]]:
         return iter(self.apps.values())
 
 
 DECLARED_APPS = Apps()
 
 
+class DeclareApp(Protocol):
+    """Makes an app of a function of either kind."""
+
+    @overload
+    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]], /) -> App[R]: ...
+
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> App[R]: ...
+
+
 def app(
     name: str, *, version: str = "", pool: str = DEFAULT_POOL, registry: Apps | None = None
-) -> Callable[[AppFunction], App]:
+) -> DeclareApp:
     """Register a durable function. `version` is remembered by every run that it starts."""
     if callable(name):
         called = getattr(name, "__name__", "NAME")
@@ -190,9 +210,9 @@ def app(
     if not name or "\0" in name:
         raise InvalidArgument("an app needs a name", field="name")
 
-    def declare(function: AppFunction) -> App:
+    def declare(function: AppFunction) -> App[Any]:
         _check_arity(name, function)
-        declared = App(name, function, version, pool)
+        declared: App[Any] = App(name, function, version, pool)
         (DECLARED_APPS if registry is None else registry).add_app(declared)
         return declared
 

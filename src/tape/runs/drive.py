@@ -53,7 +53,7 @@ class Driver:
     async def drive(
         self,
         run: Run,
-        app: App,
+        app: App[Any],
         journal: ReplayLog | None = None,
         begin: Begin | None = None,
         *,
@@ -86,7 +86,7 @@ class Driver:
         return None
 
     async def _run_traced(
-        self, driven: "_Driven", run: Run, app: App, journal: ReplayLog
+        self, driven: "_Driven", run: Run, app: App[Any], journal: ReplayLog
     ) -> Run | None:
         """Run the app in a span below what began the run, wherever and however often."""
         facts = {"tape.run_id": run.run_id, "tape.fencing_token": str(run.fencing_token)}
@@ -97,7 +97,7 @@ class Driver:
             return after
 
     async def _run_app(
-        self, context: Context, run: Run, app: App, journal: ReplayLog, pen: Pen
+        self, context: Context, run: Run, app: App[Any], journal: ReplayLog, pen: Pen
     ) -> Run | None:
         try:
             return await self._concluded(context, run, app, journal, pen)
@@ -108,7 +108,7 @@ class Driver:
             return failed
 
     async def _concluded(
-        self, context: Context, run: Run, app: App, journal: ReplayLog, pen: Pen
+        self, context: Context, run: Run, app: App[Any], journal: ReplayLog, pen: Pen
     ) -> Run:
         try:
             status, detail = await self._outcome(context, app, journal)
@@ -133,7 +133,7 @@ class Driver:
         return ended
 
     async def _outcome(
-        self, context: Context, app: App, journal: ReplayLog
+        self, context: Context, app: App[Any], journal: ReplayLog
     ) -> tuple[RunStatus, str]:
         """How the app ended, and its result or error. What unwinds it is raised, even if the app
         did not let it by.
@@ -152,7 +152,7 @@ class Driver:
         journal.check_finished()
         return RunStatus.TERMINAL, detail
 
-    async def _called(self, context: Context, app: App) -> Any:
+    async def _called(self, context: Context, app: App[Any]) -> Any:
         if context.is_cancelled:
             raise RunCancelled(context.cancel_reason)
         given = context if app.is_async else SyncContext(context, asyncio.get_running_loop())

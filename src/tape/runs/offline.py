@@ -57,7 +57,7 @@ class Replayed(NamedTuple):
 
 
 async def replay_offline(
-    run: Run, app: App, entries: Sequence[Entry], executor: Executor
+    run: Run, app: App[Any], entries: Sequence[Entry], executor: Executor
 ) -> Replayed:
     """What the app does with the whole journal of a run. One that is not async needs a thread."""
     if not entries or entries[0].seq != 1:
@@ -227,7 +227,7 @@ class _OfflineContext(Context):
 
 
 class _OfflineDriver(Driver):
-    async def replay(self, run: Run, app: App, log: _OfflineLog) -> _End:
+    async def replay(self, run: Run, app: App[Any], log: _OfflineLog) -> _End:
         journal = JournalWrites(self._operations, run, 0)
         pen = _OfflinePen(log)
         context = _OfflineContext(run, log, pen, journal=journal, executor=self._executor)

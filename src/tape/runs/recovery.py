@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from tape.config import ReactorsSettings
 from tape.errors import LeaseHeld, NotFound, RunEnded
@@ -104,12 +105,12 @@ class Recovery:
         self._backoffs.pop(run.run_id, None)
         return taken
 
-    def _drive(self, run: Run, app: App, asked_at: float) -> None:
+    def _drive(self, run: Run, app: App[Any], asked_at: float) -> None:
         driven = self._driven(run, app, asked_at)
         task = asyncio.create_task(driven, name=f"tape-run-{run.run_id}")
         self._driving[run.run_id] = task
 
-    async def _driven(self, run: Run, app: App, asked_at: float) -> None:
+    async def _driven(self, run: Run, app: App[Any], asked_at: float) -> None:
         try:
             left = await self.driver.drive(run, app, asked_at=asked_at)
             if left is None:

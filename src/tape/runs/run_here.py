@@ -31,7 +31,7 @@ LOOK_S = 1.0
 
 
 def new_run(
-    app: App | str,
+    app: App[Any] | str,
     payload: Any = None,
     *,
     pool: str = "",
@@ -77,7 +77,7 @@ class RunsHere:
         self._driving: set[asyncio.Task[Run | None]] = set()
         self._is_closed = False
 
-    async def run(self, new: NewRun, app: App, *, is_new: bool) -> Run:
+    async def run(self, new: NewRun, app: App[Any], *, is_new: bool) -> Run:
         """The run at its end. While it waits for something, so does this.
 
         `is_new` if nobody else can have begun a run by that name.
@@ -105,7 +105,7 @@ class RunsHere:
         self._calls += 1
         return self._taker._replace(owner=f"{self._taker.owner}-{self._calls}")
 
-    async def _run_new(self, new: NewRun, app: App, taker: Taker) -> Run:
+    async def _run_new(self, new: NewRun, app: App[Any], taker: Taker) -> Run:
         """It begins with its first write, in one transaction: a commit less for each run."""
         refused: TapeError | None = None
 
@@ -153,7 +153,7 @@ class RunsHere:
         await self._keeper.close()
         self._executor.shutdown(wait=False)
 
-    async def _go_on(self, run: Run, app: App, taker: Taker) -> Run:
+    async def _go_on(self, run: Run, app: App[Any], taker: Taker) -> Run:
         """Drive a run that is runnable again, unless a worker does."""
         await self._runs.fire_due_timers()
         found = await self._found(run.run_id)

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from tape.errors import Closed, InvalidArgument
@@ -18,7 +18,7 @@ from tape.ports.user_code import as_failure
 from tape.runs.ambient import EFFECT_KEY, within
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
-from tape.runs.declare import App, Effect
+from tape.runs.declare import App, ChildId, Effect
 from tape.runs.effect_call import EffectCall, Settled
 from tape.runs.signals import Abandoned, Unwind
 from tape.telemetry.tracing import acting
@@ -222,8 +222,26 @@ class SyncContext:
     def charge(self, *, usd: float = 0.0, tokens: int = 0) -> None:
         self._wait(self._context.charge(usd=usd, tokens=tokens))
 
-    def start(self, app: App | str, payload: Any = None, *, pool: str = "", name: str = "") -> str:
+    @overload
+    def start(
+        self, app: App[R], payload: Any = None, *, pool: str = "", name: str = ""
+    ) -> ChildId[R]: ...
+
+    @overload
+    def start(
+        self, app: str, payload: Any = None, *, pool: str = "", name: str = ""
+    ) -> ChildId[Any]: ...
+
+    def start(
+        self, app: App[Any] | str, payload: Any = None, *, pool: str = "", name: str = ""
+    ) -> ChildId[Any]:
         return self._wait(self._context.start(app, payload, pool=pool, name=name))
+
+    @overload
+    def result(self, run_id: ChildId[R]) -> R: ...
+
+    @overload
+    def result(self, run_id: str) -> Any: ...
 
     def result(self, run_id: str) -> Any:
         return self._wait(self._context.result(run_id))

@@ -214,7 +214,7 @@ class Crash:
 
 async def crashes(
     folder: Path,
-    app: App,
+    app: App[Any],
     payload: Any = None,
     *,
     apps: Apps | None = None,
@@ -243,7 +243,7 @@ async def crashes(
 
 async def _crashes(
     folder: Path,
-    app: App,
+    app: App[Any],
     payload: Any,
     *,
     apps: Apps | None,

@@ -144,7 +144,7 @@ class Door:
             raise InvalidArgument(answer.text)
 
 
-def doors_app() -> tape.App:
+def doors_app() -> tape.App[Any]:
     return APPS.apps["doors"]
 
 

@@ -59,7 +59,7 @@ async def test_a_worker_registers_and_runs_what_is_declared(url: str) -> None:
     assert whole["payload"] == {"sku": "a"}
 
 
-def app(name: str) -> tape.App:
+def app(name: str) -> tape.App[Any]:
     return tape.app(name, registry=Apps())(lambda _ctx: None)
 
 

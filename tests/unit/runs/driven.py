@@ -19,7 +19,7 @@ Intervene = Callable[[str, tuple[Any, ...]], Awaitable[None]]
 """Called with the name of an operation and what it was given."""
 
 
-async def ran(kit: AppKit, app: App, payload: Any = None) -> Run:
+async def ran(kit: AppKit, app: App[Any], payload: Any = None) -> Run:
     """A new run, as far as it goes."""
     begun = await kit.start_run(app, payload)
     return await gone_on(kit, begun)

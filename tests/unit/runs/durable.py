@@ -88,7 +88,7 @@ class World:
         await self.recovery.drain(0)
         await self._keeper.close()
 
-    async def begin(self, app: App, payload: Any = None) -> Run:
+    async def begin(self, app: App[Any], payload: Any = None) -> Run:
         """A run of the app, as far as it goes by itself."""
         begun = await self.runs.begin_run(new_run(app, payload))
         await self.drive()

@@ -34,7 +34,7 @@ def apps() -> Apps:
     return Apps()
 
 
-def blocking(apps: Apps, acts: list[str]) -> tape.App:
+def blocking(apps: Apps, acts: list[str]) -> tape.App[Any]:
     @tape.effect(registry=apps)
     async def charge() -> str:
         acts.append(tape.idempotency_key())

@@ -51,7 +51,7 @@ def raising(error: Exception) -> Callable[[], Any]:
     return then
 
 
-def failing_after(world: World, undoing: Undoing, *tools: str, attempts: int = 3) -> App:
+def failing_after(world: World, undoing: Undoing, *tools: str, attempts: int = 3) -> App[Any]:
     """An app that does these and then fails."""
     effects = [_undoable(world, undoing, tool, attempts) for tool in tools]
 

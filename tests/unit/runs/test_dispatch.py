@@ -60,7 +60,7 @@ def paying(
     semantics: str = "non_idempotent",
     retry: RetryPolicy = THRICE,
     **options: Any,
-) -> App:
+) -> App[Any]:
     """An app that pays once, through the outbox."""
 
     @effect(
@@ -78,7 +78,7 @@ def paying(
     return calling(world, pay)
 
 
-def calling(world: World, pay: Effect[..., Any]) -> App:
+def calling(world: World, pay: Effect[..., Any]) -> App[Any]:
     @app("payer", registry=world.apps)
     async def payer(ctx: Context) -> Any:
         return await ctx.call(pay, 5, to="bob")

@@ -36,7 +36,7 @@ VERBS = [
 ]
 
 
-def drawing(apps: Apps) -> App:
+def drawing(apps: Apps) -> App[Any]:
     @tape.app("child", registry=apps)
     async def child(ctx: Context) -> int:
         return 1

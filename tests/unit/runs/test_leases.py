@@ -125,8 +125,8 @@ class Hanging:
             pay_plainly(2)
             return "done"
 
-        self.app: App = hangs
-        self.plain_app: App = hangs_plainly
+        self.app: App[Any] = hangs
+        self.plain_app: App[Any] = hangs_plainly
 
     async def _hang(self) -> None:
         self._drivers += 1

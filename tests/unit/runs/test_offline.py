@@ -156,7 +156,7 @@ class Recorded:
         self.run = run
         self.entries = entries
 
-    async def replay(self, code: App | Any, **changes: Any) -> Replayed:
+    async def replay(self, code: App[Any] | Any, **changes: Any) -> Replayed:
         """What comes of it; nothing at all is done on the way."""
         if not isinstance(code, App):
             code = App(self.run.app_name, code, self.run.app_version)
@@ -180,7 +180,7 @@ class Recorded:
         return max(e.seq for e in self.entries if e.subject.startswith(f"/tape/{what}"))
 
 
-async def ran(kit: AppKit, code: App, payload: Any = None, **signals: Any) -> Recorded:
+async def ran(kit: AppKit, code: App[Any], payload: Any = None, **signals: Any) -> Recorded:
     run = await kit.start_run(code, payload)
     for gate, word in signals.items():
         await kit.send_signal(run.run_id, gate, word)
@@ -218,7 +218,7 @@ async def test_code_that_is_not_asynchronous(kit: AppKit) -> None:
     ],
 )
 async def test_wherever_the_journal_ends_nothing_is_done(
-    kit: AppKit, code: App, payload: Any
+    kit: AppKit, code: App[Any], payload: Any
 ) -> None:
     recorded = await ran(kit, code, payload, approve={"by": "ada"}, g=1)
     verdicts = set()
@@ -255,7 +255,7 @@ async def test_what_the_code_would_do_next(kit: AppKit, upto: str, next_step: st
 
 
 @pytest.mark.parametrize("code", [branches, gathers])
-async def test_every_branch_goes_as_far_as_the_journal(kit: AppKit, code: App) -> None:
+async def test_every_branch_goes_as_far_as_the_journal(kit: AppKit, code: App[Any]) -> None:
     recorded = await ran(kit, code)
     begun = [e.seq for e in recorded.entries if e.subject.startswith("/tape/effect/pending")]
     found = await recorded.first(begun[0] - 1).replay(code)
@@ -449,7 +449,7 @@ async def test_a_charge_that_is_new_in_the_middle_changes_no_step(kit: AppKit) -
 
     def changed(ctx: SyncContext, number: int) -> int:
         ctx.charge(usd=1)
-        return int(small.function(ctx, number))
+        return int(small(ctx, number))
 
     assert (await recorded.replay(changed)).verdict is Verdict.SAME
 

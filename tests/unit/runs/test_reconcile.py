@@ -62,7 +62,7 @@ def paying(
     check: Callable[..., Any] | None = None,
     inline: bool = False,
     **options: Any,
-) -> App:
+) -> App[Any]:
     @effect(
         semantics="idempotent" if inline else "non_idempotent",
         dispatch="inline" if inline else "outbox",
@@ -76,7 +76,7 @@ def paying(
     return calling(world, pay)
 
 
-def calling(world: World, pay: Any) -> App:
+def calling(world: World, pay: Any) -> App[Any]:
     @app("payer", registry=world.apps)
     async def payer(ctx: Context) -> Any:
         return await ctx.call(pay, 5)
@@ -84,7 +84,7 @@ def calling(world: World, pay: Any) -> App:
     return payer
 
 
-async def in_doubt(world: World, payer: App) -> Run:
+async def in_doubt(world: World, payer: App[Any]) -> Run:
     """A run whose payment may have been made or not."""
     run = await world.begin(payer)
     await settle(world.outbox())

@@ -37,7 +37,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider.shutdown()
 
 
-def shopping(apps: Apps, *, on_the_loop: bool) -> App:
+def shopping(apps: Apps, *, on_the_loop: bool) -> App[Any]:
     @tape.app("child", registry=apps)
     async def child(ctx: Context) -> int:
         return 1
@@ -79,7 +79,7 @@ def shopping(apps: Apps, *, on_the_loop: bool) -> App:
     return shop
 
 
-async def driven(kit: AppKit, app: App) -> list[Entry]:
+async def driven(kit: AppKit, app: App[Any]) -> list[Entry]:
     """All entries of a store in which one run was started in a trace, and driven twice."""
     with trace.use_span(trace.NonRecordingSpan(REMOTE)):
         run = await kit.start_run(app)

@@ -38,7 +38,7 @@ def paid() -> list[int]:
 
 
 @pytest.fixture
-def desk(apps: Apps, paid: list[int]) -> App:
+def desk(apps: Apps, paid: list[int]) -> App[Any]:
     """It pays, waits for a word and answers."""
 
     @tape.effect(registry=apps)
@@ -62,14 +62,16 @@ def url(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def declared(apps: Apps, desk: App) -> Iterator[None]:
+def declared(apps: Apps, desk: App[Any]) -> Iterator[None]:
     """Where a program that names no registry looks."""
     DECLARED_APPS.add_app(desk)
     yield
     del DECLARED_APPS.apps["desk"]
 
 
-def test_a_program_without_a_client(url: str, desk: App, declared: None, paid: list[int]) -> None:
+def test_a_program_without_a_client(
+    url: str, desk: App[Any], declared: None, paid: list[int]
+) -> None:
     run_id = tape.start(desk, 5, user_id="ada", session_id="s", invocation_id="first")
     assert tape.start("desk", 5, user_id="ada", session_id="s", invocation_id="first") == run_id
     assert tape.recover_once() == 1
@@ -88,7 +90,7 @@ def test_a_program_without_a_client(url: str, desk: App, declared: None, paid: l
 
 
 def test_another_store_than_that_of_the_environment(
-    url: str, tmp_path: Path, apps: Apps, desk: App
+    url: str, tmp_path: Path, apps: Apps, desk: App[Any]
 ) -> None:
     other = f"sqlite:{tmp_path / 'other.db'}"
     run_id = tape.start(desk, 0, url=other, pool="p")
@@ -101,7 +103,7 @@ def test_another_store_than_that_of_the_environment(
         tape.send_signal(run_id, "go")
 
 
-def test_the_end_of_a_run_is_asked_for(url: str, apps: Apps, desk: App) -> None:
+def test_the_end_of_a_run_is_asked_for(url: str, apps: Apps, desk: App[Any]) -> None:
     run_id = tape.start(desk, 5)
     assert tape.cancel_run(run_id, "never mind").status == RunStatus.CANCELLED
     assert tape.recover_once(apps=apps) == 0
@@ -109,7 +111,7 @@ def test_the_end_of_a_run_is_asked_for(url: str, apps: Apps, desk: App) -> None:
         client.run_result(run_id)
 
 
-def test_a_stuck_run_is_put_back(url: str, apps: Apps, desk: App) -> None:
+def test_a_stuck_run_is_put_back(url: str, apps: Apps, desk: App[Any]) -> None:
     run_id = tape.start(desk, 5)
     tape.recover_once(apps=apps)
     apps.apps["desk"] = App("desk", lambda ctx: ctx.uuid())
@@ -127,7 +129,7 @@ def test_a_stuck_run_is_put_back(url: str, apps: Apps, desk: App) -> None:
         assert found.status == RunStatus.WAITING
 
 
-def test_a_run_that_is_driven_is_not_put_back(url: str, desk: App) -> None:
+def test_a_run_that_is_driven_is_not_put_back(url: str, desk: App[Any]) -> None:
     with tape.connect() as client:
         run_id = client.start_run(desk, 5).run_id
         client.cancel_run(run_id)
@@ -159,7 +161,7 @@ async def test_what_a_child_cannot_have_of_its_own(kit: AppKit, apps: Apps) -> N
 
 
 def test_a_blocking_client_runs_an_app_here(
-    url: str, desk: App, declared: None, paid: list[int]
+    url: str, desk: App[Any], declared: None, paid: list[int]
 ) -> None:
     with tape.connect() as client:
         assert client.run(desk, 0) == {"paid": 0, "word": None}
@@ -183,7 +185,7 @@ def test_a_blocking_client_runs_an_app_here(
         assert kinds == ["running", "failed"]
 
 
-async def test_a_run_here_waits_for_its_word(url: str, desk: App) -> None:
+async def test_a_run_here_waits_for_its_word(url: str, desk: App[Any]) -> None:
     async with tape.connect_async() as client, tape.connect_async() as other:
         running = asyncio.create_task(client.run(desk, 5, invocation_id="i"))
         run_id = new_run(desk, invocation_id="i").name.run_id
@@ -220,7 +222,7 @@ async def test_whatever_a_run_here_does_first_begins_it(
 
 
 async def test_a_run_here_that_cannot_begin_says_why(
-    kit: AppKit, apps: Apps, desk: App, monkeypatch: pytest.MonkeyPatch
+    kit: AppKit, apps: Apps, desk: App[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TooLarge, match="pool"):
         await kit.run(desk, 0, pool="p" * 600)

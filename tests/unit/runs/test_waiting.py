@@ -22,7 +22,7 @@ from tests.unit.runs.driven import at_boundaries, found, gone_on, outcome, ran, 
 
 
 @pytest.fixture
-def waits(apps: Apps) -> App:
+def waits(apps: Apps) -> App[Any]:
     @tape.app("waits", registry=apps)
     async def waits(ctx: Context) -> Any:
         return await ctx.gate("go", {"amount": 5})
@@ -30,7 +30,7 @@ def waits(apps: Apps) -> App:
     return waits
 
 
-async def test_a_run_waits_for_a_word(kit: AppKit, waits: App) -> None:
+async def test_a_run_waits_for_a_word(kit: AppKit, waits: App[Any]) -> None:
     run = await ran(kit, waits)
     assert (run.status, run.waiting_on, run.lease_owner) == (RunStatus.WAITING, "gate go", "")
     assert await kit.work() == 0
@@ -39,14 +39,14 @@ async def test_a_run_waits_for_a_word(kit: AppKit, waits: App) -> None:
     assert outcome(await signalled(kit, run, resolution={"by": "ada"})) == {"by": "ada"}
 
 
-async def test_a_word_that_comes_early_is_kept(kit: AppKit, waits: App) -> None:
+async def test_a_word_that_comes_early_is_kept(kit: AppKit, waits: App[Any]) -> None:
     run = await kit.start_run(waits)
     assert await kit.send_signal(run.run_id, "go", "early")
     assert outcome(await gone_on(kit, run)) == "early"
     assert len((await kit.journal(run.run_id)).tokens()) == 1
 
 
-async def test_the_first_word_counts(kit: AppKit, waits: App) -> None:
+async def test_the_first_word_counts(kit: AppKit, waits: App[Any]) -> None:
     run = await ran(kit, waits)
     assert await kit.send_signal(run.run_id, "go", "first")
     assert not await kit.send_signal(run.run_id, "go", "second")
@@ -169,7 +169,7 @@ def outside(kit: AppKit, tmp_path: Path, apps: Apps) -> Outside:
 
 
 async def at_every_boundary(
-    kit: AppKit, app: App, come: Callable[[Run], None], names: list[str]
+    kit: AppKit, app: App[Any], come: Callable[[Run], None], names: list[str]
 ) -> None:
     """What a run waits for comes at each boundary in turn: it ends each time."""
     number = 0
@@ -194,7 +194,7 @@ async def at_every_boundary(
 
 
 async def test_a_word_is_not_missed_wherever_it_comes(
-    kit: AppKit, waits: App, outside: Outside
+    kit: AppKit, waits: App[Any], outside: Outside
 ) -> None:
     def come(run: Run) -> None:
         outside(lambda other: other.send_signal(run.run_id, "go", 7))
@@ -286,7 +286,7 @@ async def test_wake_ups_for_nothing_cost_their_entries_and_no_more(kit: AppKit, 
 
 
 @pytest.fixture
-def family(apps: Apps) -> App:
+def family(apps: Apps) -> App[Any]:
     @tape.app("child", registry=apps)
     async def child(ctx: Context, how: str) -> str:
         if how == "fails":
@@ -306,7 +306,7 @@ def family(apps: Apps) -> App:
     return parent
 
 
-async def test_a_child_is_waited_for(kit: AppKit, family: App) -> None:
+async def test_a_child_is_waited_for(kit: AppKit, family: App[Any]) -> None:
     run = await ran(kit, family, "waits")
     (child,) = await kit.list_runs(app_name="child")
     assert (run.status, run.waiting_on) == (RunStatus.WAITING, f"gate run:{child.run_id}")
@@ -315,13 +315,13 @@ async def test_a_child_is_waited_for(kit: AppKit, family: App) -> None:
     assert outcome(await found(kit, run)) == [child.run_id, "child waits"]
 
 
-async def test_a_child_that_fails(kit: AppKit, family: App) -> None:
+async def test_a_child_that_fails(kit: AppKit, family: App[Any]) -> None:
     child_id, words = outcome(await ran(kit, family, "fails"))
     assert words.startswith(f"child run {child_id} is failed: ")
     assert "nothing there" in words
 
 
-async def test_a_child_that_is_cancelled(kit: AppKit, family: App) -> None:
+async def test_a_child_that_is_cancelled(kit: AppKit, family: App[Any]) -> None:
     run = await ran(kit, family, "waits")
     (child,) = await kit.list_runs(app_name="child")
     await kit.cancel_run(child.run_id, "not now")
@@ -348,7 +348,7 @@ async def test_children_have_names_of_their_own(kit: AppKit, apps: Apps) -> None
     assert outcome(ended) == [[n, name, "ada"] for n, name in enumerate(names, 1)]
 
 
-async def test_a_family_is_cut_off_everywhere(tmp_path: Path, apps: Apps, family: App) -> None:
+async def test_a_family_is_cut_off_everywhere(tmp_path: Path, apps: Apps, family: App[Any]) -> None:
     async for crash in crashes(tmp_path, family, "returns", apps=apps):
         run = await crash.recovered()
         assert (crash.boundary, outcome(run)[1:]) == (crash.boundary, ["child returns"])

@@ -33,7 +33,7 @@ class Slow:
         async def shop(ctx: tape.Context) -> str:
             return await pay()
 
-        self.app: App = shop
+        self.app: App[Any] = shop
 
 
 def workshop(world: World, apps: Apps) -> Workshop:
