@@ -23,6 +23,7 @@ from tape.outbox.journal_relay import DEFAULT_BACKOFF, Backoff, JournalRelay, On
 from tape.outbox.old_cursor import Past, position_of
 from tape.ports.sink import Sink
 from tape.reactions.declare import Registry
+from tape.reactions.settings import only_where
 from tape.runs.declare import DECLARED_APPS, Apps
 from tape.worker import WorkerOptions, run_worker
 
@@ -66,6 +67,7 @@ def run_outbox_relay(
     sinks: Sequence[Sink] = (),
     cursor_path: Path | str = DEFAULT_CURSOR,
     subject_pattern: str = DEFAULT_PATTERN,
+    where: str = "",
     predicate: str = "",
     token: str | None = None,
     live: bool = True,
@@ -73,7 +75,10 @@ def run_outbox_relay(
 ) -> None:
     """Take the journal to a sink, or to several, until SIGTERM or SIGINT; the page in hand is
     finished. Unless `live` it ends at the newest entry. The sinks are closed at the end.
+
+    `where` is a CEL predicate: other entries are passed over. `predicate` is its older name.
     """
+    where = only_where(where, predicate)
 
     async def relay() -> None:
         stop = asyncio.Event()
@@ -84,7 +89,7 @@ def run_outbox_relay(
                 sinks=sinks,
                 cursor_path=cursor_path,
                 subject_pattern=subject_pattern,
-                predicate=predicate,
+                where=where,
                 token=token,
                 live=live,
                 on_progress=on_progress,
@@ -101,6 +106,7 @@ async def relay_outbox(
     sinks: Sequence[Sink] = (),
     cursor_path: Path | str = DEFAULT_CURSOR,
     subject_pattern: str = DEFAULT_PATTERN,
+    where: str = "",
     predicate: str = "",
     token: str | None = None,
     live: bool = True,
@@ -110,6 +116,7 @@ async def relay_outbox(
     settings: Settings | None = None,
 ) -> None:
     """Like `run_outbox_relay`, on the running event loop, until `stop` is set."""
+    where = only_where(where, predicate)
     targets = [*sinks, *([] if sink is None else [sink])]
     if not targets:
         raise InvalidArgument("the relay needs a sink", field="sink")
@@ -127,9 +134,7 @@ async def relay_outbox(
             if after == until:
                 return _nothing()
             end = 0 if until is None else max(after, until)  # a cursor beyond the head is refused
-            return bus.follow(
-                FollowQuery(subject_pattern, predicate, after, PAGE_ENTRIES, until=end)
-            )
+            return bus.follow(FollowQuery(subject_pattern, where, after, PAGE_ENTRIES, until=end))
 
         relay = JournalRelay(open_pages, targets, cursor, backoff=backoff, on_progress=on_progress)
         await relay.run(start, stop or asyncio.Event())

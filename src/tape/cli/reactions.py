@@ -143,7 +143,7 @@ def register(
         raise click.UsageError("say one of --task, --agent APP and --publish TARGET", ctx)
     options: Options = {
         "reaction_id": reaction_id,
-        "predicate": where,
+        "where": where,
         "agent": agent,
         "pool": pool,
         "publish": publish,

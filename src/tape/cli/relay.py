@@ -63,7 +63,7 @@ def relay(
                 sinks=sinks,
                 cursor_path=cursor,
                 subject_pattern=pattern,
-                predicate=where,
+                where=where,
                 live=not no_follow,
                 on_progress=on_progress,
                 stop=stop,

@@ -20,7 +20,7 @@ from tape.model.json_text import UNLIMITED
 from tape.model.reaction import NewReaction, Reaction, check_reaction
 from tape.model.run import RunStatus
 from tape.model.subject import encode_segment
-from tape.reactions.settings import DeclaredApp, Options, in_pool, new_reaction
+from tape.reactions.settings import DeclaredApp, Options, in_pool, new_reaction, only_where
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -124,6 +124,7 @@ async def register_declared(
 def on(
     subject_pattern: str,
     *,
+    where: str = "",
     predicate: str = "",
     agent: str | DeclaredApp | None = None,
     pool: str = "",
@@ -140,18 +141,19 @@ def on(
     from_global_seq: int | None = None,
     engine: str = "server",
 ) -> Callable[[F], F]:
-    """React to entries whose subject matches and for which the predicate holds.
+    """React to entries whose subject matches and for which `where`, a CEL predicate, holds.
 
     The function below is called with each one's envelope, by a dispatcher. With `agent` the entry
     starts a run of that app instead, in that `pool` or the app's own, with `publish` it goes to
-    that target; the function is not called then. The function itself stays as it is.
+    that target; the function is not called then. The function itself stays as it is. `predicate`
+    is the older name of `where`.
     """
     if callable(subject_pattern):
         raise InvalidArgument(
             "is missing: write @tape.on('/tape/…') above the handler", field="subject_pattern"
         )
     options: Options = {
-        "predicate": predicate,
+        "where": only_where(where, predicate),
         "agent": agent,
         "pool": pool,
         "publish": publish,

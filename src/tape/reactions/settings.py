@@ -23,8 +23,10 @@ class DeclaredApp(Protocol):
 
 class Options(TypedDict, total=False):
     """What may be said of a reaction besides its pattern. Without `agent` and `publish` the work is
-    a task for a handler. What is left out has the default of `NewReaction`."""
+    a task for a handler. What is left out has the default of `NewReaction`. `predicate` is the
+    older name of `where`."""
 
+    where: str
     predicate: str
     agent: str | DeclaredApp | None
     pool: str
@@ -61,11 +63,18 @@ def new_reaction(subject_pattern: str, **options: Unpack[Options]) -> NewReactio
         **{"reaction_id": "", **settings, "pool": settings.get("pool") or pool},
         subject_pattern=subject_pattern,
         handler_kind=kind,
-        predicate_cel=options.get("predicate", ""),
+        predicate_cel=only_where(options.get("where", ""), options.get("predicate", "")),
         agent_app=agent_app or "",
         publish_target=publish or "",
     )
     return named(_typed(new))
+
+
+def only_where(where: str, predicate: str) -> str:
+    """The predicate, by whichever of its two names it was given."""
+    if "" not in (where, predicate):
+        raise InvalidArgument("is another name for where: give one of them", field="predicate")
+    return predicate if where == "" else where
 
 
 def _agent(agent: str | DeclaredApp | None) -> tuple[Any, str]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,23 @@ def test_an_old_cursor_is_replaced(
     run_outbox_relay(store_url, sink=LogSink(), cursor_path=cursor, live=False)
     assert relayed(capsys.readouterr().out) == [1, 2]  # nothing says which of them had been sent
     assert json.loads(cursor.read_text()) == {"last_global_seq": 2}
+
+
+@pytest.mark.parametrize("name", ["where", "predicate"])
+def test_only_entries_for_which_a_predicate_holds(
+    name: str, sqlite_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(sqlite_url, ("a", 1), ("b", 2))
+    only: Any = {name: "event_type == 'b'"}
+    run_outbox_relay(
+        sqlite_url, sink=LogSink(), cursor_path=tmp_path / "cursor", live=False, **only
+    )
+    assert relayed(capsys.readouterr().out) == [2]
+
+
+def test_a_predicate_has_one_name(sqlite_url: str) -> None:
+    with pytest.raises(InvalidArgument, match="is another name for where"):
+        run_outbox_relay(sqlite_url, sink=LogSink(), where="true", predicate="true", live=False)
 
 
 async def test_a_relay_needs_a_sink(sqlite_url: str, tmp_path: Path) -> None:

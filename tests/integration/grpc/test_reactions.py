@@ -123,7 +123,7 @@ async def test_from_every_url(url: str) -> None:
         made = await client.register_reaction(
             "large orders",
             ORDERS,
-            predicate="payload.total > 100.0",
+            where="payload.total > 100.0",
             max_concurrency=8,
             retry_max=0,
             name="Large orders",
@@ -132,6 +132,11 @@ async def test_from_every_url(url: str) -> None:
         assert isinstance(made, tape.Reaction)
         assert (made.reaction_id, made.predicate_cel) == ("large orders", "payload.total > 100.0")
         assert (made.max_concurrency, made.retry_max, made.handler_kind) == (8, 0, 2)
+        older = await client.register_reaction("older", ORDERS, predicate="payload.total > 100.0")
+        assert older.predicate_cel == made.predicate_cel
+        assert await client.deregister_reaction("older")
+        with pytest.raises(tape.InvalidArgument, match="is another name for where"):
+            await client.register_reaction("both", ORDERS, where="true", predicate="true")
         whole = NewReaction("all", "/**", tape.HandlerKind.AGENT, agent_app="audit")
         assert (await client.register_reaction(whole)).agent_app == "audit"
         named = await client.register_reaction("", ORDERS, publish="log:")

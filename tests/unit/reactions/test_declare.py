@@ -264,7 +264,7 @@ def test_they_match_what_the_journal_says(decorate: Any, subject: str) -> None:
 
 def test_every_setting_arrives() -> None:
     options: Options = {
-        "predicate": "true",
+        "where": "true",
         "publish": "log:",
         "max_concurrency": 2,
         "rate_limit_per_s": 3,
@@ -283,9 +283,36 @@ def test_every_setting_arrives() -> None:
     assert new_reaction("/**", **options) == expected
 
 
+@pytest.mark.parametrize(
+    "declare",
+    [
+        partial(tape.on, "/**"),
+        partial(tape.on_value_change, "desk"),
+        partial(tape.on_value_deleted, "desk"),
+        partial(tape.on_effect_confirmed, "pay"),
+        partial(tape.on_effect_failed, "pay"),
+        partial(tape.on_effect_unknown, "pay"),
+        partial(tape.on_effect_reconciled, "pay"),
+        partial(tape.on_decision_recorded, "r"),
+        partial(tape.on_gate, "g"),
+        partial(tape.on_run, "failed"),
+    ],
+    ids=lambda declare: declare.func.__name__,
+)
+def test_where_and_predicate_are_one_setting(declare: Any) -> None:
+    new = declared(declare(where="payload.n > 1", agent="a"))
+    DECLARED.clear()
+    assert new.predicate_cel == "payload.n > 1"
+    assert declared(declare(predicate="payload.n > 1", agent="a")) == new  # its id as well
+    with pytest.raises(InvalidArgument, match="predicate: is another name for where"):
+        declare(where="true", predicate="true")
+    with pytest.raises(InvalidArgument, match="predicate_cel: None is not a text"):
+        declared(declare(where=None))
+
+
 def test_defaults_are_those_of_the_model() -> None:
     parameters = inspect.signature(tape.on).parameters
-    renamed = {"predicate_cel": "predicate", "agent_app": "agent", "publish_target": "publish"}
+    renamed = {"predicate_cel": "where", "agent_app": "agent", "publish_target": "publish"}
     for field, default in NewReaction._field_defaults.items():
         said = parameters[renamed.get(field, field)].default
         assert (said or default) == default, field
