@@ -84,6 +84,10 @@ def test_halted_drainers_are_helped_on_by_a_click(sqlite_url: str, page: Page) -
         expect(resumed).to_contain_text("3 runs")
         ended = httpx.get(f"http://{server.http}/api/runs", params={"status": "terminal"}).json()
         assert len(ended["runs"]) == 3
+        expect(page.locator("#canvas")).to_contain_text("run/done/route/")
+        expect(page.locator("#canvas")).not_to_contain_text("terminal")
+        open_timeline(page, server.http, f"#event={orders[2]}")
+        expect(page.locator("#details")).to_contain_text("route done")
 
 
 def subscribe(http: str, drainer_id: str, glob: str) -> None:

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tape.cli.output import abridged, date_time, printable, span
-from tape.cli.records import run_record, status_name
+from tape.cli.records import run_record
 from tape.model.entry import Entry, Kind
-from tape.model.run import Run, RunStatus
+from tape.model.run import SHOWN_WORDS, Run, RunStatus
 from tape.runs.timeline import Line, elapsed, timeline
 
 CUT = 100  # characters of a payload, unless all is asked for
@@ -79,7 +79,7 @@ def _head(seen: RunSeen) -> Iterator[tuple[str, str]]:
     if run.parent_run_id:
         yield "parent", run.parent_run_id
     for child in seen.children:
-        yield "child", f"{child.run_id} {app_words(child)}: {status_name(child.status)}"
+        yield "child", f"{child.run_id} {app_words(child)}: {SHOWN_WORDS[child.status]}"
     if seen.budget is not None:
         yield "budget", _budget_words(**seen.budget)
     if run.cancel_reason:
@@ -98,9 +98,9 @@ def app_words(run: Run) -> str:
 
 def _status(run: Run) -> str:
     if run.waiting_on:
-        return f"{status_name(run.status)} for {run.waiting_on}"
-    ending = f", then {status_name(run.ending)}" if run.ending else ""
-    return status_name(run.status) + ending
+        return f"{SHOWN_WORDS[run.status]} for {run.waiting_on}"
+    ending = f", then {SHOWN_WORDS[run.ending]}" if run.ending else ""
+    return SHOWN_WORDS[run.status] + ending
 
 
 def lease_words(run: Run) -> str:

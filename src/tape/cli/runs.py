@@ -20,7 +20,7 @@ from tape.cli.output import (
     printable,
     say,
 )
-from tape.cli.records import run_record, status_name
+from tape.cli.records import run_record
 from tape.cli.run_view import (
     STATUS_STYLES,
     RunSeen,
@@ -37,7 +37,7 @@ from tape.cli.run_view import (
 from tape.cli.target import Target, connect, target_options
 from tape.client import AsyncTapeClient
 from tape.errors import EffectFailed, NotFound, Pruned, RunCancelled, RunEnded
-from tape.model.run import DEFAULT_POOL, Run, RunStatus
+from tape.model.run import DEFAULT_POOL, SHOWN_WORDS, STATUS_WORDS, Run, RunStatus
 from tape.ports.runs import WaitingRuns
 from tape.runs.operations import WAITING_MS
 from tape.runs.timeline import Timeline, timeline
@@ -50,15 +50,27 @@ LOOKED_THROUGH = 100
 _ENDS = tuple(f"run {status}" for status in ("terminal", "failed", "cancelled", "stuck"))
 
 
+class _Status(click.Choice[str]):
+    """The words that people see. That of the wire for a run that is done does as well."""
+
+    def __init__(self) -> None:
+        super().__init__(list(SHOWN_WORDS.values()))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        done = RunStatus.TERMINAL
+        return super().convert(
+            SHOWN_WORDS[done] if value == STATUS_WORDS[done] else value, param, ctx
+        )
+
+
 def _list_options(command: F) -> F:
-    statuses = [status.name.lower() for status in RunStatus]
     for option in (
         _JSON,
         click.option("--after", default="", metavar="RUN", help="Those begun before this one."),
         click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True),
         click.option("--pool", default="", metavar="NAME", help="Only runs of this pool."),
         click.option("--app", default="", metavar="NAME", help="Only runs of this app."),
-        click.option("--status", type=click.Choice(statuses), help="Only those with this status."),
+        click.option("--status", type=_Status(), help="Only those with this status."),
     ):
         command = option(command)
     return command
@@ -105,7 +117,7 @@ def list_runs(
                 print_json(run_record(run))
             return
         rows = [
-            (run.run_id, _app(run), status_name(run.status), date_time(run.started_at_ms),
+            (run.run_id, _app(run), SHOWN_WORDS[run.status], date_time(run.started_at_ms),
              lifetime(run), abridged(_about(run), 60))
             for run in found
         ]  # fmt: skip
@@ -294,7 +306,7 @@ def start(
     if as_json:
         print_json(run_record(run))
     elif not wait:
-        say(f"{run.run_id} is {status_name(run.status)}: {app_words(run)}")
+        say(f"{run.run_id} is {SHOWN_WORDS[run.status]}: {app_words(run)}")
     elif failure is None:
         say(run.outcome_json)
     if failure is not None:
@@ -321,11 +333,11 @@ def signal(target: Target, run_id: str, gate: str, json_text: str, as_json: bool
     if as_json:
         print_json({"accepted": accepted, "run": run_record(run)})
     if not accepted and not run.may_go_on:
-        raise RunEnded(f"run {run_id!r} is {status_name(run.status)}")
+        raise RunEnded(f"run {run_id!r} is {SHOWN_WORDS[run.status]}")
     if not accepted:
         raise click.ClickException(f"gate {gate} of run {run_id!r} is open: the first word counts")
     if not as_json:
-        say(f"gate {gate} is open: {run_id} is {status_name(run.status)}")
+        say(f"gate {gate} is open: {run_id} is {SHOWN_WORDS[run.status]}")
 
 
 @runs.command()
@@ -341,7 +353,7 @@ def cancel(target: Target, run_id: str, reason: str, as_json: bool) -> None:
         async with connect(target) as client:
             before = await _found(client, run_id)
             if not before.may_go_on:
-                raise RunEnded(f"run {run_id!r} is {status_name(before.status)}")
+                raise RunEnded(f"run {run_id!r} is {SHOWN_WORDS[before.status]}")
             return await client.cancel_run(run_id, reason)
 
     run = asyncio.run(ask())
@@ -350,9 +362,9 @@ def cancel(target: Target, run_id: str, reason: str, as_json: bool) -> None:
     elif run.is_open:
         say(f"{run_id} is to end: {run.lease_owner} is told ({run.cancel_reason})")
     elif run.ending:
-        say(f"{run_id} is {status_name(run.status)}: what it did is undone, then it is cancelled")
+        say(f"{run_id} is {SHOWN_WORDS[run.status]}: what it did is undone, then it is cancelled")
     else:
-        say(f"{run_id} is {status_name(run.status)}")
+        say(f"{run_id} is {SHOWN_WORDS[run.status]}")
 
 
 @runs.command()
@@ -371,7 +383,7 @@ def resume(target: Target, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json(run_record(run))
     else:
-        say(f"{run_id} is {status_name(run.status)}")
+        say(f"{run_id} is {SHOWN_WORDS[run.status]}")
 
 
 async def _was_ever_taken(client: AsyncTapeClient, app_name: str) -> bool:

@@ -12,7 +12,7 @@ from tape.errors import EffectFailed, InvalidArgument, RunCancelled
 from tape.journal.ids import UlidFactory
 from tape.model.entry import Entry
 from tape.model.gate import SendSignal, Signalled
-from tape.model.run import Run, RunStatus
+from tape.model.run import SHOWN_WORDS, Run, RunStatus, status_named
 from tape.model.run_end import CancelRun
 from tape.ports.runs import RunQuery, WaitingRuns
 from tape.reactions.threads import HandlerThreads
@@ -115,7 +115,7 @@ class RunCalls:
         after: str = "",
     ) -> list[Run]:
         """Newest first; `after` is the id of the last one of the page before."""
-        number = status_named(status) if isinstance(status, str) else status
+        number = _status_number(status)
         return await self._operations.runs.list_runs(RunQuery(number, app_name, pool, limit, after))
 
     async def waiting_runs(self, older_than_s: float = WAITING_MS / 1000) -> list[WaitingRuns]:
@@ -174,17 +174,12 @@ def outcome_of(run: Run) -> Any:
     if run.status == RunStatus.TERMINAL:
         return outcome
     words = outcome.get("message", outcome) if isinstance(outcome, dict) else outcome
-    status = RunStatus(run.status).name.lower()
     if run.status == RunStatus.CANCELLED:
         raise RunCancelled(f"run {run.run_id} was cancelled: {words}")
-    raise EffectFailed(f"run {run.run_id} is {status}: {words}")
+    raise EffectFailed(f"run {run.run_id} is {SHOWN_WORDS[run.status]}: {words}")
 
 
-def status_named(word: str) -> int:
-    if not word:
-        return 0
-    try:
-        return RunStatus[word.upper()].value
-    except KeyError:
-        known = ", ".join(status.name.lower() for status in RunStatus)
-        raise InvalidArgument(f"{word!r} is not one of {known}", field="status") from None
+def _status_number(status: RunStatus | str) -> int:
+    if isinstance(status, str):
+        return status_named(status).value if status else 0
+    return status

@@ -16,7 +16,16 @@ from tape.model.event import check_trace
 from tape.model.json_text import check_json
 from tape.model.move import Decision, Need, State, save
 from tape.model.names import check_name, check_names
-from tape.model.run import DEFAULT_POOL, RUNS, Run, RunName, RunStatus, fenced_run, find_run
+from tape.model.run import (
+    DEFAULT_POOL,
+    RUNS,
+    SHOWN_WORDS,
+    Run,
+    RunName,
+    RunStatus,
+    fenced_run,
+    find_run,
+)
 from tape.model.run_lines import raw, run_line
 from tape.model.run_write import Extended
 from tape.model.subject import check_length
@@ -190,7 +199,7 @@ class ResumeRun:
         if not self._taker.owner:
             return self._put_back(run, state.now_ms)
         if not run.is_open:
-            raise RunEnded(f"run {run.run_id!r} is {RunStatus(run.status).name.lower()}")
+            raise RunEnded(f"run {run.run_id!r} is {SHOWN_WORDS[run.status]}")
         if run.is_leased(state.now_ms) and run.lease_owner != self._taker.owner:
             raise LeaseHeld(
                 f"run {run.run_id!r} is held by {run.lease_owner!r} for another "
@@ -208,7 +217,7 @@ class ResumeRun:
                 status=RunStatus.RUNNABLE.value, ended_at_ms=0, outcome_json="", waiting_on=""
             )
         elif not run.is_open and run.status != RunStatus.COMPENSATING:
-            raise RunEnded(f"run {run.run_id!r} is {RunStatus(run.status).name.lower()}")
+            raise RunEnded(f"run {run.run_id!r} is {SHOWN_WORDS[run.status]}")
         elif run.is_leased(now_ms):
             raise LeaseHeld(f"run {run.run_id!r} is being driven by {run.lease_owner!r}")
         else:

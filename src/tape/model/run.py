@@ -22,11 +22,22 @@ class RunStatus(IntEnum):
 
 
 STATUS_WORDS = {status.value: status.name.lower() for status in RunStatus}
+SHOWN_WORDS = STATUS_WORDS | {RunStatus.TERMINAL.value: "done"}
+"""For people: a run that succeeded is done. The wire, JSON and subjects say terminal."""
 
 DEFAULT_POOL = "shared"
 
 OPEN = frozenset({RunStatus.RUNNABLE, RunStatus.RUNNING, RunStatus.WAITING})
 """A run in one of these can be driven; in any other it writes nothing more by itself."""
+
+
+def status_named(word: str) -> RunStatus:
+    """A status by the word that people see, or by that of the wire."""
+    for status in RunStatus:
+        if isinstance(word, str) and word.lower() in (STATUS_WORDS[status], SHOWN_WORDS[status]):
+            return status
+    known = ", ".join(SHOWN_WORDS.values())
+    raise InvalidArgument(f"{word!r} is not one of {known}", field="status")
 
 
 class Run(NamedTuple):

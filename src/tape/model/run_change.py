@@ -22,7 +22,7 @@ from tape.model.event import check_trace
 from tape.model.lease import FIRST_TOKEN, BeginRun, Begun, NewRun, Taker
 from tape.model.move import Change, Decision, Need, Overlay, Place, Reading, State, save
 from tape.model.names import check_name
-from tape.model.run import RUNS, Run, RunStatus, fenced_run, find_run
+from tape.model.run import RUNS, SHOWN_WORDS, Run, fenced_run, find_run
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, Line, RunWrite
 
@@ -120,7 +120,7 @@ class ExtendRun(_ChangeRun):
             raise StaleLease(f"{fenced}, this write carries {self._fencing_token}")
         last = self._writes[-1] if self._writes else None
         if not isinstance(last, EndRun) or not last.has_ended(run):
-            raise RunEnded(f"run {run.run_id!r} is {RunStatus(run.status).name.lower()}")
+            raise RunEnded(f"run {run.run_id!r} is {SHOWN_WORDS[run.status]}")
         return Decision(_answer(Extended(run, 0, [*(None for _ in self._writes[1:]), run])))
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 from tape.errors import InvalidArgument, TapeError
 from tape.model.json_text import UNLIMITED
 from tape.model.reaction import NewReaction, Reaction, check_reaction
-from tape.model.run import RunStatus
+from tape.model.run import STATUS_WORDS, status_named
 from tape.model.subject import encode_segment
 from tape.reactions.settings import DeclaredApp, Options, in_pool, new_reaction, only_where
 
@@ -238,11 +238,9 @@ def on_gate(
 
 
 def on_run(status: str, app: str | None = None, **options: Unpack[Options]) -> Callable[[F], F]:
-    """A run of this app, or of any, has come to this status: `terminal`, `failed`, …"""
-    known = [each.name.lower() for each in RunStatus]
-    if not isinstance(status, str) or status.lower() not in known:
-        raise InvalidArgument(f"{status!r} is not one of {', '.join(known)}", field="status")
-    return on(f"/tape/run/{status.lower()}/{_named(app=app)}/**", **options)
+    """A run of this app, or of any, has come to this status: `done`, `failed`, …"""
+    word = STATUS_WORDS[status_named(status)]
+    return on(f"/tape/run/{word}/{_named(app=app)}/**", **options)
 
 
 def _named(**name: str | None) -> str:

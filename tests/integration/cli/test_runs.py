@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,6 +108,25 @@ def test_a_listing_for_people(typed: Typed) -> None:
     assert typed("runs", "--status", "stuck").out.split() == header.split()
 
 
+def test_success_is_done_for_people_and_terminal_in_json(typed: Typed) -> None:
+    run_id = started(typed, "note")
+    recover_once()
+    for word in ("done", "terminal"):
+        _header, row = typed("runs", "--status", word).out.splitlines()
+        assert row.split()[:3] == [run_id, "note", "done"]
+        (record,) = typed("runs", "--status", word, "--json").records
+        assert record["status"] == "terminal"
+    assert "status      done\n" in typed("runs", "show", run_id).out
+    assert status(typed, run_id) == "terminal"
+    for shown in (typed("runs", "--help").out, typed("runs", "--status", "ended").err):
+        assert "done" in shown
+        assert "terminal" not in shown
+    with tape_package.connect(os.environ["TAPE_STORE"]) as client:
+        assert client.list_runs(status="done") == client.list_runs(status="terminal") != []
+        with pytest.raises(tape_package.InvalidArgument, match=r"'ended' is not one of .*done"):
+            client.list_runs(status="ended")
+
+
 def test_what_waits_for_a_worker(typed: Typed) -> None:
     begun = typed("runs", "start", "nosuchapp")
     assert (begun.code, begun.out.split()[1:4]) == (0, ["is", "runnable:", "nosuchapp"])
@@ -192,7 +212,7 @@ def test_a_run_as_one_object(typed: Typed) -> None:
     assert record["timeline"][-1]["what"] == "run terminal"
     assert record["next"] == []
     head = typed("runs", "show", run_id).out
-    assert f"child       {child['run_id']} note in pool shared: terminal" in head
+    assert f"child       {child['run_id']} note in pool shared: done" in head
     assert 'result      {"wire":"w100","noted":500}' in head
     assert f"parent      {run_id}" in typed("runs", "show", child["run_id"]).out
 
@@ -213,7 +233,7 @@ def test_a_word_for_a_gate(typed: Typed) -> None:
     assert again.err == f"error: gate approve of run {run_id!r} is open: the first word counts\n"
     recover_once()
     ended = typed("runs", "signal", run_id, "other")
-    assert (ended.code, ended.err) == (1, f"error: run {run_id!r} is terminal\n")
+    assert (ended.code, ended.err) == (1, f"error: run {run_id!r} is done\n")
     refused = typed("runs", "signal", run_id, "other", "--json")
     assert (refused.code, refused.records[0]["accepted"]) == (1, False)
 
@@ -275,7 +295,7 @@ def test_a_run_that_is_stuck_because_its_code_changed(
     recover_once()
     assert status(typed, run_id) == "terminal"
     ended = typed("runs", "resume", run_id)
-    assert (ended.code, ended.err) == (1, f"error: run {run_id!r} is terminal\n")
+    assert (ended.code, ended.err) == (1, f"error: run {run_id!r} is done\n")
 
 
 def test_what_to_do_about_a_compensation_that_fails(typed: Typed) -> None:

@@ -21,7 +21,7 @@ from tape.model.lease import (
     ResumeRun,
     Taker,
 )
-from tape.model.run import RunStatus
+from tape.model.run import SHOWN_WORDS, RunStatus
 from tape.model.run_end import CancelRun, EndRun
 from tests.unit.model.run_world import (
     LIMITS,
@@ -93,7 +93,7 @@ class TestResuming:
     def test_one_that_has_ended_is_driven_no_more(self, status: RunStatus) -> None:
         world = driven()
         world.drive(EndRun(status, "1", ""))
-        with refused(world, RunEnded, match=status.name.lower()):
+        with refused(world, RunEnded, match=SHOWN_WORDS[status]):
             world.resume("b")
 
     def test_its_trace_is_on_its_entry(self) -> None:
@@ -150,7 +150,7 @@ class TestPuttingBack:
     def test_an_end_is_an_end(self, status: RunStatus) -> None:
         world = driven()
         world.drive(EndRun(status, "1", ""))
-        with refused(world, RunEnded, match=status.name.lower()):
+        with refused(world, RunEnded, match=SHOWN_WORDS[status]):
             world.resume()
 
 

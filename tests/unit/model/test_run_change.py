@@ -13,7 +13,7 @@ from tape.model.gate import GATES, AwaitSignal, SendSignal
 from tape.model.lease import Begun, NewRun, Taker
 from tape.model.move import Need
 from tape.model.obligation import RegisterCompensation
-from tape.model.run import RUNS, Run, RunStatus
+from tape.model.run import RUNS, SHOWN_WORDS, Run, RunStatus
 from tape.model.run_change import IDS_PER_WRITE, BeginAndExtend, ChangeRun, ExtendRun
 from tape.model.run_end import CancelRun, EndRun
 from tape.model.run_write import Extended
@@ -126,7 +126,7 @@ class TestAfterTheEnd:
     def test_nothing_more_is_written(self, status: RunStatus) -> None:
         world = driven()
         world.extend(1, EndRun(status, '"done"', ""))
-        with refused(world, RunEnded, match=status.name.lower()):
+        with refused(world, RunEnded, match=SHOWN_WORDS[status]):
             world.extend(1, FIRST)
         with refused(world, StaleLease):
             world.extend(2, FIRST)
@@ -170,7 +170,7 @@ class TestAfterTheEnd:
     def test_another_end_is_not_the_same(self, other: EndRun) -> None:
         world = driven()
         world.drive(DONE)
-        with refused(world, RunEnded, match="terminal"):
+        with refused(world, RunEnded, match="is done"):
             world.extend(1, other)
 
     def test_what_came_with_an_end_that_was_not_is_not_dropped_without_a_word(self) -> None:

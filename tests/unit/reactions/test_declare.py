@@ -240,6 +240,7 @@ def declared(decorate: Callable[[Any], Any]) -> NewReaction:
         (tape.on_gate("review", verb="released"), "/tape/gate/released/review/*"),
         (tape.on_run("FAILED"), "/tape/run/failed/*/**"),
         (tape.on_run("terminal", app="my app"), "/tape/run/terminal/my%20app/**"),
+        (tape.on_run("done"), "/tape/run/terminal/*/**"),
     ],
 )
 def test_subjects_of_the_short_forms(decorate: Any, pattern: str) -> None:
@@ -398,7 +399,7 @@ def test_the_parentheses_forgotten() -> None:
 @pytest.mark.parametrize(
     ("make", "arguments", "said"),
     [
-        (tape.on_run, ["done"], "status: 'done' is not one of runnable"),
+        (tape.on_run, ["ended"], "status: 'ended' is not one of runnable"),
         (tape.on_run, [None], "status"),
         (tape.on_run, ["failed", 3], "app: 3 is not a text"),
         (tape.on_value_change, [3], "namespace: 3 is not a text"),

@@ -1,7 +1,7 @@
 // One entry in full: its fields, its payload as text, and what led to what.
 
 import { askJson } from "./api.js";
-import { element, entity, moment, what } from "./dom.js";
+import { element, entity, moment, runStatus, what } from "./dom.js";
 import { toHash } from "./filters.js";
 
 const SETTLE_MS = 60; // who holds a key down does not ask for every entry on the way
@@ -80,7 +80,7 @@ function link(text, view) {
 
 function runItem(run) {
   const isBad = run.status === "failed" || run.status === "stuck";
-  return element("li", {}, link(run.app_name, { run: run.run_id }), " ", element("span", { class: isBad ? "error" : "quiet" }, run.status));
+  return element("li", {}, link(run.app_name, { run: run.run_id }), " ", element("span", { class: isBad ? "error" : "quiet" }, runStatus(run.status)));
 }
 
 function chainItem(entry, event) {

@@ -21,8 +21,11 @@ export const number = (n) => NUMBER.format(n);
 
 export const count = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
 
+// For people a run that succeeded is done. Subjects and the API say terminal.
+export const runStatus = (word) => (word === "terminal" ? "done" : word);
+
 export function what(entry) {
-  return entry.event_type || entry.subject.replace(/^\/tape\//, "");
+  return entry.event_type || entry.subject.replace(/^\/tape\//, "").replace(/^run\/terminal\//, "run/done/");
 }
 
 export function entity(entry) {
