@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from tape.model.json_text import terminal_safe
+
 if TYPE_CHECKING:
     from rich.console import Console  # loaded where a command prints with it: help does not
-
-from tape.model.json_text import terminal_safe
 
 _ONE_LINE = str.maketrans("\r\n", "  ")
 
