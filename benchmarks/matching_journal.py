@@ -11,7 +11,7 @@ from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.ports.store import ReadEntries, Store
-from tape.reactions.match import PAGE_BYTES
+from tape.reactions.late import PAGE_BYTES
 
 REACTIONS = 1_000
 MATCHING = 10

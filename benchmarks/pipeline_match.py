@@ -25,7 +25,7 @@ from tape.pipeline.jobs.archive.job import Archive
 from tape.pipeline.jobs.backfill.job import Backfill
 from tape.pipeline.session import session
 from tape.ports.store import ReadEntries, Store
-from tape.reactions.match import PAGE_BYTES
+from tape.reactions.late import PAGE_BYTES
 from tape.reactions.rules import Rule, Rules
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store

@@ -13,7 +13,7 @@ from tape.testing.runs import AppKit
 from tests.unit.runs.driven import outcome, ran, signalled
 
 
-def recording(apps: Apps, colour: str, events: list[tuple[str, Any]]) -> App:
+def recording(apps: Apps, colour: str, events: list[tuple[str, Any]]) -> App[Any]:
     """An app that records events and waits; it answers with what was refused."""
 
     @tape.app("records", registry=apps)
