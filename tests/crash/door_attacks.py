@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import httpx
@@ -203,6 +204,18 @@ def filtered_follow(address: str, _http: str, seconds: float) -> None:
         _ready()
 
 
+def costly_follow(address: str, http: str, seconds: float) -> None:
+    """Followers on both doors whose predicates do as much for each entry as they may."""
+    where = predicate_attacks.ATTACKS[0].where
+    path = f"/api/events/stream?after=0&where={quote(where)}"
+    ask = pb.FollowEntriesRequest(subject_pattern="/**", predicate_cel=where)
+    with grpc.insecure_channel(address) as channel:
+        held = [TapeStub(channel).FollowEntries(ask) for _ in range(STREAMS)]
+        stream = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        _hold(http, stream, STREAMS, seconds, reading=True)
+        del held
+
+
 def reactions(address: str, _http: str, seconds: float) -> None:
     """All of the predicates, as reactions to what is there and to what comes."""
     with grpc.insecure_channel(address) as channel:
@@ -223,8 +236,8 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         half_heads, half_bodies, silent_grpc, half_grpc, unread_sse, unread_follow,
-        unread_subscribe, unread_run, unread_value, untaken_answers,
-        filtered_follow, reactions,
+        unread_subscribe, unread_run, unread_value, untaken_answers, filtered_follow,
+        costly_follow, reactions,
     )
 }  # fmt: skip
 ATTACKS |= {each.name: _searching(each.path) for each in predicate_attacks.ATTACKS}

@@ -7,8 +7,9 @@ measures. What others may lose is said against the same server while nobody atta
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -34,6 +35,8 @@ HEALTH_MOST_S = 0.1
 RECORD_TIMES = 3
 RECORD_SLACK_S = 0.02
 """Of a short attack: the two slowest of 200 records differ by so much without one."""
+SERVED_MOST_S = 5.0
+"""Until a task is made or a search answered; undisturbed it takes some milliseconds."""
 STOP_MOST_S = 5.0
 GROWTH_MOST = 512 * MIB
 """docs/operating.md says how it is made up."""
@@ -141,6 +144,33 @@ def assert_given_back(server: ServerProcess, before: int) -> None:
 @pytest.mark.parametrize("name", ["half_heads", "half_bodies"])
 def test_a_short_attack(sqlite_url: str, name: str) -> None:
     bear(sqlite_url, name, SHORT_S)
+
+
+def test_others_are_served_while_followers_take_all_they_may(sqlite_url: str) -> None:
+    """Theirs and a quick predicate's work is of the same process, and here of the same client."""
+    with ServerProcess(sqlite_url) as server, tape.connect(server.url) as client:
+        fill_for_predicates(server.http, small=2_000, large=0)
+        client.register_reaction(
+            "ordinary", "/tape/event/recorded/ordinary/**", predicate="kind == 'event'"
+        )
+        with attacked(server, "costly_follow", 300):
+            for number in range(1, 6):
+                client.record("ordinary", {"n": number})
+                assert_soon(partial(has_made, client, number))
+                recent = "/api/events/recent?limit=5&where=payload.n<1000"
+                found = httpx.get(f"http://{server.http}{recent}", timeout=SERVED_MOST_S).json()
+                assert (len(found["events"]), found["error"]) == (5, "")
+
+
+def has_made(client: tape.TapeClient, number: int) -> bool:
+    return len(client.list_tasks("ordinary")) == number
+
+
+def assert_soon(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + SERVED_MOST_S
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 @pytest.mark.long

@@ -106,13 +106,13 @@ class Pacer:
 
     async def enter(self, turns: "Turns", *, is_held: bool) -> None:
         side = turns.side
-        self._earn()
-        if not self._is_taken and (not is_held or (side.credit_s >= 0 and not side.held)):
+        if not self._is_taken and not (is_held and (side.held or not self.has_credit(side))):
             self._is_taken = True
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (side.held if is_held else side.free).push(turns, turn)
         if not self._is_taken:
+            self._earn()
             self._rest()
         try:
             await turn
@@ -152,7 +152,8 @@ class Pacer:
             self._thread = None
 
     def _pass_on(self) -> None:
-        self._earn()
+        if self._services.held or self._clients.held:
+            self._earn()
         for _ in range(len(self._queues)):
             self._queues.rotate(-1)
             queue = self._queues[-1]
