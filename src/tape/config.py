@@ -201,8 +201,8 @@ class PredicateSettings:
     """What predicates may take of a process, all of them together.
 
     They are evaluated for `slice_s` at a time, then others have a turn. What takes long gets
-    `share` of the time. A request that looks for entries ends its page after `request_s` of it; a
-    reaction that takes more than `page_s` for a page of entries is matched apart from the others.
+    `share` of the time. A request that looks for entries ends its page after `request_s` of it;
+    reactions that take `page_s` more than is free are matched apart from the others.
     """
 
     slice_s: float = 0.002
