@@ -55,6 +55,7 @@ class Matcher:
         self._common = Rules([])
         self._pacer = pacer or Pacer()
         self._late = LateRules(store, settings, self._pacer)
+        self._told_of: set[str] = set()
         self._turns = self._pacer.service_turns(comes_first=True)
         self._stepped_at = 0.0
         self.agents: list[str] = []
@@ -176,8 +177,14 @@ class Matcher:
             self._common.advance(matched.cursors)
             _tell(matched)
         for reaction_id in matched.put_off:
-            self._late.add(self._common.take_out(reaction_id))
+            self._put_off(self._common.take_out(reaction_id))
         return True
+
+    def _put_off(self, rule: Rule) -> None:
+        self._late.add(rule)
+        if rule.reaction_id not in self._told_of:  # it may come and go with every entry
+            self._told_of.add(rule.reaction_id)
+            log.warning("matched apart, its predicate takes long: %s", rule.reaction_id)
 
     async def _match(self, page: EntryRange) -> Matched:
         """In turns with others that evaluate predicates. The lease is kept meanwhile."""
