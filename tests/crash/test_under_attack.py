@@ -146,9 +146,9 @@ def test_a_short_attack(sqlite_url: str, name: str) -> None:
     bear(sqlite_url, name, SHORT_S)
 
 
-def test_others_are_served_while_followers_take_all_they_may(sqlite_url: str) -> None:
+def test_others_are_served_while_followers_take_all_they_may(store_url: str) -> None:
     """Theirs and a quick predicate's work is of the same process, and here of the same client."""
-    with ServerProcess(sqlite_url) as server, tape.connect(server.url) as client:
+    with ServerProcess(store_url) as server, tape.connect(server.url) as client:
         fill_for_predicates(server.http, small=2_000, large=0)
         client.register_reaction(
             "ordinary", "/tape/event/recorded/ordinary/**", predicate="kind == 'event'"
