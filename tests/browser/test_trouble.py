@@ -106,6 +106,10 @@ def test_dead_letters_are_replayed_and_dropped(sqlite_url: str, page: Page) -> N
         expect(card).to_have_css("border-top-color", RED)
         expect(card.locator(".state")).to_contain_text("dead letter")
         expect(card).to_contain_text("no luck")
+        where = card.get_by_text("at the desk").first
+        expect(where).to_be_hidden()
+        card.locator("summary").first.click()
+        expect(where).to_be_visible()
         card.get_by_role("button", name="drop route_orders", exact=True).click()
         dialog = page.locator("#ask-dialog")
         expect(dialog).to_contain_text("cannot be taken back")

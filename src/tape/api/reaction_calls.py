@@ -88,7 +88,12 @@ class ReactionCalls:
 
     @needs(Role.WRITE)
     async def nack_task(self, request: pb.NackTaskRequest) -> pb.NackTaskResponse:
-        outcome = failed_task(request.task_id, request.error, permanent=request.permanent)
+        outcome = failed_task(
+            request.task_id,
+            request.error,
+            permanent=request.permanent,
+            traceback=request.traceback,
+        )
         task = await settle_one(self._operations, request.owner, outcome)
         return pb.NackTaskResponse(task=mapping_tasks.task_to_wire(task))
 

@@ -8,6 +8,7 @@ import traceback
 from types import TracebackType
 
 from tape.cli.output import printable
+from tape.ports.user_traceback import TracebackBlock
 
 _INDENT = "    "
 
@@ -16,7 +17,11 @@ class PlainLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         own = copy.copy(record)
         own.exc_text = None  # another handler's, as it may be
-        return super().format(own)
+        args = own.args if isinstance(own.args, tuple) else ()
+        blocks = [arg.text for arg in args if isinstance(arg, TracebackBlock)]
+        if blocks:
+            own.args = tuple("" if isinstance(arg, TracebackBlock) else arg for arg in args)
+        return "\n".join([super().format(own), *(_indented(text) for text in blocks if text)])
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         return printable(super().formatMessage(record))

@@ -108,3 +108,13 @@ def printable(text: str) -> str:
 def say(text: str) -> None:
     """One line for people, as it stands: no markup, no emoji, no folding."""
     click.echo(printable(text))
+
+
+def say_traceback(traceback: str) -> None:
+    """A traceback below what was said, if there is one; indented, so that no line of it passes for
+    another.
+    """
+    if traceback:
+        say("")
+        for line in traceback.split("\n"):
+            say(f"  {line}")

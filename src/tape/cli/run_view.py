@@ -11,10 +11,12 @@ from rich.text import Text
 from tape.cli.output import abridged, date_time, printable, span
 from tape.cli.records import run_record
 from tape.model.entry import Entry, Kind
+from tape.model.error_record import error_words, is_error, traceback_in
 from tape.model.run import SHOWN_WORDS, Run, RunStatus
 from tape.runs.timeline import Line, elapsed, timeline
 
 CUT = 100  # characters of a payload, unless all is asked for
+_BELOW = 17 * " "  # what comes before the text of a line
 _STYLES = {"good": "green", "warning": "yellow", "bad": "red"}
 STATUS_STYLES = {RunStatus.STUCK: "red"}
 
@@ -48,6 +50,7 @@ def seen_record(seen: RunSeen) -> dict[str, Any]:
         "budget": seen.budget,
         "children": [run_record(child) for child in seen.children],
         "next": next_steps(seen.run, seen.entries),
+        "traceback": traceback_of_run(seen.run, seen.entries),
         "timeline": [line_record(line) for line in timeline(seen.entries)],
     }
 
@@ -119,9 +122,7 @@ def lifetime(run: Run) -> str:
 def outcome_words(run: Run) -> str:
     """What it returned, or why it did not; empty while neither is known."""
     outcome = orjson.loads(run.outcome_json) if run.outcome_json else None
-    if isinstance(outcome, dict) and outcome.keys() == {"type", "message"}:
-        return f"{outcome['type']}: {outcome['message']}"
-    return run.outcome_json
+    return error_words(outcome) if is_error(outcome) else run.outcome_json
 
 
 def _budget_words(*, usd_cap: float, token_cap: int, usd_spent: float, tokens_spent: int) -> str:
@@ -155,6 +156,16 @@ def next_steps(run: Run, entries: Sequence[Entry]) -> list[str]:
     return [f"mend what its error names; {resume}", cancel]
 
 
+def traceback_of_run(run: Run, entries: Sequence[Entry]) -> str:
+    """Where the code raised that a run did not succeed for, or that it is stuck for."""
+    if run.status == RunStatus.TERMINAL:
+        return ""
+    if run.status == RunStatus.STUCK and run.ending:
+        undone = _newest(entries, "obligation/stuck") or {}
+        return str(undone.get("traceback", ""))
+    return traceback_in(orjson.loads(run.outcome_json or "null"))
+
+
 def _newest(entries: Sequence[Entry], what: str) -> Any:
     found = (entry for entry in reversed(entries) if entry.subject.startswith(f"/tape/{what}/"))
     entry = next(found, None)
@@ -168,6 +179,9 @@ def print_line(out: Console, line: Line, *, full: bool) -> None:
     if line.detail:
         shown.append("  " + (printable(line.detail) if full else abridged(line.detail, CUT)))
     out.print(shown)
+    if full and line.traceback:
+        for text in line.traceback.split("\n"):
+            out.print(Text(_BELOW + printable(text)))
 
 
 def _now_ms() -> int:

@@ -19,6 +19,7 @@ from tape.cli.output import (
     print_table,
     printable,
     say,
+    say_traceback,
 )
 from tape.cli.records import run_record
 from tape.cli.run_view import (
@@ -33,6 +34,7 @@ from tape.cli.run_view import (
     print_head,
     print_line,
     seen_record,
+    traceback_of_run,
 )
 from tape.cli.target import Target, connect, target_options
 from tape.client import AsyncTapeClient
@@ -213,8 +215,12 @@ def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
     with quiet_on_broken_pipe():
         print_head(out, seen, full=full)
         say("")
-        for line in timeline(seen.entries):
+        lines = timeline(seen.entries)
+        for line in lines:
             print_line(out, line, full=full)
+        traceback = traceback_of_run(seen.run, seen.entries)
+        if not full or all(line.traceback != traceback for line in lines):
+            say_traceback(traceback)
 
 
 @runs.command()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from tape.cli.complaints import quiet_on_broken_pipe
-from tape.cli.output import abridged, date_time, print_json, print_table, say, span
+from tape.cli.output import abridged, date_time, print_json, print_table, say, say_traceback, span
 from tape.cli.reactions import held_for
 from tape.cli.records import task_record
 from tape.cli.target import Target, connect, target_options
@@ -101,6 +101,7 @@ def show_task(target: Target, task_id: str, *, as_json: bool) -> None:
     for name, text in said.items():
         if text:
             say(f"{name:10}  {text}")
+    say_traceback(task.last_traceback)
 
 
 def _status(task: Task) -> str:

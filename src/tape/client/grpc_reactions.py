@@ -61,9 +61,12 @@ class GrpcReactions:
         self, owner: str, outcomes: Sequence[TaskOutcome]
     ) -> list[TaskStatus | TapeError]:
         with representable():
-            request = mapping_tasks.outcomes_to_wire(owner, outcomes)
-        answer = await self._server.call(self._rpc.SettleTasks, request, writes=True)
-        return mapping_tasks.settled_from_wire(answer)
+            requests = mapping_tasks.outcomes_to_wire(owner, outcomes)
+        results: list[TaskStatus | TapeError] = []
+        for request in requests:
+            answer = await self._server.call(self._rpc.SettleTasks, request, writes=True)
+            results += mapping_tasks.settled_from_wire(answer)
+        return results
 
     async def get_task(self, task_id: str) -> Task | None:
         with representable():

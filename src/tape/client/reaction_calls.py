@@ -70,10 +70,16 @@ class ReactionCalls:
         return await settle_one(self._operations, owner, TaskOutcome(task_id))
 
     async def nack_task(
-        self, task_id: str, *, owner: str, error: str = "", permanent: bool = False
+        self,
+        task_id: str,
+        *,
+        owner: str,
+        error: str = "",
+        permanent: bool = False,
+        traceback: str = "",
     ) -> Task:
         """The task failed, and is retried later unless `permanent`; as it is now."""
-        outcome = failed_task(task_id, error, permanent=permanent)
+        outcome = failed_task(task_id, error, permanent=permanent, traceback=traceback)
         return await settle_one(self._operations, owner, outcome)
 
     async def settle_tasks(

@@ -11,10 +11,12 @@ from tape.client.build import as_json
 from tape.errors import EffectFailed, InvalidArgument, RunCancelled
 from tape.journal.ids import UlidFactory
 from tape.model.entry import Entry
+from tape.model.error_record import traceback_in
 from tape.model.gate import SendSignal, Signalled
 from tape.model.run import SHOWN_WORDS, Run, RunStatus, status_named
 from tape.model.run_end import CancelRun
 from tape.ports.runs import RunQuery, WaitingRuns
+from tape.ports.user_traceback import recorded_cause
 from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import DECLARED_APPS, App
 from tape.runs.operations import WAITING_MS
@@ -176,7 +178,8 @@ def outcome_of(run: Run) -> Any:
     words = outcome.get("message", outcome) if isinstance(outcome, dict) else outcome
     if run.status == RunStatus.CANCELLED:
         raise RunCancelled(f"run {run.run_id} was cancelled: {words}")
-    raise EffectFailed(f"run {run.run_id} is {SHOWN_WORDS[run.status]}: {words}")
+    failed = EffectFailed(f"run {run.run_id} is {SHOWN_WORDS[run.status]}: {words}")
+    raise failed from recorded_cause(traceback_in(outcome))
 
 
 def _status_number(status: RunStatus | str) -> int:

@@ -23,6 +23,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import orjson
+
 from tape.config import DrainerSettings, Limits
 from tape.errors import NotFound, StaleLease, TapeError
 from tape.journal.follow import LIGHT_CHARACTERS, LIGHT_ENTRIES, WINDOW
@@ -42,6 +44,7 @@ from tape.model.drainer import (
     Triggered,
 )
 from tape.model.entry import Entry
+from tape.model.error_record import without_traceback
 from tape.model.lease import Begun, NewRun
 from tape.model.run import STATUS_WORDS, Run, RunStatus
 from tape.ports.store import ReadEntries, Store
@@ -309,7 +312,8 @@ class _Pass:
         pause_s = 0.0
         while run.status != RunStatus.TERMINAL:
             if run.status in ENDED_BADLY:
-                error = f"run {run.run_id!r} is {STATUS_WORDS[run.status]}: {run.outcome_json}"
+                outcome = orjson.dumps(without_traceback(orjson.loads(run.outcome_json or "null")))
+                error = f"run {run.run_id!r} is {STATUS_WORDS[run.status]}: {outcome.decode()}"
                 subscription_id = rule.subscription.subscription_id
                 attempt = self._attempts.next_for(event.event_id, subscription_id)
                 if run.run_id in self._counted:

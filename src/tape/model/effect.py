@@ -309,7 +309,7 @@ def effect_line(verb: str, row: Effect, **details: Any) -> Line:
     )
 
 
-def outcome_line(row: Effect, verb: str = "") -> Line:
+def outcome_line(row: Effect, verb: str = "", **details: Any) -> Line:
     status = STATUS_WORDS[row.status]
     return effect_line(
         verb or status,
@@ -318,6 +318,7 @@ def outcome_line(row: Effect, verb: str = "") -> Line:
         response=raw(row.response_json),
         error=raw(row.error_json),
         external_ref=row.external_ref,
+        **details,
     )
 
 

@@ -36,6 +36,7 @@ from tape.model.run import Run, RunStatus
 from tape.model.run_end import ended, ending_needs
 from tape.model.run_lines import clipped, woken
 from tape.model.run_write import Written, check_claim_ttl, check_time
+from tape.model.traceback_text import raised_at, traceback_within
 
 STUCK_PAUSE_MS = 10 * 60_000
 """How long a stuck effect is left alone before it may be looked at again."""
@@ -153,22 +154,26 @@ class RecordDispatchAttempt(NamedTuple):
     claim_token: int
     error: str
     next_dispatch_at_ms: int = 0
+    traceback: str = ""
 
     def checked(self, limits: Limits) -> "RecordDispatchAttempt":
         check_name(self.idempotency_key, limits, field="idempotency_key", required=True)
         check_time(self.next_dispatch_at_ms, field="next_dispatch_at_ms")
-        return self._replace(error=clipped(self.error, limits))
+        return self._replace(
+            error=clipped(self.error, limits),
+            traceback=traceback_within(self.traceback, limits.payload_bytes // 2),
+        )
 
     def needs(self, run_id: str) -> Iterable[Need]:
         yield Need(EFFECTS, (run_id, self.idempotency_key))
 
     @property
     def size(self) -> int:
-        return len(self.error)
+        return len(self.error) + len(self.traceback)
 
     def write(self, state: Reading, run: Run) -> Written:
         row = find_effect(state, run, self.idempotency_key)
-        recorded = (row.last_dispatch_error, row.next_dispatch_at_ms) == self[2:]
+        recorded = (row.last_dispatch_error, row.next_dispatch_at_ms) == self[2:4]
         if recorded and _was_let_go(row, self.claim_token):
             return Written(run, row)
         check_claim(row, self.claim_token)
@@ -176,10 +181,10 @@ class RecordDispatchAttempt(NamedTuple):
             last_dispatch_error=self.error, next_dispatch_at_ms=self.next_dispatch_at_ms
         )
         if self.next_dispatch_at_ms:
-            line = effect_line("attempted", after, error=self.error)
+            line = effect_line("attempted", after, error=self.error, **raised_at(self.traceback))
         else:
             after = after._replace(status=EffectStatus.UNKNOWN.value)
-            line = outcome_line(after)
+            line = outcome_line(after, **raised_at(self.traceback))
         return Written(run, after, [line], [save(EFFECTS, after)])
 
 

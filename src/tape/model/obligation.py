@@ -22,6 +22,7 @@ from tape.model.run_end import check_parent, ended, ending_needs
 from tape.model.run_lines import clipped, raw
 from tape.model.run_write import Line, Written, check_claim_ttl, check_time
 from tape.model.subjects import obligation
+from tape.model.traceback_text import raised_at, traceback_within
 
 DEFAULT_ATTEMPTS = 5
 ALONE = -1
@@ -251,11 +252,15 @@ class RecordObligationAttempt(NamedTuple):
     error: str
     next_attempt_at_ms: int = 0
     parent_run_id: str | None = None
+    traceback: str = ""
 
     def checked(self, limits: Limits) -> "RecordObligationAttempt":
         self.key.checked(limits)
         check_time(self.next_attempt_at_ms, field="next_attempt_at_ms")
-        return self._replace(error=clipped(self.error, limits))
+        return self._replace(
+            error=clipped(self.error, limits),
+            traceback=traceback_within(self.traceback, limits.payload_bytes // 2),
+        )
 
     def needs(self, run_id: str) -> Iterable[Need]:
         yield Need(OBLIGATIONS, (run_id, *self.key))
@@ -263,7 +268,7 @@ class RecordObligationAttempt(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.error)
+        return len(self.error) + len(self.traceback)
 
     def write(self, state: Reading, run: Run) -> Written:
         row = _found(state, run, self.key)
@@ -272,11 +277,12 @@ class RecordObligationAttempt(NamedTuple):
         _check_claim(row, self.claim_token)
         after = _let_go(row)._replace(last_error=self.error)
         if not self.next_attempt_at_ms or row.attempts >= row.max_attempts:
-            return _stuck(state, run, after)
+            return _stuck(state, run, after, self.traceback)
         after = after._replace(
             status=ObligationStatus.PENDING.value, next_attempt_at_ms=self.next_attempt_at_ms
         )
-        return Written(run, after, [_line("attempted", after)], [save(OBLIGATIONS, after)])
+        line = _line("attempted", after, self.traceback)
+        return Written(run, after, [line], [save(OBLIGATIONS, after)])
 
     def _is_repeat(self, row: Obligation) -> bool:
         if not row.claim_token == self.claim_token > 0 or row.last_error != self.error:
@@ -286,15 +292,16 @@ class RecordObligationAttempt(NamedTuple):
         return row.status == ObligationStatus.STUCK
 
 
-def _stuck(state: Reading, run: Run, row: Obligation) -> Written:
+def _stuck(state: Reading, run: Run, row: Obligation, traceback: str = "") -> Written:
     """The obligation stays on top and its run is stuck: an operator must look."""
     after = _let_go(row)._replace(status=ObligationStatus.STUCK.value)
+    line = _line("stuck", after, traceback)
     if row.below == ALONE:
-        return Written(run, after, [_line("stuck", after)], [save(OBLIGATIONS, after)])
+        return Written(run, after, [line], [save(OBLIGATIONS, after)])
     end = ended(state, run, RunStatus.STUCK, run.outcome_json)
     return end._replace(
         reply=after,
-        lines=[_line("stuck", after), *end.lines],
+        lines=[line, *end.lines],
         changes=[save(OBLIGATIONS, after), *end.changes],
     )
 
@@ -317,7 +324,7 @@ def _let_go(row: Obligation) -> Obligation:
     return row._replace(claimed_by="", claim_expires_at_ms=0, next_attempt_at_ms=0)
 
 
-def _line(verb: str, row: Obligation) -> Line:
+def _line(verb: str, row: Obligation, traceback: str = "") -> Line:
     payload: dict[str, Any] = {
         "obligation_seq": row.seq,
         "effect_key": row.effect_key,
@@ -328,6 +335,7 @@ def _line(verb: str, row: Obligation) -> Line:
         "claimed_by": row.claimed_by,
         "last_error": row.last_error,
         "result": raw(row.result_json),
+        **raised_at(traceback),
     }
     return Line(
         Kind.OBLIGATION.value,

@@ -29,6 +29,7 @@ from tape.model.move import Change, Decision, Need, State, Table, delete, save
 from tape.model.names import check_name
 from tape.model.reaction import REACTIONS, TALLIES, Reaction, Tally
 from tape.model.subjects import task_subject
+from tape.model.traceback_text import harmless, traceback_within
 
 ERROR_CHARACTERS = 2_000
 BACKOFF_MOST_MS = 86_400_000
@@ -92,6 +93,7 @@ class QueuedTask(NamedTuple):
     debounce_key: str
     debounce_until_ms: int
     created_at_ms: int
+    last_traceback: str = ""
 
     @property
     def key(self) -> TaskKey:
@@ -108,6 +110,7 @@ class EndedTask(NamedTuple):
     last_error: str
     created_at_ms: int
     completed_at_ms: int
+    last_traceback: str = ""
 
 
 class Source(NamedTuple):
@@ -126,7 +129,10 @@ SOURCES = Table("sources", Source, lambda row: row.global_seq)
 
 
 class Task(NamedTuple):
-    """A task as its dispatcher and an operator see it, with the entry that made it."""
+    """A task as its dispatcher and an operator see it, with the entry that made it.
+
+    `last_traceback` is empty on a task that was just claimed: its dispatcher does not need it.
+    """
 
     task_id: str
     reaction_id: str
@@ -142,6 +148,7 @@ class Task(NamedTuple):
     created_at_ms: int
     completed_at_ms: int
     entry: Entry
+    last_traceback: str = ""
 
     @property
     def key(self) -> TaskKey:
@@ -153,15 +160,16 @@ Verdict = Literal["done", "failed", "refused", "given_back"]
 
 
 class TaskOutcome(NamedTuple):
-    """What a holder says became of a task."""
+    """What a holder says became of a task. `traceback` is that of its handler."""
 
     task_id: str
     verdict: Verdict = "done"
     error: str = ""
+    traceback: str = ""
 
 
-def failed_task(task_id: str, error: str, *, permanent: bool) -> TaskOutcome:
-    return TaskOutcome(task_id, "refused" if permanent else "failed", error)
+def failed_task(task_id: str, error: str, *, permanent: bool, traceback: str = "") -> TaskOutcome:
+    return TaskOutcome(task_id, "refused" if permanent else "failed", error, traceback)
 
 
 class Failure(NamedTuple):
@@ -171,6 +179,7 @@ class Failure(NamedTuple):
     error: str
     permanent: bool = False
     given_back: bool = False
+    traceback: str = ""
 
 
 def backoff_ms(reaction: Reaction, attempts: int) -> int:
@@ -220,7 +229,7 @@ class _Outcome:
                 dead_letters=tally.dead_letters + dead_letters,
             )
 
-    def end(self, task: QueuedTask, status: TaskStatus, error: str) -> None:
+    def end(self, task: QueuedTask, status: TaskStatus, failure: "Failure") -> None:
         self.count(task.reaction_id, -1, -1, int(status is TaskStatus.DLQ))
         self.changes += [
             delete(QUEUE, task.key),
@@ -231,14 +240,21 @@ class _Outcome:
                     status,
                     task.attempts,
                     task.lease_owner,
-                    error,
+                    failure.error,
                     task.created_at_ms,
                     self.state.now_ms,
+                    failure.traceback,
                 ),
             ),
         ]
         verb = "dead_lettered" if status is TaskStatus.DLQ else "failed"
-        self.note(task.key, verb, attempts=task.attempts, error=error)
+        self.note(
+            task.key,
+            verb,
+            attempts=task.attempts,
+            error=failure.error,
+            traceback=failure.traceback,
+        )
 
     def note(self, key: TaskKey, verb: str, **facts: object) -> None:
         source = self.state.get(SOURCES, key.source_global_seq)
@@ -276,7 +292,15 @@ class FailTasks(_TaskMove):
     ) -> None:
         super().__init__([failure.key for failure in failures], event_ids)
         self._owner = check_name(owner, limits, field="owner", required=True)
-        self._failures = [f._replace(error=_clipped(f.error)) for f in failures]
+        room = limits.payload_bytes // 2
+        self._failures = [
+            failure._replace(
+                error=clipped_error(failure.error),
+                traceback=traceback_within(failure.traceback, room),
+            )
+            for failure in failures
+        ]
+        self.weight += sum(len(failure.traceback) for failure in self._failures)
 
     def decide(self, state: State) -> Decision[list[TaskStatus | TapeError]]:
         outcome = _Outcome(state, self._event_ids)
@@ -339,7 +363,7 @@ class ReplayDeadLetters(_TaskMove):
             replayed += 1
             task = QueuedTask(
                 *key, TaskStatus.PENDING, 0, state.now_ms, "", 0, 0, ended.last_error, "", 0,
-                ended.created_at_ms,
+                ended.created_at_ms, ended.last_traceback,
             )  # fmt: skip
             outcome.count(key.reaction_id, 1, 0, -1)
             outcome.changes += [delete(ENDED, key), save(QUEUE, task)]
@@ -376,15 +400,19 @@ def _after_failure(
             next_attempt_at_ms=now,
             attempts=max(0, task.attempts - 1),
             last_error=failure.error or task.last_error,
+            last_traceback=failure.traceback if failure.error else task.last_traceback,
         )
     elif failure.permanent or is_used_up(reaction, task.attempts):
         status = TaskStatus.DLQ if reaction.dlq_after_n else TaskStatus.FAILED
-        outcome.end(task, status, failure.error)
+        outcome.end(task, status, failure)
         return status
     else:
         pause = backoff_ms(reaction, task.attempts) if wait else 0
         again = task._replace(
-            status=TaskStatus.PENDING, next_attempt_at_ms=now + pause, last_error=failure.error
+            status=TaskStatus.PENDING,
+            next_attempt_at_ms=now + pause,
+            last_error=failure.error,
+            last_traceback=failure.traceback,
         )
     outcome.count(task.reaction_id, 0, -1, 0)
     outcome.changes.append(save(QUEUE, again))
@@ -408,6 +436,6 @@ def not_held(task_id: str, owner: str) -> NotHeld:
     return NotHeld(f"task {task_id!r} was last claimed by another than {owner!r}")
 
 
-def _clipped(error: str) -> str:
+def clipped_error(error: str) -> str:
     """Bounded, and free of what a database cannot hold."""
-    return error.replace("\0", "\\0").encode(errors="replace").decode()[:ERROR_CHARACTERS]
+    return harmless(error)[:ERROR_CHARACTERS]

@@ -40,7 +40,10 @@ def called(
     except GeneratorExit as raised:
         raise _caused(raised) from raised
     except BaseException as raised:
-        raise as_failure(raised) from raised
+        failure = as_failure(raised)
+        if failure is raised:  # with the cause that it was raised with
+            raise
+        raise failure from raised
 
 
 def came_by_signal(raised: BaseException) -> bool:

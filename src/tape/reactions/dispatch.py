@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, Protocol
 
 from tape.config import DispatcherSettings
 from tape.errors import Overloaded, StoreUnavailable, TapeError
-from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus
+from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus, clipped_error
 from tape.ports.tasks import Claim, Want
 from tape.ports.user_code import as_failure
+from tape.ports.user_traceback import TracebackBlock
 from tape.reactions.work import Away, Work, described
 from tape.telemetry import metrics
 from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
@@ -274,7 +275,9 @@ class Dispatcher:
             log.warning("task %s: %s", outcome.task_id, result)
         elif outcome.error:
             verb = "dead-lettered" if result is TaskStatus.DLQ else outcome.verdict
-            log.warning("task %s %s: %s", outcome.task_id, verb, outcome.error)
+            repeated = held.task.last_error == clipped_error(outcome.error)
+            block = TracebackBlock("" if repeated else outcome.traceback)
+            log.warning("task %s %s: %s%s", outcome.task_id, verb, outcome.error, block)
         reaction_id = held.task.reaction_id
         metrics.TASK_ATTEMPTS.labels(reaction_id, _label(outcome, result)).inc()
         self._release(outcome.task_id)

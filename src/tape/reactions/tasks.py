@@ -114,7 +114,11 @@ class Tasks:
         done = {k: None for k, o in zip(keys, outcomes, strict=True) if o.verdict == "done"}
         failures = [
             Failure(
-                key, outcome.error, outcome.verdict == "refused", outcome.verdict == "given_back"
+                key,
+                outcome.error,
+                outcome.verdict == "refused",
+                outcome.verdict == "given_back",
+                outcome.traceback,
             )
             for key, outcome in zip(keys, outcomes, strict=True)
             if outcome.verdict != "done"

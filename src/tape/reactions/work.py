@@ -13,6 +13,7 @@ from tape.journal.follow import envelope
 from tape.model.task import Task, TaskOutcome
 from tape.ports.broker import Broker, Outgoing
 from tape.ports.user_code import as_failure, called
+from tape.ports.user_traceback import traceback_of
 from tape.telemetry.tracing import handling, is_tracing
 
 Handler = Callable[[dict[str, Any]], Any]
@@ -82,9 +83,10 @@ class Call:
             else:
                 await self._call(task, None)
         except GiveUp as error:
-            return TaskOutcome(task_id, "refused", described(error))
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its task
-            return TaskOutcome(task_id, "failed", described(as_failure(error)))
+            return TaskOutcome(task_id, "refused", described(error), traceback_of(error))
+        except BaseException as raised:  # noqa: BLE001 - whatever a handler raises fails its task
+            failure = as_failure(raised)
+            return TaskOutcome(task_id, "failed", described(failure), traceback_of(failure))
         return TaskOutcome(task_id)
 
     async def _call(self, task: Task, context: Context | None) -> None:

@@ -25,12 +25,13 @@ from tape.model.obligation import (
     ResolveObligation,
 )
 from tape.model.run_write import RunWrite
+from tape.ports.user_traceback import traceback_of
 from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, check_arguments, in_words, plain
 from tape.runs.declare import Apps, RetryPolicy, effect_name
-from tape.runs.effect_call import described
 from tape.runs.hands import REFUSED, Claim, Claiming, ClaimLost, ClaimReactor, Hands
 from tape.runs.operations import RunOperations
+from tape.runs.raised import described, untold
 
 log = logging.getLogger("tape.reactors")
 
@@ -128,14 +129,19 @@ class Compensation(ClaimReactor[Obligation]):
 
     def _failed(self, claim: Claim[Obligation], error: Exception) -> RunWrite:
         """Again later, unless that is of no use; the store knows which attempt is the last."""
-        row, words = claim.row, in_words(error)
-        log.warning("obligation %d (%s) of run %s: %s", row.seq, row.kind, row.run_id, words)
+        row, words, traceback = claim.row, in_words(error), traceback_of(error)
+        block = untold(traceback, words, row.last_error, self._runs.limits)
+        log.warning(
+            "obligation %d (%s) of run %s: %s%s", row.seq, row.kind, row.run_id, words, block
+        )
         next_at_ms = 0
         if not isinstance(error, GiveUp):
             pause_s = self._pauses.pause_s(row.attempts)
             self._hands.expect(pause_s)
             next_at_ms = claim.in_ms(pause_s)
-        return RecordObligationAttempt(_key(row), row.claim_token, words, next_at_ms)
+        return RecordObligationAttempt(
+            _key(row), row.claim_token, words, next_at_ms, traceback=traceback
+        )
 
 
 def _key(row: Obligation) -> ObligationKey:

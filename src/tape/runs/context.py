@@ -28,6 +28,7 @@ from tape.errors import (
 )
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import DRAWN
+from tape.model.error_record import traceback_in, without_traceback
 from tape.model.event import check_statement
 from tape.model.gate import AwaitSignal
 from tape.model.json_text import to_json
@@ -37,6 +38,7 @@ from tape.model.run_end import child_gate
 from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
 from tape.model.value import ANY_VERSION
 from tape.ports.user_code import as_failure
+from tape.ports.user_traceback import recorded_cause
 from tape.runs.acting import Acting
 from tape.runs.ambient import within
 from tape.runs.declare import App, ChildId
@@ -408,7 +410,9 @@ class Context(Acting):
             )
         end = await self.gate(child_gate(run_id))
         if end["status"] != "terminal":
-            raise EffectFailed(f"child run {run_id} is {end['status']}: {end['outcome']}")
+            outcome = without_traceback(end["outcome"])
+            failed = EffectFailed(f"child run {run_id} is {end['status']}: {outcome}")
+            raise failed from recorded_cause(traceback_in(end["outcome"]))
         return end["outcome"]
 
     async def heartbeat(self) -> None:

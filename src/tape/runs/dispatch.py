@@ -24,13 +24,15 @@ from tape.model.effect_claim import (
 )
 from tape.model.json_text import to_json
 from tape.model.run_write import RunWrite
+from tape.ports.user_traceback import TracebackBlock, traceback_of
 from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, check_arguments, in_words
 from tape.runs.declare import Apps, EffectSpec
-from tape.runs.effect_call import compensation_of, described
+from tape.runs.effect_call import compensation_of
 from tape.runs.effect_hands import connectors, effect_hands, is_still
 from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
 from tape.runs.operations import RunOperations
+from tape.runs.raised import log_raised, raised_json, untold
 
 log = logging.getLogger("tape.reactors")
 
@@ -126,21 +128,26 @@ class OutboxDispatch(ClaimReactor[Effect]):
         if not certain and row.dispatch_attempts < spec.retry.attempts:
             pause_s = spec.retry.pause_s(row.dispatch_attempts)
             self._hands.expect(pause_s)
+            words, traceback = in_words(error), traceback_of(error)
+            block = untold(traceback, words, row.last_dispatch_error, self._runs.limits)
+            log.warning("effect %s is tried again: %s%s", row.idempotency_key, words, block)
             return RecordDispatchAttempt(
-                row.idempotency_key, row.claim_token, in_words(error), claim.in_ms(pause_s)
+                row.idempotency_key, row.claim_token, words, claim.in_ms(pause_s), traceback
             )
         if not certain and row.error_json == RAN_OUT_JSON:
             return _unknown(row, error)  # it may have been done the time that it was cut off
-        log.warning("effect %s has failed: %s", row.idempotency_key, in_words(error))
+        recorded = raised_json(error, self._runs.limits)
+        log_raised(log, logging.WARNING, f"effect {row.idempotency_key} has failed", recorded)
         return RecordExternalObservation(
-            row.idempotency_key, row.claim_token, Resolution.FAILED, error_json=described(error)
+            row.idempotency_key, row.claim_token, Resolution.FAILED, error_json=recorded
         )
 
 
 def _unknown(row: Effect, error: Exception) -> RunWrite:
-    words = in_words(error)
-    log.warning("effect %s may have been done or not: %s", row.idempotency_key, words)
-    return RecordDispatchAttempt(row.idempotency_key, row.claim_token, words)
+    words, traceback = in_words(error), traceback_of(error)
+    block = TracebackBlock(traceback)
+    log.warning("effect %s may have been done or not: %s%s", row.idempotency_key, words, block)
+    return RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, traceback=traceback)
 
 
 def _arguments(request_json: str) -> tuple[Sequence[Any], dict[str, Any]]:

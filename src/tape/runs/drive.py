@@ -12,6 +12,7 @@ import orjson
 
 from tape.errors import Closed, Diverged, InvalidArgument, RunCancelled, StaleLease, TapeError
 from tape.model.entry import NO_TRACE
+from tape.model.error_record import error_words
 from tape.model.json_text import to_json
 from tape.model.lease import Begun
 from tape.model.run import Run, RunStatus
@@ -22,10 +23,10 @@ from tape.runs.ambient import running
 from tape.runs.boundary import boundary
 from tape.runs.context import Context
 from tape.runs.declare import App
-from tape.runs.effect_call import described
 from tape.runs.journal_writes import JournalOperations, JournalWrites
 from tape.runs.keep import Held, LeaseKeeper
 from tape.runs.pen import Pen
+from tape.runs.raised import described, raised_json
 from tape.runs.replay import ReplayLog
 from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, Unwind, error_in
 from tape.runs.sync_context import SyncContext
@@ -93,7 +94,7 @@ class Driver:
         with driving(f"run {run.app_name}", journal.trace, facts) as driven.trace:
             after = await self._run_app(driven.context, run, app, journal, driven.pen)
             if after is not None and after.status in (RunStatus.FAILED, RunStatus.STUCK):
-                mark_failed(after.outcome_json)
+                mark_failed(error_words(orjson.loads(after.outcome_json or "null")))
             return after
 
     async def _run_app(
@@ -147,7 +148,9 @@ class Driver:
             if isinstance(error, RunCancelled):
                 return RunStatus.CANCELLED, _cancelled(context.cancel_reason or str(error))
             journal.check_finished(f"raises {type(error).__name__} ({error})")
-            return RunStatus.FAILED, described(error)
+            limits = self._operations.runs.limits
+            group = raised if isinstance(raised, BaseExceptionGroup) else None
+            return RunStatus.FAILED, raised_json(error, limits, within=group)
         context.check_end(None)
         journal.check_finished()
         return RunStatus.TERMINAL, detail

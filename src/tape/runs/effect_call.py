@@ -5,6 +5,7 @@ often as `failed` says, then `done`.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,14 +31,19 @@ from tape.model.effect import (
     Semantics,
     effect_key,
 )
+from tape.model.error_record import traceback_in
 from tape.model.json_text import to_json
 from tape.model.obligation import RegisterCompensation
 from tape.model.run_write import RunWrite
+from tape.ports.user_traceback import recorded_cause
 from tape.runs.boundary import boundary
 from tape.runs.declare import EffectSpec, Spend, effect_name
 from tape.runs.pen import Pen
+from tape.runs.raised import described, failure, kind_of, log_raised, raised_json
 from tape.runs.replay import EffectState, ReplayLog, Step
 from tape.runs.signals import HasDiverged, Parked
+
+log = logging.getLogger("tape.runs")
 
 
 class Settled(Exception):
@@ -154,9 +160,10 @@ class EffectCall:
         if state.status == "confirmed":
             raise Settled(state.response)
         if state.status == "failed":
-            if _kind(state.error) == BusinessKeyTaken.__name__:
+            if kind_of(state.error) == BusinessKeyTaken.__name__:
                 raise BusinessKeyTaken(state.error["message"])
-            raise EffectFailed(failure(self.spec.name, state.error))
+            raised = EffectFailed(failure(self.spec.name, state.error))
+            raise raised from recorded_cause(traceback_in(state.error))
         if state.status == "unknown" or self.spec.dispatch is DispatchMode.OUTBOX:
             raise Parked(f"effect {self.key}"[:256])
 
@@ -165,11 +172,14 @@ class EffectCall:
         boundary(f"after act {self.spec.name}")
         self._attempt += 1
         if isinstance(error, AckLost) and not self.only_looks:
-            await self._settle(pen, EffectStatus.UNKNOWN, error_json=described(error))
+            recorded = raised_json(error, self._limits)
+            log_raised(log, logging.WARNING, f"effect {self.key} may have been done", recorded)
+            await self._settle(pen, EffectStatus.UNKNOWN, error_json=recorded)
             raise Parked(f"effect {self.key}"[:256]) from error
         if self._attempt < self.spec.retry.attempts and not isinstance(error, GiveUp):
             return self.spec.retry.pause_s(self._attempt)
-        recorded = described(error)
+        recorded = raised_json(error, self._limits)
+        log_raised(log, logging.WARNING, f"effect {self.key} has failed", recorded)
         await self._settle(pen, EffectStatus.FAILED, error_json=recorded)
         raise EffectFailed(failure(self.spec.name, orjson.loads(recorded))) from error
 
@@ -242,27 +252,11 @@ def compensation_of(
     )
 
 
-def described(error: BaseException) -> str:
-    """An error as it is recorded: its kind and words, no more."""
-    words = str(error)[:2000].encode(errors="replace").decode()  # a file's name may be no text
-    return orjson.dumps({"type": type(error).__name__, "message": words}).decode()
-
-
 def checked_spend(spend: Any, field: str) -> Spend:
     """What an effect's own functions say of its costs."""
     if not isinstance(spend, Spend):
         raise InvalidArgument(f"returned {spend!r}, not tape.Spend", field=field)
     return spend
-
-
-def _kind(error: Any) -> str:
-    return str(error.get("type", "")) if isinstance(error, dict) else ""
-
-
-def failure(name: str, error: Any) -> str:
-    if kind := _kind(error):
-        return f"{name}: {kind}: {error.get('message', '')}"
-    return f"{name}: {error}"
 
 
 def _state_of(row: Effect) -> EffectState:

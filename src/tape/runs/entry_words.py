@@ -7,6 +7,7 @@ import orjson
 
 from tape.model.decision import DRAWN, RECORDED
 from tape.model.entry import Entry
+from tape.model.error_record import error_words, traceback_in
 
 Tone = Literal["", "good", "warning", "bad"]
 
@@ -78,6 +79,18 @@ def anything_words(verb: str, payload: Any, entry: Entry) -> Told:
     return Told(f"{entry.kind} {verb}", said(payload))
 
 
+def traceback_at(kind: str, verb: str, payload: Any) -> str:
+    """Where a program's own code raised what an entry is about; empty where none did."""
+    match kind, verb:
+        case "decision", "failed":
+            return traceback_in(payload["response"])
+        case "run", "failed" | "compensating" | "stuck":
+            return traceback_in(payload.get("detail"))
+        case "effect" | "obligation", _:
+            return payload.get("traceback") or traceback_in(payload.get("error"))
+    return ""
+
+
 def as_call(request: Any) -> str:
     """Arguments as they are written in a call: `(100, to="DE1")`."""
     if not (isinstance(request, dict) and request.keys() == {"args", "kwargs"}):
@@ -91,9 +104,7 @@ def said(value: Any) -> str:
     """JSON as it is, an error by its kind and words, nothing for null."""
     if value is None:
         return ""
-    if isinstance(value, dict) and value.keys() == {"type", "message"}:
-        return f"{value['type']}: {value['message']}"
-    return _json(value)
+    return error_words(value)
 
 
 def _json(value: Any) -> str:

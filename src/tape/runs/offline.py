@@ -15,6 +15,7 @@ import orjson
 from tape.config import Limits, ReactorSettings
 from tape.errors import InvalidArgument
 from tape.model.entry import Entry, Kind
+from tape.model.error_record import error_words, without_traceback
 from tape.model.json_text import UNLIMITED
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import RunWrite
@@ -117,10 +118,12 @@ def _judged(run: Run, end: _End) -> tuple[Verdict, str]:
     if recorded is RunStatus.CANCELLED:
         return Verdict.SAME, f"until it was cancelled; there it {end.words}"
     if recorded is RunStatus.FAILED and end.status is None and not end.waits:
-        return Verdict.SAME, f"until it failed with {_error(outcome)}; there it {end.words}"
+        return Verdict.SAME, f"until it failed with {error_words(outcome)}; there it {end.words}"
     if recorded in (RunStatus.TERMINAL, RunStatus.FAILED):
-        told = _ending(recorded, outcome)
-        same = (end.status, end.detail) == (recorded, outcome)
+        told, detail = _ending(recorded, outcome), end.detail
+        if recorded is RunStatus.FAILED:  # where in the code that was may have moved
+            detail, outcome = without_traceback(detail), without_traceback(outcome)
+        same = (end.status, detail) == (recorded, outcome)
         return (Verdict.SAME, f"and {told}") if same else (Verdict.DIVERGED, told)
     return (Verdict.SAME, f"and {end.words}") if end.waits else (Verdict.GOES_ON, end.words)
 
@@ -130,14 +133,8 @@ def _ending(status: RunStatus, detail: Any) -> str:
         case RunStatus.TERMINAL:
             return f"returns {orjson.dumps(detail).decode()}"
         case RunStatus.FAILED:
-            return f"raises {_error(detail)}"
+            return f"raises {error_words(detail)}"
     return "is cancelled"
-
-
-def _error(detail: Any) -> str:
-    if isinstance(detail, dict) and detail.keys() == {"type", "message"}:
-        return f"{detail['type']}: {detail['message']}"
-    return orjson.dumps(detail).decode()
 
 
 class _OfflineLog(ReplayLog):

@@ -23,14 +23,16 @@ from tape.model.effect_claim import (
 from tape.model.json_text import to_json
 from tape.model.run_write import RunWrite
 from tape.ports.runs import PendingQuery
+from tape.ports.user_traceback import traceback_of
 from tape.runs.boundary import boundary
 from tape.runs.calling import call_declared, in_words
 from tape.runs.declare import Apps, EffectSpec, RetryPolicy
-from tape.runs.effect_call import compensation_of, described
+from tape.runs.effect_call import compensation_of
 from tape.runs.effect_hands import connectors, effect_hands, is_still
 from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
 from tape.runs.observed import Observed
 from tape.runs.operations import RunOperations
+from tape.runs.raised import described, log_raised, raised_json, untold
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.reactors")
@@ -165,22 +167,21 @@ class Reconciler(ClaimReactor[Effect]):
         """
         row = claim.row
         checks = row.claim_token - row.dispatch_attempts
-        words = in_words(error)
         if isinstance(error, GiveUp) or checks % self._checks.attempts == 0:
-            log.error(
-                "effect %s of run %s may have been done or not, and its check cannot tell: %s",
-                row.idempotency_key,
-                row.run_id,
-                words,
-            )
+            recorded = raised_json(error, self._runs.limits)
+            which = f"effect {row.idempotency_key} of run {row.run_id}"
+            what = f"{which} may have been done or not, and its check cannot tell"
+            log_raised(log, logging.ERROR, what, recorded)
             return RecordExternalObservation(
-                row.idempotency_key, row.claim_token, Resolution.STUCK, error_json=described(error)
+                row.idempotency_key, row.claim_token, Resolution.STUCK, error_json=recorded
             )
-        log.warning("the check of effect %s: %s", row.idempotency_key, words)
+        words, traceback = in_words(error), traceback_of(error)
+        block = untold(traceback, words, row.last_dispatch_error, self._runs.limits)
+        log.warning("the check of effect %s: %s%s", row.idempotency_key, words, block)
         pause_s = self._checks.pause_s(checks % self._checks.attempts)
         self._hands.expect(pause_s)
         return RecordDispatchAttempt(
-            row.idempotency_key, row.claim_token, words, claim.in_ms(pause_s)
+            row.idempotency_key, row.claim_token, words, claim.in_ms(pause_s), traceback
         )
 
 

@@ -13,12 +13,13 @@ from typing import Any
 from tape.config import ReactorsSettings
 from tape.errors import LeaseHeld, NotFound, RunEnded
 from tape.model.lease import Taker
-from tape.model.run import Run
+from tape.model.run import Run, RunStatus
 from tape.ports.runs import RecoverQuery
 from tape.runs.boundary import boundary
 from tape.runs.declare import App, Apps
 from tape.runs.drive import Driver
 from tape.runs.operations import RunOperations
+from tape.runs.raised import log_raised
 from tape.runs.reactor import jittered
 
 log = logging.getLogger("tape.runs")
@@ -115,6 +116,9 @@ class Recovery:
             left = await self.driver.drive(run, app, asked_at=asked_at)
             if left is None:
                 self._back_off(run)
+            elif RunStatus.FAILED in (left.status, left.ending):
+                what = f"run {left.run_id} of {left.app_name} has failed"
+                log_raised(log, logging.ERROR, what, left.outcome_json)
         except Exception:
             log.exception("run %s could not be driven", run.run_id)
             self._back_off(run)

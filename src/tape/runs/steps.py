@@ -4,6 +4,7 @@ What unwinds the app is remembered here. An app may hold on to it, in a `finally
 or by gathering errors; then its next step unwinds it again, and how it ends does not count.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -21,17 +22,21 @@ from tape.errors import (
 )
 from tape.model import decision as model_decision
 from tape.model.decision import DRAWN, RecordDecision
+from tape.model.error_record import traceback_in
 from tape.model.json_text import to_json
 from tape.model.names import check_name
 from tape.model.run import Run
+from tape.ports.user_traceback import recorded_cause
 from tape.runs.acts import Acts
 from tape.runs.ambient import refuse_within, within
-from tape.runs.effect_call import described, failure
 from tape.runs.line import Line, Place
 from tape.runs.pen import REFUSALS, Pen
+from tape.runs.raised import failure, log_raised, raised_json
 from tape.runs.replay import DECISION, ReplayLog, Step
 from tape.runs.signals import Abandoned, HasDiverged, Parked, Unwind
 from tape.runs.threads import Threads
+
+log = logging.getLogger("tape.runs")
 
 R = TypeVar("R")
 
@@ -220,7 +225,9 @@ class Decisions(RunSteps):
             self._check_cancelled()
             return False, None
         if step.name != record.model:
-            raise EffectFailed(failure(record.model, step.payload["response"]))
+            recorded = step.payload["response"]
+            raised = EffectFailed(failure(record.model, recorded))
+            raise raised from recorded_cause(traceback_in(recorded))
         return True, step.payload["response"]
 
     def end_decision(self, record: RecordDecision, response: Any) -> Any:
@@ -233,5 +240,8 @@ class Decisions(RunSteps):
     def fail_decision(self, record: RecordDecision, error: Exception) -> Any:
         """Write down that it could not be had, for an app that goes another way then."""
         failed = record._replace(model=FAILED + record.model, verb=model_decision.FAILED)
-        recorded = self._record(failed, described(error))
+        error_json = raised_json(error, self._limits)
+        what = f"decision {record.model} of run {self._run.run_id} could not be had"
+        log_raised(log, logging.WARNING, what, error_json)
+        recorded = self._record(failed, error_json)
         raise EffectFailed(failure(record.model, recorded)) from error

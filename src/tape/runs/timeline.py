@@ -23,6 +23,7 @@ from tape.runs.entry_words import (
     decision_words,
     event_words,
     said,
+    traceback_at,
     value_words,
 )
 
@@ -38,7 +39,9 @@ _ENDS = {"terminal": "done", "failed": "failed", "cancelled": "cancelled", "stuc
 
 
 class Line(NamedTuple):
-    """What an entry says. `detail` is what it carries, uncut: arguments, a result, an error."""
+    """What an entry says. `detail` is what it carries, uncut: arguments, a result, an error.
+    `traceback` is where that error was raised, if the program's own code did.
+    """
 
     seq: int
     ts_ms: int
@@ -47,6 +50,7 @@ class Line(NamedTuple):
     text: str
     detail: str = ""
     tone: Tone = ""
+    traceback: str = ""
 
 
 def timeline(entries: Iterable[Entry]) -> list[Line]:
@@ -118,7 +122,9 @@ class Timeline:
         what = f"{kind} {verb}"
         if what not in _BY_OTHERS:
             self._driver_wrote_ms = entry.ts_ms
-        return Line(entry.seq, entry.ts_ms, max(0, entry.ts_ms - self._began_ms), what, *told)
+        since_ms = max(0, entry.ts_ms - self._began_ms)
+        traceback = traceback_at(kind, verb, entry.payload)
+        return Line(entry.seq, entry.ts_ms, since_ms, what, *told, traceback)
 
     def _after(self, then_ms: int | None) -> str:
         return "" if then_ms is None else f" after {elapsed(self._now_ms - then_ms)}"

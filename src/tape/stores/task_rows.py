@@ -7,12 +7,16 @@ from tape.model.entry import Entry
 from tape.model.task import Task, TaskKey, TaskStatus
 
 ENTRY_AT = Task._fields.index("entry") - 1  # a row does not hold the id, which is made of its key
+_ENTRY_END = ENTRY_AT + len(Entry._fields)
 
 
 def task_of(row: Sequence[Any]) -> Task:
-    """A task from its own columns and then those of its entry, which are NULL where it is gone."""
-    entry = _gone(row[2]) if row[ENTRY_AT] is None else Entry(*row[ENTRY_AT:])
-    return Task._make((f"{row[0]}/{row[1]}/{row[2]}", *row[:ENTRY_AT], entry))
+    """A task from its own columns, those of its entry (NULL where it is gone) and, where it was not
+    just claimed, its traceback.
+    """
+    entry = _gone(row[2]) if row[ENTRY_AT] is None else Entry(*row[ENTRY_AT:_ENTRY_END])
+    traceback = row[_ENTRY_END] if len(row) > _ENTRY_END else ""
+    return Task._make((f"{row[0]}/{row[1]}/{row[2]}", *row[:ENTRY_AT], entry, traceback))
 
 
 def start_after(reaction_id: str, after: TaskKey | None) -> TaskKey:

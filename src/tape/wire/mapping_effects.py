@@ -124,12 +124,17 @@ def attempt_to_wire(run_id: str, write: RecordDispatchAttempt) -> pb.RecordDispa
         fencing_token=write.claim_token,
         error=write.error,
         next_dispatch_at_ms=write.next_dispatch_at_ms,
+        traceback=write.traceback,
     )
 
 
 def attempt_from_wire(request: pb.RecordDispatchAttemptRequest) -> RecordDispatchAttempt:
     return RecordDispatchAttempt(
-        request.idempotency_key, request.fencing_token, request.error, request.next_dispatch_at_ms
+        request.idempotency_key,
+        request.fencing_token,
+        request.error,
+        request.next_dispatch_at_ms,
+        request.traceback,
     )
 
 

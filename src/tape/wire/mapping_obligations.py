@@ -96,6 +96,7 @@ def attempt_to_wire(
         fencing_token=write.claim_token,
         error=write.error,
         next_attempt_at_ms=write.next_attempt_at_ms,
+        traceback=write.traceback,
     )
 
 
@@ -103,7 +104,11 @@ def attempt_from_wire(
     request: pb.RecordObligationAttemptRequest, key: ObligationKey
 ) -> RecordObligationAttempt:
     return RecordObligationAttempt(
-        key, request.fencing_token, request.error, request.next_attempt_at_ms
+        key,
+        request.fencing_token,
+        request.error,
+        request.next_attempt_at_ms,
+        traceback=request.traceback,
     )
 
 

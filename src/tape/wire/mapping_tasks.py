@@ -22,9 +22,12 @@ _VERDICTS: dict[int, Verdict] = {
 _NUMBERS = {verdict: number for number, verdict in _VERDICTS.items()}
 
 TAG_BYTES = 8  # before each task of an answer: which field, and its length
+REQUEST_CHARACTERS = 500_000
+"""Of errors and tracebacks in a request; UTF-8 makes at most four times as many bytes of them."""
 _STATUSES: frozenset[int] = frozenset(TaskStatus)
 
-_task_fields = attrgetter(*Task._fields[:-1])
+_ENTRY_AT = Task._fields.index("entry")
+_task_fields = attrgetter(*Task._fields[:_ENTRY_AT])
 # In the order of an entry's own fields: the source of a task, under the names that a task has.
 _entry_fields = attrgetter(
     "source_global_seq", "source_run_id", "source_seq", "source_kind", "subject", "payload_json",
@@ -41,7 +44,8 @@ def task_to_wire(task: Task) -> pb.Task:
 
 
 def task_from_wire(message: pb.Task) -> Task:
-    return Task._make((*_task_fields(message), Entry._make(_entry_fields(message))))
+    entry = Entry._make(_entry_fields(message))
+    return Task._make((*_task_fields(message), entry, message.last_traceback))
 
 
 def tasks_to_wire(
@@ -67,7 +71,7 @@ def _fill(message: pb.Task, task: Task) -> None:
     (
         message.task_id, message.reaction_id, shard, message.source_global_seq, status, attempts,
         next_attempt_at_ms, lease_owner, lease_expires_at_ms, claimed_at_ms, last_error,
-        message.created_at_ms, completed_at_ms, entry,
+        message.created_at_ms, completed_at_ms, entry, last_traceback,
     ) = task  # fmt: skip
     # Stubs know enums by their own type, the model by their number.
     message.status = status  # type: ignore[assignment]
@@ -83,6 +87,8 @@ def _fill(message: pb.Task, task: Task) -> None:
         message.claimed_at_ms = claimed_at_ms
     if last_error:
         message.last_error = last_error
+    if last_traceback:
+        message.last_traceback = last_traceback
     if completed_at_ms:
         message.completed_at_ms = completed_at_ms
     _fill_entry(message, entry)
@@ -140,17 +146,22 @@ def claim_from_wire(request: pb.ClaimTasksRequest) -> Claim:
     return Claim(request.owner, request.lease_ms, wants)
 
 
-def outcomes_to_wire(owner: str, outcomes: Iterable[TaskOutcome]) -> pb.SettleTasksRequest:
-    request = pb.SettleTasksRequest(owner=owner)
-    add = request.outcomes.add
-    for task_id, verdict, error in outcomes:
+def outcomes_to_wire(owner: str, outcomes: Iterable[TaskOutcome]) -> list[pb.SettleTasksRequest]:
+    """One request, or several where tracebacks would make it larger than a server takes."""
+    requests = [pb.SettleTasksRequest(owner=owner)]
+    characters = 0
+    for task_id, verdict, error, traceback in outcomes:
         number = _NUMBERS.get(verdict)
         if number is None:
             raise InvalidArgument(
                 f"{verdict!r} is not one of {', '.join(_NUMBERS)}", field="verdict"
             )
-        add(task_id=task_id, verdict=number, error=error)
-    return request
+        characters += len(error) + len(traceback)
+        if characters > REQUEST_CHARACTERS:
+            requests.append(pb.SettleTasksRequest(owner=owner))
+            characters = len(error) + len(traceback)
+        requests[-1].outcomes.add(task_id=task_id, verdict=number, error=error, traceback=traceback)
+    return requests
 
 
 def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[TaskOutcome]:
@@ -162,7 +173,7 @@ def outcomes_from_wire(request: pb.SettleTasksRequest) -> list[TaskOutcome]:
             raise InvalidArgument(
                 f"{message.verdict} is not one of {known}", field=f"outcomes[{index}].verdict"
             )
-        outcomes.append(TaskOutcome(message.task_id, verdict, message.error))
+        outcomes.append(TaskOutcome(message.task_id, verdict, message.error, message.traceback))
     return outcomes
 
 

@@ -247,7 +247,10 @@ async def test_a_reversal_that_keeps_failing(
         assert run.status == tape.RunStatus.COMPENSATING
         run = await desk.settle(after_s=60)
     assert run.status == tape.RunStatus.STUCK
-    (loud,) = (record for record in caplog.records if record.levelno >= logging.ERROR)
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [record.name for record in errors] == ["tape.runs", "tape.reactors"]
+    failed, loud = errors
+    assert "of treasury has failed: EffectFailed: hedge: GiveUp" in failed.getMessage()
     assert "(reverse_wire)" in loud.getMessage()
     assert "stuck after 5 attempts" in loud.getMessage()
     assert "Unavailable" in loud.getMessage()

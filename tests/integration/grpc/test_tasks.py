@@ -108,6 +108,22 @@ async def test_completing(rpc: Any) -> None:
         assert (await code(rpc.CompleteTask(bad)))[0] == "INVALID_ARGUMENT"
 
 
+async def test_where_a_handler_raised(rpc: Any) -> None:
+    await react(rpc, retry_backoff_ms=0)
+    await record(rpc, "1", "2")
+    first, second = await claim_all(rpc, 2)
+    nack = pb.NackTaskRequest(task_id=first.task_id, owner="me", error="no", traceback="at \0 one")
+    assert (await rpc.NackTask(nack)).task.last_traceback == "at \\0 one"
+    failed = pb.TaskOutcome(
+        task_id=second.task_id, verdict=pb.VERDICT_REFUSED, error="never", traceback="x\n" * 90_000
+    )
+    await rpc.SettleTasks(pb.SettleTasksRequest(owner="me", outcomes=[failed]))
+    kept = {task.task_id: task.last_traceback for task in await listed(rpc)}
+    assert kept[first.task_id] == "at \\0 one"
+    assert 7_000 < len(kept[second.task_id]) <= 8_000
+    assert "lines left out" in kept[second.task_id]
+
+
 async def test_failing(rpc: Any) -> None:
     await react(rpc, retry_backoff_ms=3_600_000)
     await record(rpc, "1", "2")

@@ -36,7 +36,8 @@ async def fill(addresses: Addresses, token: str = "") -> None:
         assert begun.run.run_id
         claim = Claim("me", 60_000, [Want("route_orders", -1, 2)])
         for task in await operations.claim_tasks(claim, wait_ms=10_000):
-            await operations.settle_tasks("me", [TaskOutcome(task.task_id, "refused", "no luck")])
+            refused = TaskOutcome(task.task_id, "refused", "no luck", "at the desk")
+            await operations.settle_tasks("me", [refused])
     finally:
         await operations.close()
     await _subscribe(f"http://{addresses.http}", token)

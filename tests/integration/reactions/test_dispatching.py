@@ -87,6 +87,48 @@ async def journal(bus: Bus, pattern: str) -> list[Entry]:
     return [entry async for page in pages for entry in page.entries]
 
 
+async def test_a_handler_that_raises_leaves_its_traceback(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bus.register_reaction(reaction(retry_backoff_ms=0, dlq_after_n=3))
+    await bus.register_reaction(reaction("s", retry_backoff_ms=0, retry_max=0))
+
+    def deeper(attempt: int) -> None:
+        raise ValueError("not today" if attempt < 3 else "never")
+
+    async def handler(envelope: dict[str, Any]) -> None:
+        deeper(envelope["attempt"])
+
+    def in_thread(envelope: dict[str, Any]) -> None:
+        try:
+            deeper(1)
+        except ValueError as error:
+            raise GiveUp("no use") from error
+
+    async with dispatching(bus, {"r": call(handler), "s": call(in_thread)}):
+        await bus.record_events([NewEvent("a")])
+        letter, refused = await ended(bus, TaskStatus.DLQ, 2)
+    shown = letter.last_traceback.split("\n")
+    assert shown[0] == "Traceback (most recent call last):"
+    assert (shown[1].endswith("in handler"), shown[-1]) == (True, "ValueError: never")
+    assert any(line.endswith("in deeper") for line in shown)
+    assert "ValueError: not today\n\nThe above exception was the direct cause" in (
+        refused.last_traceback
+    )
+    noted = {e.payload["task_id"]: e for e in await journal(bus, "/tape/task/dead_lettered/**")}
+    for each in (letter, refused):
+        payload = noted[each.task_id].payload
+        assert payload["error"] == each.last_error
+        assert payload["traceback"] == each.last_traceback
+    told = [r.getMessage() for r in caplog.records if f"task {letter.task_id}" in r.getMessage()]
+    assert [line.split("\n")[0] for line in told] == [
+        f"task {letter.task_id} failed: ValueError: not today",
+        f"task {letter.task_id} failed: ValueError: not today",
+        f"task {letter.task_id} dead-lettered: ValueError: never",
+    ]
+    assert ["    Traceback" in line for line in told] == [True, False, True]
+
+
 async def test_a_failure_is_retried_ever_later_and_ends_as_a_dead_letter(bus: Bus) -> None:
     await bus.register_reaction(reaction(retry_backoff_ms=100, dlq_after_n=4))
     times: list[float] = []

@@ -84,7 +84,7 @@ def play(state: State, move: Any) -> Any:
 
 
 def fail(
-    state: State, *keys: TaskKey, owner: str = "a", error: str = "no", **fields: bool
+    state: State, *keys: TaskKey, owner: str = "a", error: str = "no", **fields: Any
 ) -> list[TaskStatus | TapeError]:
     failures = [Failure(key, error, **fields) for key in keys]
     ids = [next(IDS) for _ in keys]

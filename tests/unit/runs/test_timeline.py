@@ -169,7 +169,7 @@ def test_letting_go(world: ToldWorld) -> None:
 
 def test_an_effect_from_its_beginning_to_its_outcome(world: ToldWorld) -> None:
     begin_effect(world, business_key="invoice-7")
-    assert world.last()[4:] == (
+    assert world.last()[4:7] == (
         "effect wire begun, business key invoice-7", '(100, to="DE1")', "",
     )  # fmt: skip
     world.later(12)
@@ -177,7 +177,7 @@ def test_an_effect_from_its_beginning_to_its_outcome(world: ToldWorld) -> None:
     done = CompleteEffect(KEY, EffectStatus.CONFIRMED, '{"id":"w1"}', compensation=compensation)
     world.drive(done)
     *_, confirmed, owed = world.told()
-    assert confirmed[4:] == ("effect wire (2) confirmed after 12 ms", '{"id":"w1"}', "good")
+    assert confirmed[4:7] == ("effect wire (2) confirmed after 12 ms", '{"id":"w1"}', "good")
     assert owed.text == "obligation: reverse_wire undoes effect 2"
 
 
@@ -185,7 +185,7 @@ def test_an_effect_that_failed(world: ToldWorld) -> None:
     begin_effect(world)
     error = '{"type":"GiveUp","message":"no such account"}'
     world.drive(CompleteEffect(KEY, EffectStatus.FAILED, error_json=error))
-    assert world.last()[4:] == (
+    assert world.last()[4:7] == (
         "effect wire (2) failed after 0 ms", "GiveUp: no such account", "bad",
     )  # fmt: skip
 
@@ -201,7 +201,7 @@ def test_claims_attempts_and_dispatches(world: ToldWorld) -> None:
     token = claim(world)
     assert world.last().text == "effect wire (2) claimed by d, dispatch 1"
     world.change(RecordDispatchAttempt(KEY, token, "connection refused", world.now_ms + 50))
-    assert world.last()[4:] == (
+    assert world.last()[4:7] == (
         "effect wire (2) was not done, it is tried again", "connection refused", "warning",
     )  # fmt: skip
     world.later(50)
@@ -212,7 +212,7 @@ def test_claims_attempts_and_dispatches(world: ToldWorld) -> None:
             KEY, token, Resolution.CONFIRMED, "ref-9", '"ok"', parent_run_id=""
         )
     )
-    assert world.last()[4:] == (
+    assert world.last()[4:7] == (
         "effect wire (2) confirmed after 1.1 s, dispatched 2 times, reference ref-9",
         '"ok"',
         "good",
@@ -223,7 +223,7 @@ def test_an_effect_in_doubt(world: ToldWorld) -> None:
     begin_effect(world)
     error = '{"type":"AckLost","message":"gone"}'
     world.drive(CompleteEffect(KEY, EffectStatus.UNKNOWN, error_json=error))
-    assert world.last()[4:] == (
+    assert world.last()[4:7] == (
         "effect wire (2) unknown after 0 ms: it may have happened", "AckLost: gone", "warning",
     )  # fmt: skip
     token = claim(world, "reconciler-1")
@@ -274,12 +274,12 @@ def test_an_effect_that_is_stuck_sticks_its_run(world: ToldWorld) -> None:
         RecordExternalObservation(KEY, token, Resolution.STUCK, error_json=error, parent_run_id="")
     )
     *_, effect, run = world.told()
-    assert effect[4:] == (
+    assert effect[4:7] == (
         "effect wire (2) is stuck: what became of it could not be found out",
         "RuntimeError: the bank is gone",
         "bad",
     )
-    assert run[4:] == ("stuck after 0 ms", "RuntimeError: the bank is gone", "bad")
+    assert run[4:7] == ("stuck after 0 ms", "RuntimeError: the bank is gone", "bad")
 
 
 def test_unwinding(world: ToldWorld) -> None:
@@ -288,7 +288,7 @@ def test_unwinding(world: ToldWorld) -> None:
     world.drive(CompleteEffect(KEY, EffectStatus.CONFIRMED, compensation=undo))
     error = '{"type":"ValueError","message":"no"}'
     world.drive(EndRun(RunStatus.FAILED, error, ""))
-    assert world.last()[4:] == (
+    assert world.last()[4:7] == (
         "is to be failed: what it did is undone first", "ValueError: no", "warning",
     )  # fmt: skip
     key = ObligationKey(KEY, "reverse_wire")
@@ -297,7 +297,7 @@ def test_unwinding(world: ToldWorld) -> None:
     world.later(30)
     due = world.now_ms + 100
     world.change(RecordObligationAttempt(key, token, "bank closed", due, parent_run_id=""))
-    assert world.last()[4:] == (
+    assert world.last()[4:7] == (
         "compensation reverse_wire (4) failed after 30 ms, attempt 1: it is tried again",
         "bank closed",
         "warning",
@@ -310,8 +310,8 @@ def test_unwinding(world: ToldWorld) -> None:
     )
     world.change(resolved)
     *_, done, failed = world.told()
-    assert done[4:] == ("compensation reverse_wire (4) done after 7 ms", '{"reversed":1}', "good")
-    assert failed[4:] == ("failed after 137 ms", "ValueError: no", "bad")
+    assert done[4:7] == ("compensation reverse_wire (4) done after 7 ms", '{"reversed":1}', "good")
+    assert failed[4:7] == ("failed after 137 ms", "ValueError: no", "bad")
 
 
 def test_an_obligation_that_is_stuck(world: ToldWorld) -> None:
@@ -323,7 +323,7 @@ def test_an_obligation_that_is_stuck(world: ToldWorld) -> None:
     token = world.change(ClaimObligation(key, "comp-1", TTL)).claim_token
     world.change(RecordObligationAttempt(key, token, "bank closed", parent_run_id=""))
     *_, stuck, run = world.told()
-    assert stuck[4:] == (
+    assert stuck[4:7] == (
         "compensation reverse_wire (4) is stuck, attempt 1", "bank closed", "bad",
     )  # fmt: skip
     assert run.text == "stuck after 0 ms"
@@ -333,12 +333,12 @@ def test_an_obligation_that_is_stuck(world: ToldWorld) -> None:
 
 def test_a_gate(world: ToldWorld) -> None:
     world.drive(AwaitSignal("approve", '{"cents":5}'))
-    assert world.last()[4:] == ("comes to gate approve", '{"cents":5}', "")
+    assert world.last()[4:7] == ("comes to gate approve", '{"cents":5}', "")
     world.wait("gate approve")
     world.later(7_200_000)
     world.change(SendSignal("approve", '{"by":"ada"}'))
     *_, opened, runnable = world.told()
-    assert opened[4:] == ("gate approve opened after 2h 0m", '{"by":"ada"}', "")
+    assert opened[4:7] == ("gate approve opened after 2h 0m", '{"by":"ada"}', "")
     assert runnable.text == "runnable again: gate approve"
 
 
@@ -359,7 +359,7 @@ def test_a_gate_that_nobody_came_to(world: ToldWorld) -> None:
     world.change(FireTimer(world.timer("gate:g")))
     *_, fired, timed_out = world.told()
     assert fired.text == "timer gate:g (gate_timeout) fired, 1 ms after it was due"
-    assert timed_out[4:] == ("gate g timed out after 501 ms", "", "warning")
+    assert timed_out[4:7] == ("gate g timed out after 501 ms", "", "warning")
 
 
 def test_a_child_that_ended() -> None:
@@ -427,10 +427,10 @@ def test_budgets(world: ToldWorld) -> None:
 
 def test_the_end(world: ToldWorld) -> None:
     world.change(CancelRun("too late", ""))
-    assert world.last()[4:] == ("asked to end: too late", "", "warning")
+    assert world.last()[4:7] == ("asked to end: too late", "", "warning")
     world.later(90_000)
     world.drive(EndRun(RunStatus.TERMINAL, '{"ok":true}', ""))
-    assert world.last()[4:] == ("done after 1m 30s", '{"ok":true}', "good")
+    assert world.last()[4:7] == ("done after 1m 30s", '{"ok":true}', "good")
 
 
 def test_an_entry_of_a_kind_that_is_not_known() -> None:

@@ -240,7 +240,9 @@ ADDED = {
     "ListReactionsResponse": "progress#40",
     "Task": "claimed_at_ms#40 completed_at_ms#41 source_seq#42 source_kind#43 schema_version#44 "
     "source_parent_span_id#45 source_ts_ms#46 event_id#47 event_type#48 entity_type#49 "
-    "entity_id#50 caused_by#51 source#52 occurred_at_ms#53 idempotency_key#54",
+    "entity_id#50 caused_by#51 source#52 occurred_at_ms#53 idempotency_key#54 last_traceback#55",
+    "NackTaskRequest": "traceback#40",
+    "TaskOutcome": "traceback#40",
     "ClaimTasksRequest": "task_ids#40 wants#41 wait_ms#42",
     "ClaimTasksResponse": "extended#40",
     "ListTasksRequest": "after_task_id#40 task_id#41",
@@ -264,7 +266,7 @@ ADDED = {
     "ListPendingEffectsRequest": "connectors#40",
     "ListEffectsToDispatchRequest": "connectors#40",
     "ClaimEffectDispatchResponse": "fencing_token#40",
-    "RecordDispatchAttemptRequest": "fencing_token#41",
+    "RecordDispatchAttemptRequest": "traceback#40 fencing_token#41",
     "RecordExternalObservationRequest": "fencing_token#41 compensation#45 on_duplicate#46",
     "EffectRecord": "fencing_token#40 call_index#41",
     "RegisterCompensationRequest": f"{BY_DRIVER} alone#45",
@@ -273,7 +275,7 @@ ADDED = {
     "ResolveObligationRequest": "fencing_token#41 effect_key#45 kind#46",
     "ClaimObligationRequest": "effect_key#45 kind#46",
     "ClaimObligationResponse": "fencing_token#40",
-    "RecordObligationAttemptRequest": "fencing_token#41 effect_key#45 kind#46",
+    "RecordObligationAttemptRequest": "traceback#40 fencing_token#41 effect_key#45 kind#46",
     "ObligationRecord": "fencing_token#40 below#41",
     "SetBudgetRequest": BY_DRIVER,
     "ChargeBudgetRequest": f"{BY_DRIVER} charge_id#45",

@@ -119,11 +119,21 @@ def test_a_claim_may_name_its_one_reaction_itself() -> None:
 VERDICTS = st.sampled_from(["done", "failed", "refused", "given_back"])
 
 
-@given(texts, st.lists(st.builds(TaskOutcome, texts, VERDICTS, texts), max_size=4))
+@given(texts, st.lists(st.builds(TaskOutcome, texts, VERDICTS, texts, texts), max_size=4))
 def test_outcomes(owner: str, outcomes: list[TaskOutcome]) -> None:
-    request = sent(mapping_tasks.outcomes_to_wire(owner, outcomes))
+    (request,) = map(sent, mapping_tasks.outcomes_to_wire(owner, outcomes))
     assert request.owner == owner
     assert [TaskOutcome(*each) for each in mapping_tasks.outcomes_from_wire(request)] == outcomes
+
+
+def test_tracebacks_that_are_too_much_for_one_request_go_in_several() -> None:
+    long = mapping_tasks.REQUEST_CHARACTERS // 3
+    outcomes = [TaskOutcome(f"r/0/{n}", "failed", "no", "x" * long) for n in range(5)]
+    requests = mapping_tasks.outcomes_to_wire("o", outcomes)
+    assert [len(request.outcomes) for request in requests] == [2, 2, 1]
+    assert {request.owner for request in requests} == {"o"}
+    told = [each for request in requests for each in mapping_tasks.outcomes_from_wire(request)]
+    assert told == outcomes
 
 
 @pytest.mark.parametrize("number", [0, 5, -1, 2**31 - 1])
@@ -134,7 +144,7 @@ def test_a_verdict_nobody_knows(number: int) -> None:
         mapping_tasks.outcomes_from_wire(sent(request))
     assert refused.value.field == "outcomes[1].verdict"
     with pytest.raises(InvalidArgument, match="'lost' is not one of done, failed"):
-        mapping_tasks.outcomes_to_wire("o", [("t", "lost", "")])  # type: ignore[list-item]
+        mapping_tasks.outcomes_to_wire("o", [("t", "lost", "", "")])  # type: ignore[list-item]
 
 
 def test_what_became_of_tasks() -> None:

@@ -17,7 +17,7 @@ TaskStatusWord = Literal["pending", "claimed", "done", "failed", "dlq"]
 
 
 class TaskReply(Reply):
-    """`entry` is the one that made it."""
+    """`entry` is the one that made it, `last_traceback` where its handler raised the last error."""
 
     task_id: str
     reaction_id: str
@@ -30,6 +30,7 @@ class TaskReply(Reply):
     lease_expires_at_ms: int
     claimed_at_ms: int
     last_error: str
+    last_traceback: str
     created_at_ms: int
     completed_at_ms: int
     entry: EntryReply
@@ -65,7 +66,7 @@ async def list_tasks(door: TheDoor, params: Annotated[TasksParams, Query()]) -> 
     """Tasks by reaction, shard and source; dead letters have the status `dlq`."""
     status = TaskStatus[params.status.upper()].value if params.status else 0
     found = await door.operations.list_tasks(params.reaction_id, status, params.limit, params.after)
-    kept, more = fitting(found, lambda task: len(task.entry.payload_json) + 1024)
+    kept, more = fitting(found, _size)
     more = more or len(found) == params.limit
     after = kept[-1].task_id if more and kept else None
     return json_response({"tasks": [_record(task) for task in kept], "after": after})
@@ -83,6 +84,10 @@ async def drop_dead_letters(door: TheDoor, body: LettersBody) -> CountReply:
     """Give dead letters up for good; they stay on record as failed."""
     count = await door.operations.drop_dead_letters(body.reaction_id, body.task_ids)
     return CountReply(count=count)
+
+
+def _size(task: Task) -> int:
+    return len(task.entry.payload_json) + len(task.last_traceback) + 1024
 
 
 def _record(task: Task) -> dict[str, Any]:

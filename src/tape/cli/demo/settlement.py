@@ -73,12 +73,14 @@ def _confirmation(number: int) -> NewEvent:
 @contextlib.asynccontextmanager
 async def _worker(stage: Stage, apps: Apps) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    log = logging.getLogger("tape.drain")
-    log.disabled = True  # what goes wrong is part of the play, and told there
+    logs = [logging.getLogger(name) for name in ("tape.drain", "tape.runs")]
+    for log in logs:
+        log.disabled = True  # what goes wrong is part of the play, and told there
     working = asyncio.create_task(work(WorkerOptions(url=stage.url, apps=apps), stop=stop))
     try:
         yield
     finally:
         stop.set()
         await working
-        log.disabled = False
+        for log in logs:
+            log.disabled = False

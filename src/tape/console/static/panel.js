@@ -102,7 +102,7 @@ export class Panel {
       card.append(this.letterActions(id, [], ` all of ${id}`, state.dead_letters));
       for (const letter of letters.filter((each) => each.reaction_id === id)) {
         const at = element("a", { href: toHash({ event: letter.source_global_seq }), "data-open": letter.source_global_seq }, `no. ${letter.source_global_seq}`);
-        card.append(element("div", { class: "letter" }, element("p", {}, at, " ", element("span", { class: "error" }, letter.last_error)), this.letterActions(id, [letter.task_id], "", 1)));
+        card.append(element("div", { class: "letter" }, element("p", {}, at, " ", element("span", { class: "error" }, letter.last_error)), folded("traceback", letter.last_traceback), this.letterActions(id, [letter.task_id], "", 1)));
       }
     }
     return card;
@@ -146,6 +146,10 @@ export class Panel {
   }
 }
 
+function folded(name, text) {
+  return text ? element("details", {}, element("summary", {}, name), element("pre", {}, text)) : null;
+}
+
 async function look() {
   const [drainers, reactions, stuck] = await Promise.all([askJson("/api/drainers"), askJson("/api/reactions"), askJson("/api/runs?status=stuck&limit=10")]);
   const isAny = reactions.reactions.some((each) => each.dead_letters > 0);
@@ -154,7 +158,7 @@ async function look() {
     drainers: drainers.drainers,
     reactions: reactions.reactions.map(({ reaction_id, subject_pattern, lag, pending, claimed, dead_letters, last_error }) => ({ reaction_id, subject_pattern, lag, pending, claimed, dead_letters, last_error })),
     stuck: stuck.runs.map(({ run_id, app_name }) => ({ run_id, app_name })),
-    letters: letters.map(({ task_id, reaction_id, source_global_seq, last_error }) => ({ task_id, reaction_id, source_global_seq, last_error })),
+    letters: letters.map(({ task_id, reaction_id, source_global_seq, last_error, last_traceback }) => ({ task_id, reaction_id, source_global_seq, last_error, last_traceback })),
   };
 }
 

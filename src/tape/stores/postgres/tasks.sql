@@ -1,11 +1,13 @@
 -- The queue of tasks, and those that have ended. Statements that return tasks return the columns of
--- model.task.Task; `statements` puts the entry's in place of its mark.
+-- model.task.Task, then (`statements` puts them in place of a mark) those of its entry and, unless they
+-- claim, the traceback.
 
 -- name: load_task_queue
 -- Rows by key, for a batch to decide on; kept from others until its end.
 SELECT
   reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
-  lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms
+  lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms,
+  last_traceback
 FROM tape_task_queue
 JOIN unnest($1::text[], $2::integer[], $3::bigint[])
   AS wanted (reaction_id, shard, source_global_seq) USING (reaction_id, shard, source_global_seq)
@@ -17,10 +19,12 @@ FOR UPDATE OF tape_task_queue;
 WITH saved AS (
   INSERT INTO tape_task_queue (
     reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
-    lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms)
+    lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms,
+    last_traceback)
   SELECT * FROM unnest(
     $1::text[], $2::integer[], $3::bigint[], $4::smallint[], $5::integer[], $6::bigint[], $7::text[],
-    $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::bigint[], $13::bigint[])
+    $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::bigint[], $13::bigint[],
+    $14::text[])
   ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
     status = excluded.status,
     attempts = excluded.attempts,
@@ -30,7 +34,8 @@ WITH saved AS (
     claimed_at_ms = excluded.claimed_at_ms,
     last_error = excluded.last_error,
     debounce_key = excluded.debounce_key,
-    debounce_until_ms = excluded.debounce_until_ms
+    debounce_until_ms = excluded.debounce_until_ms,
+    last_traceback = excluded.last_traceback
 )
 SELECT pg_notify('tape_tasks_' || 'tape_journal'::regclass::oid, '');
 
@@ -46,7 +51,7 @@ WHERE q.reaction_id = gone.reaction_id AND q.shard = gone.shard
 -- Rows by key, for a batch to decide on.
 SELECT
   reaction_id, shard, source_global_seq, status, attempts, lease_owner, last_error, created_at_ms,
-  completed_at_ms
+  completed_at_ms, last_traceback
 FROM tape_task_ended
 JOIN unnest($1::text[], $2::integer[], $3::bigint[])
   AS wanted (reaction_id, shard, source_global_seq) USING (reaction_id, shard, source_global_seq);
@@ -55,16 +60,17 @@ JOIN unnest($1::text[], $2::integer[], $3::bigint[])
 -- Write rows, new or changed.
 INSERT INTO tape_task_ended (
   reaction_id, shard, source_global_seq, status, attempts, lease_owner, last_error, created_at_ms,
-  completed_at_ms)
+  completed_at_ms, last_traceback)
 SELECT * FROM unnest(
   $1::text[], $2::integer[], $3::bigint[], $4::smallint[], $5::integer[], $6::text[], $7::text[],
-  $8::bigint[], $9::bigint[])
+  $8::bigint[], $9::bigint[], $10::text[])
 ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
   status = excluded.status,
   attempts = excluded.attempts,
   lease_owner = excluded.lease_owner,
   last_error = excluded.last_error,
-  completed_at_ms = excluded.completed_at_ms;
+  completed_at_ms = excluded.completed_at_ms,
+  last_traceback = excluded.last_traceback;
 
 -- name: delete_task_ended
 -- Forget rows by key.
@@ -175,17 +181,18 @@ SELECT
   t.reaction_id, t.shard, t.source_global_seq, t.status, t.attempts, t.next_attempt_at_ms,
   t.lease_owner, t.lease_expires_at_ms, t.claimed_at_ms, t.last_error, t.created_at_ms,
   t.completed_at_ms,
-  t.source_global_seq, /* entry */ NULL
+  t.source_global_seq, /* entry */ NULL, t.last_traceback
 FROM (
   SELECT
     reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
-    lease_expires_at_ms, claimed_at_ms, last_error, created_at_ms, 0::bigint AS completed_at_ms
+    lease_expires_at_ms, claimed_at_ms, last_error, created_at_ms, 0::bigint AS completed_at_ms,
+    last_traceback
   FROM tape_task_queue
   WHERE reaction_id = $1 AND shard = $2 AND source_global_seq = $3
   UNION ALL
   SELECT
     reaction_id, shard, source_global_seq, status, attempts, 0, lease_owner, 0, 0, last_error,
-    created_at_ms, completed_at_ms
+    created_at_ms, completed_at_ms, last_traceback
   FROM tape_task_ended
   WHERE reaction_id = $1 AND shard = $2 AND source_global_seq = $3
 ) t
@@ -197,7 +204,7 @@ SELECT
   t.reaction_id, t.shard, t.source_global_seq, t.status, t.attempts, t.next_attempt_at_ms,
   t.lease_owner, t.lease_expires_at_ms, t.claimed_at_ms, t.last_error, t.created_at_ms,
   0::bigint AS completed_at_ms,
-  t.source_global_seq, /* entry */ NULL
+  t.source_global_seq, /* entry */ NULL, t.last_traceback
 FROM (
   SELECT * FROM tape_task_queue
   WHERE (reaction_id, shard, source_global_seq) > ($1, $2::integer, $3::bigint)
@@ -213,7 +220,7 @@ ORDER BY t.reaction_id, t.shard, t.source_global_seq;
 SELECT
   t.reaction_id, t.shard, t.source_global_seq, t.status, t.attempts, 0::bigint, t.lease_owner,
   0::bigint, 0::bigint, t.last_error, t.created_at_ms, t.completed_at_ms,
-  t.source_global_seq, /* entry */ NULL
+  t.source_global_seq, /* entry */ NULL, t.last_traceback
 FROM (
   SELECT * FROM tape_task_ended
   WHERE (reaction_id, shard, source_global_seq) > ($1, $2::integer, $3::bigint)
@@ -229,7 +236,7 @@ ORDER BY t.reaction_id, t.shard, t.source_global_seq;
 SELECT
   t.reaction_id, t.shard, t.source_global_seq, t.status, t.attempts, 0::bigint, t.lease_owner,
   0::bigint, 0::bigint, t.last_error, t.created_at_ms, t.completed_at_ms,
-  t.source_global_seq, /* entry */ NULL
+  t.source_global_seq, /* entry */ NULL, t.last_traceback
 FROM (
   SELECT * FROM tape_task_ended
   WHERE (reaction_id, shard, source_global_seq) > ($1, $2::integer, $3::bigint)

@@ -147,7 +147,7 @@ def complete_tasks(
     with transaction(db):
         rows = db.execute(SQL["complete_tasks"], (as_json(keys), owner)).fetchall()
         now, done = clock(), TaskStatus.DONE.value
-        ended = [EndedTask._make((*row[:3], done, *row[4:], now)) for row in rows]
+        ended = [EndedTask._make((*row[:3], done, *row[4:], now, "")) for row in rows]
         insert_many(db, SQL["save_task_ended"], ended)
         queued = Counter(row[0] for row in rows)
         claimed = Counter(row[0] for row in rows if row[3] == TaskStatus.CLAIMED)

@@ -1,5 +1,6 @@
 -- Tasks: the queue, what has ended, and the entries that made them. Statements that return tasks
--- give the columns of model.task.Task and then those of its entry, NULL where that is gone.
+-- give the columns of model.task.Task, then those of its entry (NULL where that is gone) and, unless
+-- they claim, the traceback.
 --
 -- Keys are cast: of columns with several types SQLite looks up only the first where it has to
 -- guess. Indexes of a part of the queue are named: it would take the whole.
@@ -8,7 +9,8 @@
 -- Rows by key, for a batch to decide on.
 SELECT
   reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
-  lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms
+  lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms,
+  last_traceback
 FROM tape_task_queue
 WHERE (reaction_id, shard, source_global_seq) IN (
   SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
@@ -18,8 +20,9 @@ WHERE (reaction_id, shard, source_global_seq) IN (
 -- Write one row, new or changed.
 INSERT INTO tape_task_queue (
   reaction_id, shard, source_global_seq, status, attempts, next_attempt_at_ms, lease_owner,
-  lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  lease_expires_at_ms, claimed_at_ms, last_error, debounce_key, debounce_until_ms, created_at_ms,
+  last_traceback)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
   status = excluded.status,
   attempts = excluded.attempts,
@@ -30,7 +33,8 @@ ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
   last_error = excluded.last_error,
   debounce_key = excluded.debounce_key,
   debounce_until_ms = excluded.debounce_until_ms,
-  created_at_ms = excluded.created_at_ms;
+  created_at_ms = excluded.created_at_ms,
+  last_traceback = excluded.last_traceback;
 
 -- name: delete_task_queue
 -- Delete rows by key.
@@ -43,7 +47,7 @@ WHERE (reaction_id, shard, source_global_seq) IN (
 -- Rows by key, for a batch to decide on.
 SELECT
   reaction_id, shard, source_global_seq, status, attempts, lease_owner, last_error, created_at_ms,
-  completed_at_ms
+  completed_at_ms, last_traceback
 FROM tape_task_ended
 WHERE (reaction_id, shard, source_global_seq) IN (
   SELECT CAST(value ->> 0 AS TEXT), CAST(value ->> 1 AS INTEGER), CAST(value ->> 2 AS INTEGER)
@@ -53,15 +57,16 @@ WHERE (reaction_id, shard, source_global_seq) IN (
 -- Write one row, new or changed.
 INSERT INTO tape_task_ended (
   reaction_id, shard, source_global_seq, status, attempts, lease_owner, last_error, created_at_ms,
-  completed_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+  completed_at_ms, last_traceback)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (reaction_id, shard, source_global_seq) DO UPDATE SET
   status = excluded.status,
   attempts = excluded.attempts,
   lease_owner = excluded.lease_owner,
   last_error = excluded.last_error,
   created_at_ms = excluded.created_at_ms,
-  completed_at_ms = excluded.completed_at_ms;
+  completed_at_ms = excluded.completed_at_ms,
+  last_traceback = excluded.last_traceback;
 
 -- name: delete_task_ended
 -- Delete rows by key.
@@ -230,7 +235,7 @@ SELECT
   j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
-  coalesce(j.idempotency_key, '')
+  coalesce(j.idempotency_key, ''), q.last_traceback
 FROM tape_task_queue q
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE q.reaction_id = ?1 AND q.shard = ?2 AND q.source_global_seq = ?3
@@ -241,7 +246,7 @@ SELECT
   j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
-  coalesce(j.idempotency_key, '')
+  coalesce(j.idempotency_key, ''), q.last_traceback
 FROM tape_task_ended q
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE q.reaction_id = ?1 AND q.shard = ?2 AND q.source_global_seq = ?3;
@@ -254,7 +259,7 @@ SELECT
   j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
-  coalesce(j.idempotency_key, '')
+  coalesce(j.idempotency_key, ''), q.last_traceback
 FROM tape_task_queue q
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE (q.reaction_id, q.shard, q.source_global_seq) > (?1, ?2, ?3)
@@ -270,7 +275,7 @@ SELECT
   j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
-  coalesce(j.idempotency_key, '')
+  coalesce(j.idempotency_key, ''), q.last_traceback
 FROM tape_task_ended q
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE (q.reaction_id, q.shard, q.source_global_seq) > (?1, ?2, ?3)
@@ -286,7 +291,7 @@ SELECT
   j.global_seq, coalesce(j.run_id, ''), coalesce(j.seq, 0), j.kind, j.subject, j.payload_json,
   j.schema_version, j.trace_id, j.span_id, j.parent_span_id, j.ts_ms, j.event_id, j.event_type,
   j.entity_type, j.entity_id, j.caused_by, j.source, j.occurred_at_ms,
-  coalesce(j.idempotency_key, '')
+  coalesce(j.idempotency_key, ''), q.last_traceback
 FROM tape_task_ended q INDEXED BY tape_task_ended_badly
 LEFT JOIN tape_journal j ON j.global_seq = q.source_global_seq
 WHERE (q.reaction_id, q.shard, q.source_global_seq) > (?1, ?2, ?3)

@@ -123,9 +123,49 @@ class DeadLettersContract(Sound):
         assert (entry.trace_id, entry.parent_span_id) == ("ab" * 16, "cd" * 8)
         assert orjson.loads(entry.payload_json) == {
             "task_id": "r/0/1", "reaction_id": "r", "shard": 0, "source_global_seq": 1,
-            "subject": letter.entry.subject, "attempts": 2, "error": "broken",
+            "subject": letter.entry.subject, "attempts": 2, "error": "broken", "traceback": "",
         }  # fmt: skip
         assert letter.completed_at_ms == entry.ts_ms
+
+    async def test_a_failure_keeps_its_traceback(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        (key,) = await claimed_of(store, 1, retry_backoff_ms=0, dlq_after_n=2)
+        await fail(store, "a", [key], "one", traceback="at \0 one")
+        assert (await task_of(store, key)).last_traceback == "at \\0 one"
+        assert [task.last_traceback for task in await claim(store)] == [""]
+        await fail(store, "a", [key], "", given_back=True)
+        assert (await task_of(store, key)).last_traceback == "at \\0 one"
+        await claim(store)
+        await fail(store, "a", [key], "two", traceback="at two")
+        (letter,) = await store.list_tasks("", DLQ, None, MANY)
+        assert (letter.last_error, letter.last_traceback) == ("two", "at two")
+        assert (await store.list_tasks("r", None, None, MANY)) == [letter]
+        said = orjson.loads((await about_tasks(store))[-1].payload_json)
+        assert (said["error"], said["traceback"]) == ("two", "at two")
+
+    async def test_a_traceback_stays_until_the_next_failure(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        (key,) = await claimed_of(store, 1, dlq_after_n=1, retry_backoff_ms=0)
+        await fail(store, "a", [key], "one", traceback="at one")
+        await play(store, replaying([key]))
+        assert (await store.list_tasks("", PENDING, None, MANY))[0].last_traceback == "at one"
+        await claim(store)
+        await fail(store, "a", [key], "two")
+        assert (await task_of(store, key)).last_traceback == ""
+        await play(store, replaying([key]))
+        await claim(store)
+        await fail(store, "a", [key], "three", traceback="at three")
+        await play(store, dropping([key]))
+        assert (await task_of(store, key)).last_traceback == "at three"
+
+    async def test_what_is_done_has_no_traceback(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        (key,) = await claimed_of(store, 1, retry_backoff_ms=0)
+        await fail(store, "a", [key], "one", traceback="at one")
+        await claim(store)
+        await store.complete_tasks("a", [key])
+        assert (await task_of(store, key)).last_traceback == ""
+        assert [t.last_traceback for t in await store.list_tasks("", DONE, None, MANY)] == [""]
 
     async def test_without_dead_letters_it_is_given_up(self, open_store: OpenStore) -> None:
         store = await open_store()

@@ -103,13 +103,13 @@ async def claim(
     return await store.claim_tasks(Claim(owner, lease_ms, [Want(reaction_id, shard, most)], most))
 
 
-def failing(owner: str, keys: Sequence[TaskKey], error: str = "no", **fields: bool) -> FailTasks:
+def failing(owner: str, keys: Sequence[TaskKey], error: str = "no", **fields: Any) -> FailTasks:
     failures = [Failure(key, error, **fields) for key in keys]
     return FailTasks(owner, failures, list(IDS.take(len(keys))), LIMITS)
 
 
 async def fail(
-    store: Store, owner: str, keys: Sequence[TaskKey], error: str = "no", **fields: bool
+    store: Store, owner: str, keys: Sequence[TaskKey], error: str = "no", **fields: Any
 ) -> list[Any]:
     return await play(store, failing(owner, keys, error, **fields))
 

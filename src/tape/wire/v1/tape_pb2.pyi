@@ -1685,6 +1685,7 @@ class Task(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     OCCURRED_AT_MS_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    LAST_TRACEBACK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     reaction_id: _builtins.str
     shard: _builtins.int
@@ -1718,6 +1719,8 @@ class Task(_message.Message):
     source: _builtins.str
     occurred_at_ms: _builtins.int
     idempotency_key: _builtins.str
+    last_traceback: _builtins.str
+    """of the handler; not on tasks that are claimed"""
     def __init__(
         self,
         *,
@@ -1752,10 +1755,11 @@ class Task(_message.Message):
         source: _builtins.str = ...,
         occurred_at_ms: _builtins.int = ...,
         idempotency_key: _builtins.str = ...,
+        last_traceback: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caused_by", b"caused_by", "claimed_at_ms", b"claimed_at_ms", "completed_at_ms", b"completed_at_ms", "created_at_ms", b"created_at_ms", "entity_id", b"entity_id", "entity_type", b"entity_type", "event_id", b"event_id", "event_type", b"event_type", "idempotency_key", b"idempotency_key", "last_error", b"last_error", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "next_attempt_at_ms", b"next_attempt_at_ms", "occurred_at_ms", b"occurred_at_ms", "parent_span_id", b"parent_span_id", "payload_json", b"payload_json", "reaction_id", b"reaction_id", "schema_version", b"schema_version", "shard", b"shard", "source", b"source", "source_global_seq", b"source_global_seq", "source_kind", b"source_kind", "source_parent_span_id", b"source_parent_span_id", "source_run_id", b"source_run_id", "source_seq", b"source_seq", "source_ts_ms", b"source_ts_ms", "status", b"status", "subject", b"subject", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caused_by", b"caused_by", "claimed_at_ms", b"claimed_at_ms", "completed_at_ms", b"completed_at_ms", "created_at_ms", b"created_at_ms", "entity_id", b"entity_id", "entity_type", b"entity_type", "event_id", b"event_id", "event_type", b"event_type", "idempotency_key", b"idempotency_key", "last_error", b"last_error", "last_traceback", b"last_traceback", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "next_attempt_at_ms", b"next_attempt_at_ms", "occurred_at_ms", b"occurred_at_ms", "parent_span_id", b"parent_span_id", "payload_json", b"payload_json", "reaction_id", b"reaction_id", "schema_version", b"schema_version", "shard", b"shard", "source", b"source", "source_global_seq", b"source_global_seq", "source_kind", b"source_kind", "source_parent_span_id", b"source_parent_span_id", "source_run_id", b"source_run_id", "source_seq", b"source_seq", "source_ts_ms", b"source_ts_ms", "status", b"status", "subject", b"subject", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1964,10 +1968,12 @@ class NackTaskRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     PERMANENT_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     owner: _builtins.str
     error: _builtins.str
     permanent: _builtins.bool
+    traceback: _builtins.str
     def __init__(
         self,
         *,
@@ -1975,10 +1981,11 @@ class NackTaskRequest(_message.Message):
         owner: _builtins.str = ...,
         error: _builtins.str = ...,
         permanent: _builtins.bool = ...,
+        traceback: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "owner", b"owner", "permanent", b"permanent", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "owner", b"owner", "permanent", b"permanent", "task_id", b"task_id", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2011,19 +2018,22 @@ class TaskOutcome(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     verdict: Global___Verdict.ValueType
     error: _builtins.str
+    traceback: _builtins.str
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         verdict: Global___Verdict.ValueType = ...,
         error: _builtins.str = ...,
+        traceback: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "task_id", b"task_id", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "task_id", b"task_id", "traceback", b"traceback", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3732,12 +3742,14 @@ class RecordDispatchAttemptRequest(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     NEXT_DISPATCH_AT_MS_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     idempotency_key: _builtins.str
     error: _builtins.str
     next_dispatch_at_ms: _builtins.int
     """0 => it is unknown what happened"""
+    traceback: _builtins.str
     fencing_token: _builtins.int
     """of the claim"""
     def __init__(
@@ -3747,11 +3759,12 @@ class RecordDispatchAttemptRequest(_message.Message):
         idempotency_key: _builtins.str = ...,
         error: _builtins.str = ...,
         next_dispatch_at_ms: _builtins.int = ...,
+        traceback: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "next_dispatch_at_ms", b"next_dispatch_at_ms", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fencing_token", b"fencing_token", "idempotency_key", b"idempotency_key", "next_dispatch_at_ms", b"next_dispatch_at_ms", "run_id", b"run_id", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4302,6 +4315,7 @@ class RecordObligationAttemptRequest(_message.Message):
     OBLIGATION_SEQ_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     NEXT_ATTEMPT_AT_MS_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     EFFECT_KEY_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
@@ -4310,6 +4324,7 @@ class RecordObligationAttemptRequest(_message.Message):
     error: _builtins.str
     next_attempt_at_ms: _builtins.int
     """0 => it is stuck"""
+    traceback: _builtins.str
     fencing_token: _builtins.int
     """of the claim"""
     effect_key: _builtins.str
@@ -4322,13 +4337,14 @@ class RecordObligationAttemptRequest(_message.Message):
         obligation_seq: _builtins.int = ...,
         error: _builtins.str = ...,
         next_attempt_at_ms: _builtins.int = ...,
+        traceback: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
         effect_key: _builtins.str = ...,
         kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect_key", b"effect_key", "error", b"error", "fencing_token", b"fencing_token", "kind", b"kind", "next_attempt_at_ms", b"next_attempt_at_ms", "obligation_seq", b"obligation_seq", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect_key", b"effect_key", "error", b"error", "fencing_token", b"fencing_token", "kind", b"kind", "next_attempt_at_ms", b"next_attempt_at_ms", "obligation_seq", b"obligation_seq", "run_id", b"run_id", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
