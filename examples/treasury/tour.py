@@ -51,6 +51,8 @@ def _tour(place: Path, server: CounterpartyServer, controls: Controls) -> int:
         run = client.start_run(treasury, {"floor_cents": 4_000_000_00})
         with _worker(store, env) as first:
             server.wait()
+            with client.follow("/tape/effect/unknown/hedge/**") as doubts:
+                next(iter(doubts))
             first.kill()
             print("the broker has crashed with the order made, and the worker was killed")
         server.start()
@@ -73,7 +75,8 @@ def _tour(place: Path, server: CounterpartyServer, controls: Controls) -> int:
 def _worker(store: str, env: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     process = subprocess.Popen(  # noqa: S603 - our own command
         [*TAPE, "worker", "-m", "examples.treasury.app", "--store", store],
-        cwd=ROOT, env=env, stdout=subprocess.DEVNULL,
+        # What goes wrong is part of the tour, and told there.
+        cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         yield process

@@ -173,14 +173,15 @@ class EffectCall:
         self._attempt += 1
         if isinstance(error, AckLost) and not self.only_looks:
             recorded = raised_json(error, self._limits)
-            log_raised(log, logging.WARNING, f"effect {self.key} may have been done", recorded)
             await self._settle(pen, EffectStatus.UNKNOWN, error_json=recorded)
+            what = f"effect {self.key} may have been done or not"
+            log_raised(log, logging.WARNING, what, recorded)
             raise Parked(f"effect {self.key}"[:256]) from error
         if self._attempt < self.spec.retry.attempts and not isinstance(error, GiveUp):
             return self.spec.retry.pause_s(self._attempt)
         recorded = raised_json(error, self._limits)
-        log_raised(log, logging.WARNING, f"effect {self.key} has failed", recorded)
         await self._settle(pen, EffectStatus.FAILED, error_json=recorded)
+        log_raised(log, logging.WARNING, f"effect {self.key} has failed", recorded)
         raise EffectFailed(failure(self.spec.name, orjson.loads(recorded))) from error
 
     async def done(self, pen: Pen, result: Any) -> Any:
