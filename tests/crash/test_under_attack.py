@@ -33,9 +33,10 @@ LEAST = 200
 LONG_S = 30.0
 HEALTH_MOST_S = 0.1
 RECORD_TIMES = 3
-RECORD_SLACK_S = 0.02
-"""Of a short attack: the two slowest of 200 records differ by so much without one."""
-SERVED_MOST_S = 5.0
+BUSY_S = 0.5
+"""What a busy machine may add to a short attack's p99, the second slowest of 200: a server that is
+stopped by one answers nothing for as long as it goes on."""
+SERVED_MOST_S = 10.0
 """Until a task is made or a search answered; undisturbed it takes some milliseconds."""
 STOP_MOST_S = 5.0
 GROWTH_MOST = 512 * MIB
@@ -103,7 +104,7 @@ def fill(server: ServerProcess, name: str) -> None:
         fill_for_predicates(server.http)
 
 
-def bear(store_url: str, name: str, seconds: float, *, slack_s: float = RECORD_SLACK_S) -> None:
+def bear(store_url: str, name: str, seconds: float, *, slack_s: float = 0.0) -> None:
     with (
         ServerProcess(store_url) as server,
         httpx.Client(base_url=f"http://{server.http}", timeout=30) as health,
@@ -119,10 +120,10 @@ def bear(store_url: str, name: str, seconds: float, *, slack_s: float = RECORD_S
     times = p99(seen.record) / p99(calm.record)
     summary = f"calm {calm.summary}; attacked {seen.summary}, {times:.1f} times"
     print(f"{name}: {summary}; +{most / MIB:.0f} MiB")
-    assert p99(seen.health) <= HEALTH_MOST_S, summary
+    assert p99(seen.health) <= HEALTH_MOST_S + slack_s, summary
     assert most <= GROWTH_MOST, summary
     if name in TAKES_A_SHARE:
-        assert p99(seen.record) <= HEALTH_MOST_S, summary
+        assert p99(seen.record) <= HEALTH_MOST_S + slack_s, summary
     else:
         allowed = max(RECORD_TIMES * p99(calm.record), p99(calm.record) + slack_s)
         assert p99(seen.record) <= allowed, summary
@@ -143,7 +144,7 @@ def assert_given_back(server: ServerProcess, before: int) -> None:
 
 @pytest.mark.parametrize("name", ["half_heads", "half_bodies"])
 def test_a_short_attack(sqlite_url: str, name: str) -> None:
-    bear(sqlite_url, name, SHORT_S)
+    bear(sqlite_url, name, SHORT_S, slack_s=BUSY_S)
 
 
 def test_others_are_served_while_followers_take_all_they_may(store_url: str) -> None:
@@ -176,7 +177,7 @@ def assert_soon(is_so: Callable[[], bool]) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_long_attack(store_url: str, name: str) -> None:
-    bear(store_url, name, LONG_S, slack_s=0.0)
+    bear(store_url, name, LONG_S)
 
 
 @pytest.mark.long
