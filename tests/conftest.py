@@ -8,12 +8,17 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 from tape.testing.postgres import PostgresServer
 from tests.migrated import MigratedDatabase
 
 pytest.register_assert_rewrite("tape.testing.conformance")
+
+# How quickly examples are made and tried says how busy the machine is, and nothing of Tape.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,13 +8,14 @@ import traceback
 from types import TracebackType
 
 from tape.cli.output import printable
-from tape.ports.user_traceback import TracebackBlock
 
 _INDENT = "    "
 
 
 class PlainLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        from tape.ports.user_traceback import TracebackBlock  # loaded where something is logged
+
         own = copy.copy(record)
         own.exc_text = None  # another handler's, as it may be
         args = own.args if isinstance(own.args, tuple) else ()

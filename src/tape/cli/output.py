@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from tape.model.json_text import terminal_safe
-
 if TYPE_CHECKING:
     from rich.console import Console  # loaded where a command prints with it: help does not
 
@@ -34,6 +32,8 @@ def notes() -> "Console":
 
 def print_json(record: Mapping[str, Any]) -> None:
     """One object on one line, at once: whoever reads the pipe is waiting for it."""
+    from tape.model.json_text import terminal_safe
+
     sys.stdout.buffer.write(terminal_safe(orjson.dumps(record).decode()).encode() + b"\n")
     sys.stdout.buffer.flush()
 

@@ -46,9 +46,17 @@ class Recent:
         self._entries += len(drafts)
         self._bytes += size
         while self._entries > ENTRIES_MOST or self._bytes > BYTES_MOST:
-            gone = self._batches.popleft()
-            self._entries -= len(gone.drafts)
-            self._bytes -= gone.size
+            self._drop_oldest()
+
+    def forget(self, through: int) -> None:
+        """Entries up to there have been pruned, so they must not be found here either."""
+        while self._batches and self._batches[0].place.global_seq <= through:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        gone = self._batches.popleft()
+        self._entries -= len(gone.drafts)
+        self._bytes -= gone.size
 
     def read(self, query: ReadEntries) -> EntryRange | None:
         """What is asked for, if all of it is here, in pages like the store's; whoever asks checks

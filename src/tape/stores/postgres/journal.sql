@@ -86,8 +86,8 @@ WHERE bytes_before < $4
 ORDER BY page.seq;
 
 -- name: read_value_history
--- The changes of one value in order, up to the one that reaches the byte budget: the next of each
--- subject by index, then those merged.
+-- The changes of one value in order, up to the one that reaches the byte budget.
+-- The next of each subject are found by its index, then merged.
 SELECT
   global_seq, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq, kind, subject,
   payload_json, schema_version, trace_id, span_id, parent_span_id, ts_ms, event_id, event_type,

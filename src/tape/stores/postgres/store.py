@@ -329,7 +329,9 @@ class PostgresStore:
         return await self._retention.read_retention()
 
     async def prune(self, step: PruneStep) -> StepDone:
-        return await self._retention.prune(step)
+        done = await self._retention.prune(step)
+        self._recent.forget(done.through)
+        return done
 
     async def measure(self, after: int, upto: int) -> Extent:
         return await self._retention.measure(after, upto)

@@ -342,7 +342,9 @@ class SqliteStore:
         return await self._at_once(retention.read_retention)
 
     async def prune(self, step: PruneStep) -> StepDone:
-        return await self._in(self._writing, lambda db: retention.prune(db, step))
+        done = await self._in(self._writing, lambda db: retention.prune(db, step))
+        self._recent.forget(done.through)
+        return done
 
     async def measure(self, after: int, upto: int) -> Extent:
         return await self._in(self._reading, lambda db: retention.measure(db, after, upto))
