@@ -197,8 +197,8 @@ async def drain_events(store: Store) -> None:
 
 async def unsubscribe_all(store: Store) -> None:
     """A drainer that somebody subscribes to would hold a prune up."""
-    for name in ("s of d2", "no glob", "no filter", "no mapper"):
-        await play(store, DeleteSubscription(name, next(IDS), LIMITS))
+    for subscription in await store.list_event_subscriptions():
+        await play(store, DeleteSubscription(subscription.subscription_id, next(IDS), LIMITS))
 
 
 async def drain_nothing(store: Store) -> None:
