@@ -42,9 +42,10 @@ T = TypeVar("T")
 FREE_S: Final = 30e-6
 """So long an entry may take for nothing; the usual ones take a tenth of it."""
 
-READ_S: Final = 5e-9
+READ_S: Final = 15e-9
 """What a byte costs that is read to be decided about: it is fetched, decoded and freed, and the
-interpreter is held for the whole of a large entry."""
+interpreter is held for the whole of a large entry. That is some three times what it takes, so that
+such entries come rarely enough for others not to meet them."""
 
 CREDIT_S: Final = 0.02
 """The most credit there is, of services and of clients."""

@@ -199,6 +199,7 @@ def at(container: object, key: object) -> object:
     raise no_overload("_[_]", container, key)
 
 
+PIECE: Final = 10_000
 EXACT: Final = 2**53
 """Up to here Python's exact comparison of int and float and CEL's rounded one agree."""
 
@@ -216,7 +217,7 @@ def is_in(value: object, container: object, work: Work) -> bool:
     if type(container) is list:
         if is_plain(value) and (type(value) is not str or len(value) <= SHORT):
             charge(work, SCANNED * len(container))
-            return value in container
+            return _is_among(value, container)
         charge(work, ELEMENT * len(container))
         return any(equal(value, element, work) for element in container)
     if type(container) is dict and type(value) in (bool, int, UInt, float, str):
@@ -226,6 +227,13 @@ def is_in(value: object, container: object, work: Work) -> bool:
             return value in container
         return stored_key(value) in container
     raise no_overload("@in", value, container)
+
+
+def _is_among(value: object, elements: list[object]) -> bool:
+    """Look through a long list in pieces: no other thread runs while Python looks through one."""
+    if len(elements) <= PIECE:
+        return value in elements
+    return any(value in elements[at : at + PIECE] for at in range(0, len(elements), PIECE))
 
 
 def size(value: object) -> int:

@@ -13,6 +13,7 @@ step in which it stands where the matcher stands.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from tape.config import MatcherSettings
@@ -25,6 +26,9 @@ from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.matcher")
+
+
+AGAIN_S = 60.0
 
 
 class LeaseLost(Exception):
@@ -56,6 +60,7 @@ class Matcher:
         self._pacer = pacer or Pacer()
         self._late = LateRules(store, settings, self._pacer)
         self._told_of: set[str] = set()
+        self._telling = _Telling()
         self._turns = self._pacer.service_turns(comes_first=True)
         self._stepped_at = 0.0
         self.agents: list[str] = []
@@ -175,7 +180,7 @@ class Matcher:
         if matched.cursors or self._is_due():
             await self._step(matched.through, matched.cursors, matched.tasks, matched.put_off)
             self._common.advance(matched.cursors)
-            _tell(matched)
+            self._telling.tell(matched)
         for reaction_id in matched.put_off:
             self._put_off(self._common.take_out(reaction_id))
         return True
@@ -206,7 +211,7 @@ class Matcher:
         caught_up = matched.through >= position
         steps = late_steps(rule, matched, caught_up=caught_up)
         await self._step(position, steps, matched.tasks)
-        _tell(matched)
+        self._telling.tell(matched)
         Rules([rule]).advance(steps)
         if caught_up:
             self._late.take_out(rule)
@@ -247,12 +252,30 @@ class Matcher:
         return self._stepped_at + pause_s - asyncio.get_running_loop().time()
 
 
-def _tell(matched: Matched) -> None:
-    for step in matched.cursors:
-        if step.matched:
-            metrics.MATCHES.labels(step.reaction_id).inc(step.matched)
-        if step.coalesced:
-            metrics.COALESCED.labels(step.reaction_id).inc(step.coalesced)
-        if step.predicate_errors:
-            metrics.PREDICATE_ERRORS.labels(step.reaction_id).inc(step.predicate_errors)
-            log.warning("reaction %s: predicate failed: %s", step.reaction_id, step.last_error)
+class _Telling:
+    """Metrics of what was matched, and a line in the log for a reaction whose predicate fails: at
+    once, and after that every `AGAIN_S` with how often it failed meanwhile."""
+
+    def __init__(self) -> None:
+        self._quiet_until: dict[str, float] = {}
+        self._untold: Counter[str] = Counter()
+
+    def tell(self, matched: Matched) -> None:
+        for step in matched.cursors:
+            if step.matched:
+                metrics.MATCHES.labels(step.reaction_id).inc(step.matched)
+            if step.coalesced:
+                metrics.COALESCED.labels(step.reaction_id).inc(step.coalesced)
+            if step.predicate_errors:
+                metrics.PREDICATE_ERRORS.labels(step.reaction_id).inc(step.predicate_errors)
+                self._tell_failed(step)
+
+    def _tell_failed(self, step: CursorStep) -> None:
+        reaction_id, now = step.reaction_id, asyncio.get_running_loop().time()
+        self._untold[reaction_id] += step.predicate_errors
+        if now >= self._quiet_until.get(reaction_id, 0.0):
+            self._quiet_until[reaction_id] = now + AGAIN_S
+            log.warning(
+                "reaction %s: its predicate failed for %d entries, the last: %s",
+                reaction_id, self._untold.pop(reaction_id), step.last_error,
+            )  # fmt: skip

@@ -174,6 +174,19 @@ async def test_one_that_takes_long_leaves_and_joins_without_reading_the_book(
     assert await made(store, "quick") == await made(store, "slow") == list(range(1, 26))
 
 
+async def test_a_predicate_that_always_fails_does_not_flood_the_log(
+    store: HookedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await register(store, "wrong", predicate_cel="payload.nothing == 1")
+    async with matching(store):
+        for _ in range(5):
+            entries = await record_some(store, 2)
+            await considered(store, entries[-1])
+    assert (await state_of(store, "wrong")).predicate_errors == 10
+    assert caplog.text.count("reaction wrong: its predicate failed for 2 entries") == 1
+    assert caplog.text.count("its predicate failed") == 1
+
+
 async def test_light_ones_that_take_long_are_matched_apart(store: HookedStore) -> None:
     """Nothing in them grows with an entry, so nobody times them until they are seen to."""
     slow = "||".join(["!payload.a"] * 340)
