@@ -248,13 +248,8 @@ class _Outcome:
             ),
         ]
         verb = "dead_lettered" if status is TaskStatus.DLQ else "failed"
-        self.note(
-            task.key,
-            verb,
-            attempts=task.attempts,
-            error=failure.error,
-            traceback=failure.traceback,
-        )
+        where = {"traceback": failure.traceback} if failure.traceback else {}
+        self.note(task.key, verb, attempts=task.attempts, error=failure.error, **where)
 
     def note(self, key: TaskKey, verb: str, **facts: object) -> None:
         source = self.state.get(SOURCES, key.source_global_seq)

@@ -62,11 +62,20 @@ class NatsServer:
         return f"127.0.0.1:{self.port}"
 
     def configure(self, config: str) -> None:
-        """Add this to the configuration instead, and have a server that runs read it again."""
+        """Add this to the configuration instead, and wait until a server that runs has read it."""
         self._config = config
         if self._process is not None:
             self._write_config()
+            times = self._reloaded()
             self._process.send_signal(signal.SIGHUP)
+            give_up = time.monotonic() + START_S
+            while self._reloaded() == times:
+                if time.monotonic() > give_up:
+                    raise RuntimeError(f"NATS did not take the configuration {config!r}")
+                time.sleep(0.01)
+
+    def _reloaded(self) -> int:
+        return (self._folder / "log").read_bytes().count(b"Reloaded server configuration")
 
     def start(self) -> None:
         """Start, also again after a kill, on the same data and port; nothing if it runs."""

@@ -65,7 +65,7 @@ def worked(folder: Path, *awaited: str) -> list[str]:
             if not missing:
                 break
         worker.send_signal(signal.SIGTERM)
-        rest = worker.communicate(timeout=60)[1]
+        rest = worker.stderr.read()  # not by communicate, which does not know what was read ahead
     finally:
         worker.kill()
         worker.communicate()

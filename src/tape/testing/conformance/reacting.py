@@ -39,7 +39,7 @@ T = TypeVar("T")
 HOUR_MS = 3_600_000
 SUBJECT = "/tape/event/recorded/a/_/_"
 QUEUED = (TaskStatus.PENDING, TaskStatus.CLAIMED)
-BOUND_S = 20.0
+BOUND_S = 60.0
 
 
 def registering(reaction_id: str = "r", **settings: Any) -> RegisterReaction:
