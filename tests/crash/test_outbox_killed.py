@@ -113,6 +113,7 @@ def await_all(world: World, it: Witness) -> None:
         until(lambda: len(it.seen) >= committed)
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(120)
 def test_a_leader_that_hangs_is_replaced_and_does_no_harm_when_it_wakes(tmp_path: Path) -> None:
     with a_world(tmp_path) as world:

@@ -71,6 +71,7 @@ class Portions:
             )
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("size", SIZES)
 async def test_two_servers_and_three_workers_on_one_postgres(

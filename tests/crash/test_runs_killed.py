@@ -134,6 +134,7 @@ class Outside:
             list(crowd.map(work, things))
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("size", SIZES)
 def test_on_postgres(postgres_url: str, tmp_path: Path, size: Size) -> None:

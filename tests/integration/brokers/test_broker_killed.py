@@ -61,6 +61,7 @@ async def test_kafka(
     check_arrival(entries, await far_side.received(count))
 
 
+@pytest.mark.middle
 async def test_webhook(sqlite_url: str, tmp_path: Path) -> None:
     entries = await make_journal(sqlite_url, WEBHOOK_ENTRIES)
     with ReceiverProcess(tmp_path / "deliveries") as receiver:

@@ -16,6 +16,7 @@ from tape.cli.root import run
 from tests.integration.cli.command import start, tape
 
 
+@pytest.mark.middle
 def test_a_small_day(tmp_path: Path) -> None:
     done = tape("demo", "--no-pipeline", "--events", "600", "--keep", "day", folder=tmp_path)
     assert (done.code, done.err) == (0, ""), done.out

@@ -74,6 +74,7 @@ def taken_over_within(url: str, before: str, seconds: float) -> None:
     assert took < seconds, f"took over after {took:.1f} s"
 
 
+@pytest.mark.middle
 @pytest.mark.parametrize(
     "store_url", ["postgres", pytest.param("sqlite", marks=pytest.mark.long)], indirect=True
 )

@@ -65,8 +65,8 @@ def read_nothing(spark: SparkSession, reading: ReadSmall) -> SmallTables:
     ("kind", "is_small", "names"),
     [
         ("sqlite", True, ()),
-        ("migrated_postgres", True, ()),
-        ("sqlite", False, FEW),
+        pytest.param("migrated_postgres", True, (), marks=pytest.mark.middle),
+        pytest.param("sqlite", False, FEW, marks=pytest.mark.middle),
         pytest.param("sqlite", False, (), marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
     ids=["sqlite", "postgres", "large", "large, all"],

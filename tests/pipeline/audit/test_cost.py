@@ -60,6 +60,7 @@ def audit_measured(folder: Path) -> Measured:
     return Measured(*json.loads(done.stdout))
 
 
+@pytest.mark.middle
 @pytest.mark.timeout(300)
 def test_an_audit_of_a_thousand_entries_costs_little(tmp_path: Path) -> None:
     measured = audit_measured(tmp_path)

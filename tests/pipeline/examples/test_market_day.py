@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from pyspark.sql import SparkSession
 
 
+@pytest.mark.middle
 def test_a_short_day(
     spark: SparkSession,
     tmp_path: Path,

@@ -131,6 +131,7 @@ def files(out: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in out.rglob("*")}
 
 
+@pytest.mark.middle
 def test_increments_cut_short_and_run_again(
     work: Work, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
