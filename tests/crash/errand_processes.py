@@ -2,10 +2,8 @@
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Protocol
@@ -36,16 +34,10 @@ class Worker(Protocol):
     def resume(self) -> None: ...
 
 
-# To start a process is to look after all others, too, and of two threads that ask for one exit code
-# at once the second is told 255.
-ASKING = threading.Lock()
-
-
 class ForkedWorker:
     def __init__(self, given: Working) -> None:
         self._process: ForkServerProcess = FORKS.Process(target=work, args=(given,))
-        with ASKING:
-            self._process.start()
+        self._process.start()
 
     @property
     def pid(self) -> int:
@@ -53,21 +45,18 @@ class ForkedWorker:
         return self._process.pid
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        with ASKING:
-            self._process.terminate()
+        self._process.terminate()
         code = self._ended(timeout_s)
         assert code is not None, "it does not end"
         return code
 
     def kill(self) -> None:
-        with ASKING:
-            self._process.kill()
+        self._process.kill()
         self._ended(None)
 
     def _ended(self, timeout_s: float | None) -> int | None:
-        wait([self._process.sentinel], timeout_s)
-        with ASKING:
-            return self._process.exitcode
+        self._process.join(timeout_s)
+        return self._process.exitcode
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
