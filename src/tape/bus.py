@@ -11,8 +11,8 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from tape.config import Limits, Settings
-from tape.errors import InvalidArgument, Pruned, TapeError
-from tape.journal.follow import Follow, Page, follow, follow_run, watch_value
+from tape.errors import Pruned, TapeError
+from tape.journal.follow import Follow, Page, check_position, follow, follow_run, watch_value
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
@@ -40,7 +40,7 @@ from tape.model.session import (
     SessionWithEvents,
 )
 from tape.model.subject import EVERYTHING, parse_pattern
-from tape.model.task import Task, TaskOutcome, TaskStatus, no_such_task
+from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, WriteValue
 from tape.outbox.relay import Relay
 from tape.ports.broker import BusBroker
@@ -193,17 +193,6 @@ class Operations(Protocol):
     async def close(self) -> None: ...
 
 
-async def settle_one(operations: Operations, owner: str, outcome: TaskOutcome) -> Task:
-    """What became of one task; as it is now."""
-    (result,) = await operations.settle_tasks(owner, [outcome])
-    if isinstance(result, TapeError):
-        raise result
-    task = await operations.get_task(outcome.task_id)
-    if task is None:
-        raise no_such_task(outcome.task_id)
-    return task
-
-
 class Bus:
     """Tape in this process. Create it on the event loop it will be used on."""
 
@@ -266,9 +255,9 @@ class Bus:
         return author._replace(trace=await self._runs.joined(author.run_id, author.trace))
 
     def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
-        _check_position(query.after, "from_global_seq")
-        _check_position(query.until, "to_global_seq")
-        _check_position(query.from_ts_ms, "from_ts_ms")
+        check_position(query.after, "from_global_seq")
+        check_position(query.until, "to_global_seq")
+        check_position(query.from_ts_ms, "from_ts_ms")
         wanted = partial(
             Follow,
             pattern=parse_pattern(query.pattern, limits=self._limits),
@@ -298,7 +287,7 @@ class Bus:
         self, run_id: str, after_seq: int, max_bytes: int = 0
     ) -> AsyncGenerator[list[Entry], None]:
         check_name(run_id, self._limits, field="run_id", required=True)
-        _check_position(after_seq, "from_seq")
+        check_position(after_seq, "from_seq")
         most = self._page_bytes(max_bytes)
         return follow_run(self._store, run_id, after_seq, DEFAULT_PAGE, most)
 
@@ -484,7 +473,7 @@ class Bus:
         return await self._store.read_outbox_status(FAILING_TOLD)
 
     async def skip_outbox_row(self, row_id: int, *, reason: str, by: str) -> OutboxPlace:
-        _check_position(row_id, "row_id")
+        check_position(row_id, "row_id")
         move = SkipOutboxRow(row_id, reason, by, next(self._ids), self._limits)
         return await self._writer.submit(move)
 
@@ -506,8 +495,3 @@ class Bus:
 
     def _page_bytes(self, wanted: int) -> int:
         return min(wanted or self._limits.page_bytes, self._limits.page_bytes)
-
-
-def _check_position(number: int, field: str) -> None:
-    if not 0 <= number < 2**63:
-        raise InvalidArgument(f"{number} is not in 0..2^63-1", field=field)

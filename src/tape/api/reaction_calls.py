@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from tape.api.auth import Role, needs
 from tape.api.fitting import ANSWER_BYTES
-from tape.bus import Operations, settle_one
+from tape.bus import Operations
 from tape.errors import TapeError, TooLarge
 from tape.model.task import Task, TaskOutcome, failed_task, no_such_task
 from tape.ports.tasks import Claim
 from tape.reactions.settings import named
-from tape.reactions.tasks import WAIT_MOST_MS
+from tape.reactions.tasks import WAIT_MOST_MS, settle_one
 from tape.wire import mapping_reactions, mapping_tasks
 from tape.wire.v1 import tape_pb2 as pb
 

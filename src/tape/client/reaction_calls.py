@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
-from tape.bus import Operations, settle_one
+from tape.bus import Operations
 from tape.errors import InvalidArgument, TapeError
 from tape.model.reaction import NewReaction, Reaction, ReactionState
 from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus, failed_task
 from tape.ports.tasks import Claim, Want
 from tape.reactions.settings import Options, in_pool, new_reaction
-from tape.reactions.tasks import DEFAULT_CLAIM, DEFAULT_LEASE_MS
+from tape.reactions.tasks import DEFAULT_CLAIM, DEFAULT_LEASE_MS, settle_one
 from tape.runs.declare import DECLARED_APPS
 
 TASKS_PAGE = 1_000

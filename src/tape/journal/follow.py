@@ -271,3 +271,9 @@ async def _patiently(read: Callable[P, Awaitable[T]], *arguments: P.args, **name
             log.warning("following waits: %s", error)
         await asyncio.sleep(pause)
         pause = min(2 * pause, AWAY_MOST_S)
+
+
+def check_position(number: int, field: str) -> None:
+    """Refuse what cannot be a place in the journal, or a time."""
+    if not 0 <= number < 2**63:
+        raise InvalidArgument(f"{number} is not in 0..2^63-1", field=field)

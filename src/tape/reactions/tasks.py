@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, TapeError, TooLarge
@@ -216,3 +217,22 @@ def _lease(lease_ms: int) -> int:
     if lease_ms > LEASE_MOST_MS:
         raise InvalidArgument(f"{lease_ms} is more than a day", field="lease_ms")
     return lease_ms if lease_ms > 0 else DEFAULT_LEASE_MS
+
+
+class SettlesTasks(Protocol):
+    async def settle_tasks(
+        self, owner: str, outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskStatus | TapeError]: ...
+
+    async def get_task(self, task_id: str) -> Task | None: ...
+
+
+async def settle_one(operations: SettlesTasks, owner: str, outcome: TaskOutcome) -> Task:
+    """What became of one task; as it is now."""
+    (result,) = await operations.settle_tasks(owner, [outcome])
+    if isinstance(result, TapeError):
+        raise result
+    task = await operations.get_task(outcome.task_id)
+    if task is None:
+        raise no_such_task(outcome.task_id)
+    return task
