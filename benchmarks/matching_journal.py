@@ -10,8 +10,7 @@ from tape.config import Settings
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
-from tape.ports.store import ReadEntries, Store
-from tape.reactions.late import PAGE_BYTES
+from tape.ports.store import PAGE_BYTES, ReadEntries, Store
 
 REACTIONS = 1_000
 MATCHING = 10

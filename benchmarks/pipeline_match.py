@@ -24,8 +24,7 @@ from tape.pipeline.job import Summary, Work
 from tape.pipeline.jobs.archive.job import Archive
 from tape.pipeline.jobs.backfill.job import Backfill
 from tape.pipeline.session import session
-from tape.ports.store import ReadEntries, Store
-from tape.reactions.late import PAGE_BYTES
+from tape.ports.store import PAGE_BYTES, ReadEntries, Store
 from tape.reactions.rules import Rule, Rules
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store

@@ -15,10 +15,8 @@ from collections.abc import Iterable
 
 from tape.config import MatcherSettings
 from tape.journal.pacer import Pacer, Turns
-from tape.ports.store import ReadEntries, Store
+from tape.ports.store import PAGE_BYTES, ReadEntries, Store
 from tape.reactions.rules import Matched, Matching, Rule, Rules
-
-PAGE_BYTES = 8 * 1024 * 1024
 
 
 class LateRules:

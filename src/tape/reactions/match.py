@@ -20,14 +20,12 @@ from tape.config import MatcherSettings
 from tape.journal.pacer import Pacer
 from tape.model.reaction import HandlerKind, Reaction, ReactionCursor
 from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step
-from tape.ports.store import EntryRange, ReadEntries, Store
-from tape.reactions.late import PAGE_BYTES, LateRules
+from tape.ports.store import PAGE_BYTES, EntryRange, ReadEntries, Store
+from tape.reactions.late import LateRules
 from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.matcher")
-
-
 AGAIN_S = 60.0
 
 

@@ -333,7 +333,7 @@ class Context(Acting):
         self._events += 1
         with self._line.place() as place:
             await place.come_up()
-            if not self._log.has_next_event(event_type, orjson.loads(event.payload_json)):
+            if not self._log.has_next_event(event_type, event.payload_json):
                 check_statement(event)  # an older version may have recorded it unchecked
             if self._step("event recorded", event_type) is None:
                 self._check_cancelled()

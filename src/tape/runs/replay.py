@@ -8,6 +8,8 @@ step, or somebody else's: an effect's outcome, a gate's release, a timer that fi
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import orjson
+
 from tape.model.entry import NO_TRACE, Entry, Trace
 from tape.runs.signals import HasDiverged
 
@@ -116,12 +118,12 @@ class ReplayLog:
         """The next recorded step, None where there are no more."""
         return self._steps[self._next] if self._next < len(self._steps) else None
 
-    def has_next_event(self, event_type: str, payload: Any) -> bool:
+    def has_next_event(self, event_type: str, payload_json: str) -> bool:
         """Whether the next recorded step is this very event."""
         step = self.peek()
-        if step is None or step.kind != "event recorded":
+        if step is None or (step.kind, step.name) != ("event recorded", event_type):
             return False
-        return bool(step.name == event_type and step.payload == payload)
+        return bool(step.payload == orjson.loads(payload_json))
 
     def take(self, kind: str, name: str) -> Step | None:
         """The recorded step that this one repeats, None if it is a new one."""
