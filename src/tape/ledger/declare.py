@@ -7,25 +7,15 @@ async def repricing(ctx: tape.Context, input: dict) -> None: ...
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tape.errors import InvalidArgument
 from tape.ledger.operations import LedgerOperations
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
 from tape.model.json_text import UNLIMITED, to_json
 from tape.model.run import DEFAULT_POOL
+from tape.ports.declared import DeclaredApp
 from tape.predicates import STORED_LIMITS, check
-
-
-class DeclaredApp(Protocol):
-    """What `@tape.app` makes of a function."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def pool(self) -> str: ...
-
 
 A = TypeVar("A", bound=DeclaredApp)
 

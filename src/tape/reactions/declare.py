@@ -20,7 +20,8 @@ from tape.model.json_text import UNLIMITED
 from tape.model.reaction import NewReaction, Reaction, check_reaction
 from tape.model.run import STATUS_WORDS, status_named
 from tape.model.subject import encode_segment
-from tape.reactions.settings import DeclaredApp, Options, in_pool, new_reaction, only_where
+from tape.ports.declared import DeclaredApp
+from tape.reactions.settings import Options, in_pool, new_reaction, only_where
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -2,23 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from tape.errors import InvalidArgument
 from tape.model.reaction import HandlerKind, NewReaction
+from tape.ports.declared import DeclaredApp
 
 SHOWN = 100  # characters of an app or a target in an id
 _WORK: dict[int, str] = {HandlerKind.AGENT: "agent", HandlerKind.PUBLISH: "publish"}
-
-
-class DeclaredApp(Protocol):
-    """What `@tape.app` makes of a function."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def pool(self) -> str: ...
 
 
 class Options(TypedDict, total=False):
