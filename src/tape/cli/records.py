@@ -7,7 +7,7 @@ from tape.model.drainer import DrainerState, DrainReport
 from tape.model.entry import Entry
 from tape.model.event_subscription import EventSubscription
 from tape.model.reaction import HandlerKind, Reaction, ReactionState
-from tape.model.run import Run, RunStatus
+from tape.model.run import STATUS_WORDS, Run
 from tape.model.session import Session, SessionEvent
 from tape.model.task import Task, TaskStatus
 from tape.model.value import Value, ValueChange
@@ -91,11 +91,7 @@ def report_record(report: DrainReport) -> dict[str, Any]:
 def run_record(run: Run) -> dict[str, Any]:
     """Its statuses by name; `ending` is empty unless it is being unwound."""
     record: dict[str, Any] = run._asdict()
-    record["status"] = status_name(run.status)
-    record["ending"] = status_name(run.ending) if run.ending else ""
+    record["status"] = STATUS_WORDS[run.status]
+    record["ending"] = STATUS_WORDS.get(run.ending, "")
     record["outcome"] = raw_json(record.pop("outcome_json"))
     return record
-
-
-def status_name(status: int) -> str:
-    return RunStatus(status).name.lower()

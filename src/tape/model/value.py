@@ -16,7 +16,6 @@ from tape.model.subject import check_length
 from tape.model.subjects import value_changed, value_deleted
 
 ANY_VERSION = -1
-CREATE_ONLY = 0
 
 
 class Value(NamedTuple):

@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 HOUR_MS = 3_600_000
 SUBJECT = "/tape/event/recorded/a/_/_"
-QUEUED = (TaskStatus.PENDING, TaskStatus.CLAIMED)
 BOUND_S = 60.0
 
 
