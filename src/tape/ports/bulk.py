@@ -104,7 +104,7 @@ class UseStore(Protocol):
     def __call__(self, use: Callable[[Store], Awaitable[T]]) -> T: ...
 
     def reader(self) -> BulkReader:
-        """Open the store by the column: in a process that does not have it open otherwise."""
+        """Open the store by the column, beside whatever else this process has it open for."""
 
 
 class OpenStores(Protocol):
@@ -116,7 +116,8 @@ class OpenStores(Protocol):
     def located(self, url: str) -> str:
         """The same store for a process with another working directory."""
 
-    def reader(self, url: str) -> BulkReader: ...
+    def reader(self, url: str) -> BulkReader:
+        """Open a store by the column, in a process that does not have it open otherwise."""
 
     def staging(self, url: str) -> Staging: ...
 

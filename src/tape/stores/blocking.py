@@ -40,12 +40,11 @@ class Stores:
 class _Using:
     def __init__(self, url: str, settings: Settings, creating: bool) -> None:
         self._url = url
-        self._located = located(url)
         self._settings = settings
         self._creating = creating
 
     def reader(self) -> BulkReader:
-        return open_reader(self._located)
+        return open_reader(self._url, is_alone=False)
 
     def __call__(self, use: Callable[[Store], Awaitable[T]]) -> T:
         async def opened() -> T:

@@ -10,11 +10,12 @@ from tape.ports.bulk import BulkReader, Staging
 from tape.stores.by_url import dialect_of, sqlite_path
 
 
-def open_reader(url: str) -> BulkReader:
+def open_reader(url: str, *, is_alone: bool = True) -> BulkReader:
+    """Not `is_alone`: this process may have the store open otherwise. Such a reader is slower."""
     if dialect_of(url) == "sqlite":
         from tape.stores.sqlite.bulk import SqliteReader
 
-        return SqliteReader(sqlite_path(url))
+        return SqliteReader(sqlite_path(url), is_alone=is_alone)
     from tape.stores.postgres.bulk import PostgresReader
 
     return PostgresReader(url)

@@ -24,7 +24,6 @@ from tape.pipeline.jobs.audit.frames import Frames
 from tape.pipeline.jobs.audit.job import Audit
 from tape.pipeline.jobs.audit.reading import read_frames
 from tape.pipeline.jobs.audit.sizing import sized_for
-from tape.pipeline.jobs.audit.small import ReadSmall, SmallTables
 from tape.ports.store import Store
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store
@@ -56,11 +55,6 @@ FEW = ("global_seq_unique", "event_id_unique", "run_row", "effect_row", "task_ro
 """Checks of all sorts: by rules, in entries, in runs, in tables."""
 
 
-def read_nothing(spark: SparkSession, reading: ReadSmall) -> SmallTables:
-    """As if every table, and the journal, were too large for one task."""
-    return SmallTables(spark, reading.wanted, {})
-
-
 @pytest.mark.parametrize(
     ("kind", "is_small", "names"),
     [
@@ -80,7 +74,8 @@ def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not is_small:
-        monkeypatch.setattr(reading, "read_small", read_nothing)
+        monkeypatch.setattr(reading, "read_small_tables", lambda *_tables: {})
+        monkeypatch.setattr(reading, "read_small_journal", lambda *_journal: None)
     url: str = request.getfixturevalue(f"{kind}_url")
     runs = Stores().store(url, creating=True)(make_healthy)
     field = Field(url, time.time_ns() // 1_000_000)

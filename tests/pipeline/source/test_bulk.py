@@ -1,11 +1,13 @@
 """Readers by the column: the same of both stores, exactly what was asked for, and never a part."""
 
 import random
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -18,17 +20,37 @@ from tape.ports.store import Store
 from tape.predicates import check
 from tape.stores.blocking import Stores
 from tape.stores.bulk import located, open_reader
+from tape.stores.by_url import sqlite_path
 from tape.stores.postgres.packed import MOST_ROWS
+from tape.stores.sqlite.bulk_drivers import BATCH_BYTES
 from tests.pipeline.source.journals import TEXTS, odd_entries, prune, run_sql, write_journal
 
 ALL = tuple(Entry._fields)
 GAPPED = [*range(1, 200), *range(5_000, 5_400), 10**12, *range(10**12 + 50, 10**12 + 90)]
 
 
-@pytest.fixture(params=["sqlite", "migrated_postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
+class Place(NamedTuple):
+    """A store, and whether its reader has it alone in this process."""
+
+    url: str
+    is_alone: bool
+
+    def open(self) -> BulkReader:
+        return open_reader(self.url, is_alone=self.is_alone)
+
+
+@pytest.fixture(
+    params=[("sqlite", True), ("sqlite", False), ("migrated_postgres", True)],
+    ids=["sqlite", "sqlite-beside", "postgres"],
+)
+def place(request: pytest.FixtureRequest) -> Place:
+    kind, is_alone = request.param
+    return Place(request.getfixturevalue(f"{kind}_url"), is_alone)
+
+
+@pytest.fixture
+def url(place: Place) -> str:
+    return place.url
 
 
 @pytest.fixture
@@ -37,8 +59,8 @@ def written(url: str) -> list[Entry]:
 
 
 @pytest.fixture
-def reader(url: str, written: list[Entry]) -> Iterator[BulkReader]:
-    with closing(open_reader(url)) as reader:
+def reader(place: Place, written: list[Entry]) -> Iterator[BulkReader]:
+    with closing(place.open()) as reader:
         yield reader
 
 
@@ -163,20 +185,19 @@ def test_a_text_with_the_separator_of_packed_rows_is_read_all_the_same(
         assert len(rows(reader, Scan(0, 2**62, ALL, (run,)), 5_000)) == packed_rows // 3
 
 
-def test_tables_have_the_columns_of_their_rows(url: str, reader: BulkReader) -> None:
-    reader.close()
+def test_tables_have_the_columns_of_their_rows(place: Place, written: list[Entry]) -> None:
     gone = "VALUES ('x', 0, 3, 3, 1, '', '', 5, 6)"
     columns = "namespace, key, value_json, version, ts_ms, writer, deleted"
     ended = "reaction_id, shard, source_global_seq, status, attempts, lease_owner, last_error"
     run_sql(
-        url,
+        place.url,
         [
             f"INSERT INTO tape_values ({columns}) VALUES ('n', 'k''', '1', 3, 4, '', TRUE)",
             "INSERT INTO tape_budgets (run_id, usd_cap) VALUES ('r', 1.5)",
             f"INSERT INTO tape_task_ended ({ended}, created_at_ms, completed_at_ms) {gone}",
         ],
     )
-    with closing(open_reader(url)) as fresh:
+    with closing(place.open()) as fresh:
         tables = {name: list(fresh.read_table(name, 10)) for name in SIDE_TABLES}
         with pytest.raises(InvalidArgument, match="none of runs, effects"):
             next(fresh.read_table("nothing", 10))
@@ -204,7 +225,7 @@ from tape.stores.bulk import open_reader
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
-with closing(open_reader(sys.argv[1])) as reader:
+with closing(open_reader(sys.argv[1], is_alone=sys.argv[2] == "True")) as reader:
     next(reader.scan(Scan(0, 2**62, tuple(Entry._fields)), 1000))
     before, read = peak(), 0
     for batch in reader.scan(Scan(0, 2**62, tuple(Entry._fields)), 1000):
@@ -213,8 +234,9 @@ print(read, peak() - before)
 """
 
 
-def test_a_scan_holds_batches_and_not_the_table(url: str) -> None:
+def test_a_scan_holds_batches_and_not_the_table(place: Place) -> None:
     """Of 120 MB no more than a few batches are there at a time."""
+    url = place.url
     (entry,) = write_journal(url, odd_entries([1]))
     numbers = "SELECT 2 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 30000"
     columns = "global_seq, kind, subject, payload_json, ts_ms, event_id, occurred_at_ms"
@@ -222,14 +244,46 @@ def test_a_scan_holds_batches_and_not_the_table(url: str) -> None:
     insert = f"INSERT INTO tape_journal ({columns}) SELECT {values} FROM numbers"
     run_sql(url, [f"WITH RECURSIVE numbers AS ({numbers}) {insert}"])
     said = subprocess.run(
-        [sys.executable, "-c", MEASURED, url], check=True, capture_output=True, text=True
-    ).stdout
+        [sys.executable, "-c", MEASURED, url, str(place.is_alone)],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
     read, grown_mb = map(int, said.split())
     assert read == 30_000
     assert grown_mb < 60
 
 
-def test_what_is_no_journal_is_said(tmp_path: Path) -> None:
+WRITING = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+
+
+def test_reading_beside_a_store_leaves_it_its_locks(sqlite_url: str) -> None:
+    """Closing a file that another SQLite of the process has open would drop that one's locks."""
+    write_journal(sqlite_url, odd_entries([1, 2]))
+    path = sqlite_path(sqlite_url)
+    with closing(sqlite3.connect(path, isolation_level=None)) as held:
+        held.execute("BEGIN IMMEDIATE")
+        with closing(Stores().store(sqlite_url).reader()) as reader:
+            assert len(rows(reader, Scan(0, 2**62, ALL))) == 2
+        said = subprocess.run(
+            [sys.executable, "-c", WRITING, path], capture_output=True, text=True, check=False
+        ).stderr
+    assert "database is locked" in said
+
+
+def test_large_rows_come_a_few_at_a_time(sqlite_url: str) -> None:
+    large = [
+        entry._replace(payload_json=f'"{"z" * BATCH_BYTES}"') for entry in odd_entries(range(1, 6))
+    ]
+    write_journal(sqlite_url, large)
+    with closing(Stores().store(sqlite_url).reader()) as reader:
+        sizes = [batch.num_rows for batch in reader.scan(Scan(0, 2**62, ALL), 1000)]
+    assert sizes == [1] * 5
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_is_no_journal_is_said(tmp_path: Path, is_alone: bool) -> None:
+    def open_reader(url: str) -> BulkReader:
+        return Place(url, is_alone).open()
+
     with pytest.raises(StoreUnavailable, match="no such file on this machine"):
         open_reader(f"sqlite:{tmp_path / 'missing.db'}")
     (tmp_path / "empty.db").touch()
@@ -238,7 +292,7 @@ def test_what_is_no_journal_is_said(tmp_path: Path) -> None:
         empty.bounds()
     (tmp_path / "text.db").write_text("not a database " * 100)
     text = open_reader(f"sqlite:{tmp_path / 'text.db'}")
-    with closing(text), pytest.raises(StoreMismatch, match=r"text\.db is no journal"):
+    with closing(text), pytest.raises(StoreMismatch, match=r"text\.db is (no journal|not a usable)"):
         text.bounds()
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/x cannot be read"):
         open_reader("postgres://someone:secret@127.0.0.1:1/x")

@@ -1,8 +1,9 @@
 """Reads a store for an audit, in the order that lets it be written to meanwhile; see `frames`."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -15,17 +16,20 @@ from tape.pipeline.jobs.audit.small import (
     AGAIN,
     JOURNAL,
     MOST_ROWS,
-    ReadSmall,
+    Tables,
     Wanted,
     keep_local,
-    read_small,
+    local,
+    read_small_journal,
+    read_small_tables,
     schema_of,
 )
 from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.session import prepared
 from tape.pipeline.source.frames import journal
-from tape.ports.bulk import UseStore
+from tape.pipeline.source.history import HistoryReader
+from tape.ports.bulk import BulkReader, UseStore
 from tape.ports.bulk_tables import SIDE_TABLES
 from tape.ports.retention import Retention
 from tape.ports.store import Store
@@ -49,7 +53,7 @@ def read_frames(work: Work, names: Collection[str] = (), lake: str = "") -> Fram
     wanted = columns_read({n: check for n, check in CHECKS.items() if not names or n in names})
     columns = tuple(dict.fromkeys([*ENTRY_COLUMNS.split(), *wanted.pop(JOURNAL, ())]))
     before, store = _look(work)
-    tables, empty = _read_tables(work, wanted)
+    tables = _read_tables(work, wanted)
     after, _ = _look(work)
     # A lake has what was pruned, from where it begins.
     begins_after = LakeLog(lake).require().after if lake else after.pruned_through
@@ -64,11 +68,13 @@ def read_frames(work: Work, names: Collection[str] = (), lake: str = "") -> Fram
     )
     entries = _read_small_journal(work, columns, moment, lake)
     if entries is not None:
-        return Frames(entries, tables, moment, empty=empty, keep_local=keep_local(work.spark))
+        return Frames(
+            entries, tables, moment, empty=tables.empty, keep_local=keep_local(work.spark)
+        )
     options = {"from": str(begins_after), "upto": str(after.head)}
     spark, url = work.spark, work.store_url
     entries = history(spark, url, lake, **options) if lake else journal(spark, url, **options)
-    return Frames(entries.select(*columns), tables, moment, empty=empty)
+    return Frames(entries.select(*columns), tables, moment, empty=tables.empty)
 
 
 def has_few_entries(use_store: UseStore, lake: str = "") -> bool:
@@ -91,25 +97,15 @@ def _look(work: Work) -> tuple[Retention, str]:
     return work.use_store(look)
 
 
-def _read_tables(work: Work, wanted: Wanted) -> tuple[Mapping[str, DataFrame], set[str]]:
-    """The tables, one step after another, and which of them have no rows.
-
-    Where all are small one task reads them, in the same order.
-    """
-    spark = prepared(work.spark)
-    in_order = {name: wanted[name] for step in STEPS for name in step if name in wanted}
-    small = read_small(spark, ReadSmall(work.use_store, in_order))
-    if len(small) == len(in_order):
-        return small, small.empty
-    found: dict[str, DataFrame] = {}
-    empty: set[str] = set()
+def _read_tables(work: Work, wanted: Wanted) -> Tables:
+    """The tables, one step after another."""
+    tables = Tables(prepared(work.spark))
     for step in STEPS:
         asked = {name: wanted[name] for name in step if name in wanted}
-        few = read_small(spark, ReadSmall(work.use_store, asked))
-        found |= few
-        empty |= few.empty
-        found |= _read_large(work, {n: c for n, c in asked.items() if n not in few})
-    return found, empty
+        with closing(work.use_store.reader()) as reader:
+            few = read_small_tables(reader, asked)
+        tables.add(few, _read_large(work, {n: c for n, c in asked.items() if n not in few}))
+    return tables
 
 
 def _read_large(work: Work, wanted: Wanted) -> dict[str, DataFrame]:
@@ -130,6 +126,10 @@ def _read_small_journal(
     """The entries, if there are few and they are not large."""
     if moment.head - moment.begins_after > MOST_ROWS:
         return None
-    place = str(LakeLog(lake).path) if lake else ""
-    reading = ReadSmall(work.use_store, {JOURNAL: columns}, moment.begins_after, moment.head, place)
-    return read_small(work.spark, reading).get(JOURNAL)
+    with closing(work.use_store.reader()) as live:
+        reader: BulkReader = live
+        if lake:
+            reader = HistoryReader(LakeLog(lake), live)
+            reader.bounds()  # refuses a lake of another journal
+        held = read_small_journal(reader, moment.begins_after, moment.head, columns)
+    return None if held is None else local(work.spark, held, schema_of(JOURNAL, columns))
