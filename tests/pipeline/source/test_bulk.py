@@ -292,7 +292,10 @@ def test_what_is_no_journal_is_said(tmp_path: Path, is_alone: bool) -> None:
         empty.bounds()
     (tmp_path / "text.db").write_text("not a database " * 100)
     text = open_reader(f"sqlite:{tmp_path / 'text.db'}")
-    with closing(text), pytest.raises(StoreMismatch, match=r"text\.db is (no journal|not a usable)"):
+    with (
+        closing(text),
+        pytest.raises(StoreMismatch, match=r"text\.db is (no journal|not a usable)"),
+    ):
         text.bounds()
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/x cannot be read"):
         open_reader("postgres://someone:secret@127.0.0.1:1/x")
