@@ -113,6 +113,8 @@ class TapeClient:
     watch_value = _streaming(AsyncTapeClient.watch_value)
     delete_value = _calling(AsyncTapeClient.delete_value)
     list_values = _calling(AsyncTapeClient.list_values)
+    list_namespaces = _calling(AsyncTapeClient.list_namespaces)
+    list_session_apps = _calling(AsyncTapeClient.list_session_apps)
     create_session = _calling(AsyncTapeClient.create_session)
     get_session = _calling(AsyncTapeClient.get_session)
     list_sessions = _calling(AsyncTapeClient.list_sessions)
