@@ -36,6 +36,7 @@ _TYPED = {
     "resolution": "json_text",
     "session_id": "session",
     "subject_pattern": "pattern",
+    "tls": "tls_cert",
     "user_id": "user",
     "value_json": "json_text",
     "workflow_type": "app",

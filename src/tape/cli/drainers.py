@@ -36,8 +36,8 @@ def drainers() -> None:
 def list_drainers(target: Target, as_json: bool) -> None:
     """List drainers and their progress.
 
-    LAG counts the entries that the drainer has not passed yet. HALTED says since when a failure
-    halts it. Below the table: where and why it is halted, and which run it waits for.
+    LAG counts the entries that the drainer has not passed yet. HALTED says for how long a
+    failure has halted it. Below the table: where and why it is halted, and which run it waits for.
     """
 
     async def read() -> list[DrainerState]:

@@ -19,6 +19,7 @@ from tape.app import serve as serve_app
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.logs import start_logging
 from tape.cli.target import Target, target_options, telling_of_creation
+from tape.errors import Unsafe
 from tape.telemetry.tracing import export_spans
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -88,6 +89,8 @@ def serve(
     try:
         with telling_of_creation(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(options))
+    except Unsafe as fault:
+        raise Unsafe(f"{fault} (--tokens, --tls-cert, --tls-key, --insecure)") from None
     finally:
         send_spans()
 

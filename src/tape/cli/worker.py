@@ -79,7 +79,7 @@ tape worker -m shop.apps --pool gpu --concurrency 4""",
     type=click.FloatRange(min=0.1),
     show_default=str(_DEFAULTS.lease_s),
     metavar="SECONDS",
-    help="Claim tasks for so long; another worker takes over after that.",
+    help="Let another worker take over the tasks of a lost worker after so long.",
 )
 @click.option(
     "--grace",
