@@ -222,7 +222,20 @@ __all__ = [
     "with_budget",
 ]
 
-_MODULES = frozenset({"errors", "payloads", "reactions", "reactors", "sinks", "spark", "testing"})
+_MODULES = frozenset(
+    {
+        "consumers",
+        "errors",
+        "payloads",
+        "reactions",
+        "reactors",
+        "relaying",
+        "sinks",
+        "spark",
+        "testing",
+        "worker",
+    }
+)
 _NAMES = {
     "tape.app": "connect connect_async",
     "tape.client": "AsyncTapeClient TapeClient event",
