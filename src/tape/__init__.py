@@ -222,7 +222,20 @@ __all__ = [
     "with_budget",
 ]
 
-_MODULES = frozenset({"errors", "payloads", "reactions", "reactors", "sinks", "spark", "testing"})
+_MODULES = frozenset(
+    {
+        "consumers",
+        "errors",
+        "payloads",
+        "reactions",
+        "reactors",
+        "relaying",
+        "sinks",
+        "spark",
+        "testing",
+        "worker",
+    }
+)
 _NAMES = {
     "tape.app": "connect connect_async",
     "tape.client": "AsyncTapeClient TapeClient event",
@@ -272,9 +285,16 @@ def _load(name: str) -> Any:
     if name == "__version__":
         return import_module("tape.config").VERSION
     if name not in _HOMES:
-        raise AttributeError(f"module 'tape' has no attribute {name!r}")
+        raise AttributeError(f"module 'tape' has no attribute {name!r}{_meant_by(name)}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
+
+
+def _meant_by(name: str) -> str:
+    from difflib import get_close_matches  # rarely needed
+
+    near = [] if name.startswith("_") else get_close_matches(name, __all__, n=1)
+    return f". Did you mean {near[0]!r}?" if near else ""
 
 
 if not TYPE_CHECKING:  # type checkers see the imports above, and no names besides

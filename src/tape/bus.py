@@ -45,7 +45,7 @@ from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, W
 from tape.outbox.relay import Relay
 from tape.ports.broker import BusBroker
 from tape.ports.outbox import OutboxStatus
-from tape.ports.store import JournalInfo, Store
+from tape.ports.store import JournalInfo, NamesOf, Store
 from tape.ports.tasks import Claim
 from tape.predicates import Checker, PredicateLimits
 from tape.reactions.agents import Agents
@@ -56,7 +56,6 @@ from tape.runs.operations import RunOperations, Runs
 DEFAULT_PAGE = 1_000
 MAX_SESSION_EVENTS = 10_000
 FAILING_TOLD = 100
-
 
 CheckTarget = Callable[[str], None]
 """Refuses a publish target that no broker would know."""
@@ -123,6 +122,9 @@ class Operations(Protocol):
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted: ...
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]: ...
+
+    async def list_names(self, of: NamesOf, after: str, limit: int) -> list[str]:
+        """Namespaces that hold a value, or apps that have a session, by name after `after`."""
 
     async def create_session(
         self, key: SessionKey, state_json: str, trace: Trace = NO_TRACE
@@ -328,6 +330,10 @@ class Bus:
         check_name(after_key, self._limits, field="after_key")
         return await self._store.list_values(namespace, after_key, self._page(limit))
 
+    async def list_names(self, of: NamesOf, after: str, limit: int) -> list[str]:
+        check_name(after, self._limits, field="after")
+        return await self._store.list_names(of, after, self._page(limit))
+
     async def create_session(
         self, key: SessionKey, state_json: str, trace: Trace = NO_TRACE
     ) -> Session:
@@ -439,13 +445,9 @@ class Bus:
         if self._leading is None:
             agents = Agents(self._store, self._writer, self._ids, self._tasks, self._limits)
             leader = Leader(
-                self._store,
-                self._writer,
-                self._ids,
-                self._settings.matcher,
-                agents.begin_runs,
+                self._store, self._writer, self._ids, self._settings.matcher, agents.begin_runs,
                 pacer=self.pacer,
-            )
+            )  # fmt: skip
             self._leading = asyncio.create_task(leader.run(), name="tape-leader")
 
     def start_draining(self) -> None:

@@ -200,6 +200,9 @@ def check_durable(name: str) -> str:
 def run_consumer(consumer: Consumer, handler: Handler, *, concurrency: int = 1) -> None:
     """Handle messages until SIGTERM or SIGINT; the ones in hand are finished."""
     from tape.app import run_to_end, stopping_on_signals
+    from tape.client.running_loop import refuse_running_loop
+
+    refuse_running_loop("run_consumer", "await tape.consumers.consume(consumer, handler)")
 
     async def work() -> None:
         stop = asyncio.Event()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tape.app import default_token, default_url, open_operations, stopping_on_signals
 from tape.bus import FollowQuery, Operations
+from tape.client.running_loop import refuse_running_loop
 from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.journal.follow import Page
@@ -25,7 +26,7 @@ from tape.ports.sink import Sink
 from tape.reactions.declare import Registry
 from tape.reactions.settings import only_where
 from tape.runs.declare import DECLARED_APPS, Apps
-from tape.worker import WorkerOptions, run_worker
+from tape.worker import WorkerOptions, refuse_inside_loop, run_worker
 
 DEFAULT_CURSOR = Path("tape-relay.cursor")
 DEFAULT_PATTERN = "/tape/**"
@@ -46,6 +47,7 @@ def run_reactors(
 
     A worker without reactions: `tape.reactions.run_dispatcher` handles those as well.
     """
+    refuse_inside_loop("run_reactors")
     run_worker(
         WorkerOptions(
             url=url,
@@ -78,6 +80,7 @@ def run_outbox_relay(
 
     `where` is a CEL predicate: other entries are passed over. `predicate` is its older name.
     """
+    refuse_running_loop("run_outbox_relay", "await tape.reactors.relay_outbox(url, sink=sink)")
     where = only_where(where, predicate)
 
     async def relay() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import os
 
 from tape.app import bus_broker, open_bus, stopping_on_signals
+from tape.client.running_loop import refuse_running_loop
 from tape.config import DEFAULT_STORE, Settings
 from tape.errors import InvalidArgument
 
@@ -20,6 +21,8 @@ def run_relay(
     Without `store` it is that of TAPE_STORE, then the default one. A relay cannot work through a
     server, so it is refused where TAPE_URL alone says where the journal is.
     """
+
+    refuse_running_loop("tape.run_relay", "await tape.relaying.relay_until(stop, store)")
 
     async def relay() -> None:
         stop = asyncio.Event()

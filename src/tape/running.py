@@ -9,6 +9,7 @@ from typing import Any
 
 from tape.app import connect, default_token, default_url, open_operations
 from tape.client.run_calls import lease_owner
+from tape.client.running_loop import refuse_running_loop
 from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.model.run import DEFAULT_POOL, Run
@@ -118,19 +119,8 @@ def recover_once(
     settings: Settings | None = None,
 ) -> int:
     """Do all that a worker would find to do now, and return; how many pieces of work it was."""
-    if _has_loop():
-        raise InvalidArgument(
-            "it has an event loop of its own: await asyncio.to_thread(tape.recover_once)"
-        )
+    refuse_running_loop("tape.recover_once", "await asyncio.to_thread(tape.recover_once)")
     return asyncio.run(_recover(pool, apps or DECLARED_APPS, url, token, settings or Settings()))
-
-
-def _has_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 async def _recover(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from tape.brokers.reach import Reach, places
 from tape.brokers.targets import parse_target
 from tape.bus import Bus, FollowQuery, Operations
 from tape.client.run_calls import lease_owner
+from tape.client.running_loop import refuse_running_loop
 from tape.config import DispatcherSettings, Settings
 from tape.errors import InvalidArgument, TapeError
 from tape.ledger.declare import DECLARED_SUBSCRIPTIONS, Subscriptions, put_declared
@@ -163,12 +165,21 @@ async def _answer_http(
     return await listening.start(address)
 
 
+def refuse_inside_loop(
+    function: str,
+    instead: str = "await tape.worker.work(tape.worker.WorkerOptions(url=url), stop=stop)",
+) -> None:
+    """Refuse to run a worker by a function that blocks, where an event loop is running."""
+    refuse_running_loop(function, instead)
+
+
 def run_worker(
     options: WorkerOptions,
     *,
     on_ready: Callable[[Ready], None] = lambda _ready: None,
 ) -> None:
     """The same for a program without an event loop, until SIGTERM or Ctrl-C."""
+    refuse_inside_loop("run_worker")
 
     async def until_signalled() -> None:
         stop = asyncio.Event()
@@ -203,7 +214,10 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
     }
     unknown = set(options.reaction_ids) - registered.keys()
     if unknown:
-        raise InvalidArgument(f"{min(unknown)!r} is not registered", field="reaction_id")
+        name = min(unknown)
+        near = get_close_matches(name, registered, n=1)
+        meant = f". Did you mean {near[0]!r}?" if near else ""
+        raise InvalidArgument(f"{name!r} is not registered{meant}", field="reaction_id")
     wanted: Iterable[str] = options.reaction_ids
     if not wanted and options.bridge:
         wanted = (name for name, r in registered.items() if r.handler_kind == HandlerKind.TASK)

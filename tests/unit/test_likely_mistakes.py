@@ -1,13 +1,20 @@
 """What people type by mistake gets a sentence that says what to write."""
 
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from importlib import import_module
 from importlib.metadata import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import tape
+from tape import consumers, reactors, worker
 from tape.cli.doctor.installation import EXTRAS
+from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.runs.declare import Apps
 
@@ -97,3 +104,78 @@ async def test_an_effect_outside_of_a_run_names_what_there_is() -> None:
 def test_doctor_knows_every_extra() -> None:
     provided = set(metadata("tape-bus").get_all("Provides-Extra") or ())
     assert {extra for extra, _module, _purpose in EXTRAS} == provided - {"all"}
+
+
+BLOCKING = [
+    ("run_dispatcher", lambda: tape.reactions.run_dispatcher("sqlite:no.db")),
+    ("run_pubsub_bridge", lambda: tape.reactions.run_pubsub_bridge(project="p", topic="t")),
+    ("register_all", lambda: tape.reactions.register_all("sqlite:no.db")),
+    ("run_reactors", lambda: reactors.run_reactors("sqlite:no.db")),
+    ("run_outbox_relay", lambda: reactors.run_outbox_relay("sqlite:no.db")),
+    ("run_worker", lambda: worker.run_worker(worker.WorkerOptions("sqlite:no.db"))),
+    ("tape.run_relay", lambda: tape.run_relay("sqlite:no.db")),
+    ("tape.recover_once", lambda: tape.recover_once(url="sqlite:no.db")),
+    ("run_consumer", lambda: consumers.run_consumer(cast("Any", None), cast("Any", None))),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), BLOCKING, ids=[name for name, _call in BLOCKING])
+async def test_what_blocks_inside_a_running_loop(name: str, call: Callable[[], object]) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        call()
+    said = str(refused.value)
+    assert said.startswith(f"{name} blocks, and an event loop is running here: write `await ")
+    instead = named_in(said.partition("write")[2])
+    assert instead
+    assert {name.split(".")[1] for name in instead} <= {*tape.__all__, *tape._MODULES}
+
+
+async def test_a_client_that_blocks_inside_a_running_loop(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tape.connect(sqlite_url) as client:
+        assert "write `async with tape.connect_async(url) as client`" in caplog.text
+        with pytest.raises(InvalidArgument, match=r"async with .* as client: await client.run\("):
+            client.run("checkout")
+        with pytest.raises(InvalidArgument, match=r"await client\.run_result"):
+            client.run_result("R")
+        assert client.info().head_global_seq == 0
+
+
+def named_in(text: str) -> list[str]:
+    """The names of Tape that a text mentions; each must be there."""
+    names = re.findall(r"\b(?:tape|client)\.[a-z_]+(?:\.\w+)*", text)
+    for name in names:
+        first, *rest = name.split(".")
+        there: Any = tape if first == "tape" else tape.TapeClient
+        if name in FILES or (first == "tape" and rest[0] in SECTIONS):
+            continue
+        for part in rest:
+            if not hasattr(there, part):
+                import_module(f"{there.__name__}.{part}")
+            there = getattr(there, part)
+    return names
+
+
+FILES = {"tape.yaml", "tape.db", "tape.cli", "tape.events"}
+SECTIONS = {field.name for field in fields(Settings)}
+SOURCES = Path(tape.__file__ or "").parent
+NOT_OURS = {"wire", "__pycache__"}
+
+
+def test_no_error_names_what_is_not_there() -> None:
+    seen = 0
+    for file in SOURCES.rglob("*.py"):
+        if NOT_OURS & set(file.parts):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                words = [
+                    part.value
+                    for part in ast.walk(node.exc)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                ]
+                seen += len(named_in(" ".join(words)))
+    assert seen > 10
+    with pytest.raises(ModuleNotFoundError):
+        named_in("call tape.run first")

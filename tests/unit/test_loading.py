@@ -73,7 +73,7 @@ def test_names_are_loaded_from_where_type_checkers_see_them() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    with pytest.raises(AttributeError, match="module 'tape' has no attribute 'conect'"):
+    with pytest.raises(AttributeError, match=r"no attribute 'conect'\. Did you mean 'connect'"):
         tape.conect  # type: ignore[attr-defined]  # noqa: B018
 
 

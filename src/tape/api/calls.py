@@ -8,10 +8,13 @@ from tape.api.auth import Role, needs
 from tape.bus import Operations
 from tape.config import VERSION, Limits
 from tape.errors import TooLarge
+from tape.ports.store import NamesOf
 from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
 from tape.wire.v1 import tape_pb2 as pb
 
 M = TypeVar("M", bound=Message)
+
+NAMES_MOST = 1_000
 
 
 class Calls:
@@ -60,6 +63,19 @@ class Calls:
                 break
             kept += 1
         return mapping_values.values_to_wire(values[:kept])
+
+    @needs(Role.READ)
+    async def list_namespaces(self, request: pb.ListNamesRequest) -> pb.ListNamesResponse:
+        return await self._list_names("namespaces", request)
+
+    @needs(Role.READ)
+    async def list_session_apps(self, request: pb.ListNamesRequest) -> pb.ListNamesResponse:
+        return await self._list_names("session_apps", request)
+
+    async def _list_names(self, of: NamesOf, request: pb.ListNamesRequest) -> pb.ListNamesResponse:
+        """As many as fit into an answer, whatever their length."""
+        names = await self._operations.list_names(of, request.after, request.limit)
+        return pb.ListNamesResponse(names=names[:NAMES_MOST])
 
     @needs(Role.WRITE)
     async def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:

@@ -12,6 +12,7 @@ from tape.api.auth import Role, Tokens, check_exposure
 from tape.api.handlers import Handlers, OpenCalls, RoleCheck
 from tape.api.health import Health
 from tape.api.listening import Tls, split_address
+from tape.api.port_owner import in_use, port_owner
 from tape.api.rpcs import SERVICE, Rpcs
 from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
@@ -66,7 +67,8 @@ class GrpcServer:
             else:
                 bound = self._server.add_secure_port(f"{host}:{port}", _credentials(tls))
         except RuntimeError:
-            raise InvalidArgument(f"cannot listen on {address}", field="grpc") from None
+            why = in_use(address, port) if port_owner(port) else f"cannot listen on {address}"
+            raise InvalidArgument(why, field="grpc") from None
         await self._server.start()
         return f"{host}:{bound}"
 

@@ -1,6 +1,7 @@
 """The HTTP door: an application served inside the event loop that is already there."""
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from tape.api.auth import check_exposure
 from tape.api.http.connections import Crowd, guarded_protocol
 from tape.api.http.door import Door, Page
 from tape.api.listening import Tls, bind, split_address
+from tape.api.port_owner import in_use
 from tape.errors import InvalidArgument
 
 DRAIN_S = 30
@@ -53,9 +55,10 @@ class HttpServer:
         try:
             sockets = bind(host, port)
         except OSError as error:
-            raise InvalidArgument(
-                f"cannot listen on {address}: {error.strerror}", field="http"
-            ) from None
+            why = f"cannot listen on {address}: {error.strerror}"
+            if error.errno == errno.EADDRINUSE:
+                why = in_use(address, port)
+            raise InvalidArgument(why, field="http") from None
         self._server = _Embedded(config, crowd)
         self._serving = asyncio.create_task(self._server.serve(sockets), name="tape-http")
         await self._server.listening.wait()

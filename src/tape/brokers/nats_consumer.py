@@ -31,6 +31,7 @@ from tape.brokers.nats_connection import NatsConnection
 from tape.config import ConsumerSettings
 from tape.errors import BrokerUnavailable, InvalidArgument
 from tape.ports.consumer import Delivery
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.consumer")
 
@@ -88,21 +89,20 @@ class NatsConsumer:
     async def batches(self) -> AsyncGenerator[list[Delivery], None]:
         """What is to be handled, as it comes, for as long as this goes on."""
         pause_s = self._settings.reconnect_first_s
+        retrying = Retrying(log, f"consumer {self._durable}")
         while True:
             try:
                 subscription = await self._attached()
                 fetched = await self._fetch(subscription)
             except _AWAY as error:
                 jittered = pause_s * random.uniform(0.8, 1.0)  # noqa: S311 - only spreads retries
-                log.warning(
-                    "consumer %s: %s; trying again in %.1f s",
-                    self._durable, _told(error), jittered,
-                )  # fmt: skip
+                retrying.failed(BrokerUnavailable(_told(error)), round(jittered, 1))
                 await self._let_go()
                 await asyncio.sleep(jittered)
                 pause_s = min(2 * pause_s, self._settings.reconnect_most_s)
                 continue
             pause_s = self._settings.reconnect_first_s
+            retrying.succeeded()
             if fetched:
                 self._in_hand.update(dict.fromkeys(message.receipt for message in fetched))
                 yield fetched

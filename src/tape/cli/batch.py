@@ -71,8 +71,8 @@ async def record_batch(target: Target, name: str, *, as_json: bool) -> None:
                     if as_json:
                         _print(request, results)
             except BadLineError as fault:
-                kept = f"up to line {tally.through} all" if tally.through else "nothing"
-                raise InvalidArgument(f"{fault}; {kept} is recorded") from fault
+                kept = f"lines up to {tally.through} are" if tally.through else "nothing is"
+                raise InvalidArgument(f"{fault}; {kept} recorded") from fault
     if not as_json:
         again = f", {tally.duplicates} already there" if tally.duplicates else ""
         say(f"recorded {tally.recorded} events{again}")

@@ -11,6 +11,7 @@ import click
 import orjson
 from rich.table import Table
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import console, notes, print_json
 from tape.errors import NotFound
 
@@ -29,9 +30,9 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 FIELDS = ("bench", "unit", "ours", "against", "theirs", "ratio", "n", "spread")
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="tape bench tasks --out build/bench.jsonl")
 @click.argument("area")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -40,9 +41,9 @@ FIELDS = ("bench", "unit", "ours", "against", "theirs", "ratio", "n", "spread")
 )
 @click.pass_context
 def bench(ctx: click.Context, area: str, as_json: bool, out: Path | None) -> None:
-    """Run the benchmarks of AREA, or of all areas with `all`; `tasks` stands for every `tasks.…`.
+    """Run the benchmarks of AREA, or of all areas with `all`; `tasks` means every `tasks.…`.
 
-    The ratio is ours divided by theirs: for a latency, smaller is better. Exit code 1 if a result
+    The ratio is ours divided by theirs: for a latency, smaller is better. Exits with 1 if a result
     misses its bar.
     """
     package = _package()

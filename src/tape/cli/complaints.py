@@ -16,7 +16,7 @@ SHOWN = 100  # characters of a long input around the fault
 def describe(error: Exception, inputs: Mapping[str, str]) -> str:
     lines = [f"error: {_message(error)}"]
     if isinstance(error, InvalidArgument) and error.position is not None:
-        text = inputs.get(error.field)
+        text = inputs.get(error.field.removeprefix("events[0]."))
         if text is not None and error.position <= len(text):
             lines += pointed(text, error.position)
     return "\n".join(lines)
@@ -43,7 +43,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, click.UsageError):
         # click's own form is three lines: usage, a hint and the message.
         where = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
-        return one_line(error.format_message()) + where
+        return one_line(_usage(error)) + where
     if isinstance(error, click.ClickException):
         return one_line(error.format_message())
     if isinstance(error, TapeError):
@@ -51,6 +51,13 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return one_line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     return one_line(str(error) or type(error).__name__)
+
+
+def _usage(error: click.UsageError) -> str:
+    if not isinstance(error, click.NoSuchOption):
+        return error.format_message()
+    near = f" Did you mean {error.possibilities[0]!r}?" if error.possibilities else ""
+    return f"No such option {error.option_name!r}.{near}"
 
 
 def one_line(text: str) -> str:

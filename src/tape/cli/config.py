@@ -8,23 +8,24 @@ from typing import Any
 
 import click
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.output import print_json, say
 from tape.cli.target import Target, config_option
 from tape.config import Settings
 from tape.settings_file import read_settings, settings_path
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
-    """Settings: those that count here, and whether a file of them is in order."""
+    """Show the settings in effect here, or check a settings file."""
 
 
-@config.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@config.command(example="tape config show --config tape.yaml")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @config_option
 @click.pass_obj
 def show(target: Target, as_json: bool) -> None:
-    """Print the settings that count here, as a settings file."""
+    """Print the settings in effect here, in the form of a settings file."""
     settings = target.settings
     if as_json:
         print_json({"tape": asdict(settings)})
@@ -36,10 +37,10 @@ def show(target: Target, as_json: bool) -> None:
         say(line)
 
 
-@config.command()
+@config.command(example="tape config check tape.yaml")
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Read a settings file; exit code 2 if it is refused."""
+    """Check a settings file. Exits with 2 if it has a fault."""
     read_settings(file)
     say(f"{file}: in order")
 

@@ -6,44 +6,54 @@ from typing import Literal
 
 import click
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.output import print_json, say
 from tape.cli.target import Target, connect, target_options
 from tape.cli.tasks import print_tasks, read_tasks, show_task
 from tape.errors import NotFound
 from tape.model.task import TaskStatus
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-_ALL = click.option("--all", "take_all", is_flag=True, help="Every dead letter of the reaction.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+_ALL = click.option(
+    "--all", "take_all", is_flag=True, help="Take all dead letters of the reaction."
+)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def dlq() -> None:
-    """Dead letters: look at them, replay them, drop them."""
+    """List, show, replay and drop dead letters: tasks that failed for good."""
 
 
-@dlq.command("list")
+@dlq.command("list", example="tape dlq list large-orders")
 @click.argument("reaction_id", default="", metavar="[REACTION]")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="List at most N dead letters.",
+)
 @_JSON
 @target_options
 @click.pass_obj
 def list_letters(target: Target, reaction_id: str, limit: int, as_json: bool) -> None:
-    """List dead letters, of all reactions or of one, with their last error."""
+    """List dead letters of all reactions, or of one, with their last error."""
     print_tasks(read_tasks(target, reaction_id, TaskStatus.DLQ, limit), as_json=as_json)
 
 
-@dlq.command()
+@dlq.command(example="tape dlq show large-orders/0/3")
 @click.argument("task_id")
 @_JSON
 @target_options
 @click.pass_obj
 def show(target: Target, task_id: str, as_json: bool) -> None:
-    """Show a task and the entry that made it; exit code 1 if there is none."""
+    """Show a task and the entry that it was made of. Exits with 1 if there is no such task."""
     show_task(target, task_id, as_json=as_json)
 
 
-@dlq.command()
+@dlq.command(example="tape dlq replay large-orders --all")
 @click.argument("reaction_id", metavar="REACTION")
 @click.argument("task_ids", nargs=-1, metavar="[TASK_ID]...")
 @_ALL
@@ -53,17 +63,20 @@ def show(target: Target, task_id: str, as_json: bool) -> None:
 def replay(
     ctx: click.Context, reaction_id: str, task_ids: tuple[str, ...], take_all: bool, as_json: bool
 ) -> None:
-    """Queue dead letters again, their attempts forgotten; exit code 1 if none of those named is."""
+    """Queue dead letters again, with no attempts counted.
+
+    Exits with 1 if none of the named tasks is a dead letter.
+    """
     _check_which(ctx, task_ids, take_all)
     count = asyncio.run(_change(ctx.ensure_object(Target), "replay", reaction_id, task_ids))
-    _tell(count, "queued again", task_ids, as_json=as_json)
+    _print_count(count, "queued again", task_ids, as_json=as_json)
 
 
-@dlq.command()
+@dlq.command(example="tape dlq drop large-orders large-orders/0/3 --yes")
 @click.argument("reaction_id", metavar="REACTION")
 @click.argument("task_ids", nargs=-1, metavar="[TASK_ID]...")
 @_ALL
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_JSON
 @target_options
 @click.pass_context
@@ -71,12 +84,12 @@ def drop(
     ctx: click.Context, *, reaction_id: str, task_ids: tuple[str, ...], take_all: bool, yes: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Give dead letters up for good; they stay on record as failed."""
+    """Give dead letters up. They stay in the store as failed tasks."""
     _check_which(ctx, task_ids, take_all)
     if not yes:
         _ask(ctx, f"all dead letters of {reaction_id}" if take_all else f"{len(task_ids)} of them")
     count = asyncio.run(_change(ctx.ensure_object(Target), "drop", reaction_id, task_ids))
-    _tell(count, "dropped", task_ids, as_json=as_json)
+    _print_count(count, "dropped", task_ids, as_json=as_json)
 
 
 async def _change(
@@ -90,7 +103,7 @@ async def _change(
 
 def _check_which(ctx: click.Context, task_ids: Sequence[str], take_all: bool) -> None:
     if take_all == bool(task_ids):
-        raise click.UsageError("name TASK_IDs, or say --all", ctx)
+        raise click.UsageError("give TASK_IDs or --all", ctx)
 
 
 def _ask(ctx: click.Context, which: str) -> None:
@@ -98,15 +111,15 @@ def _ask(ctx: click.Context, which: str) -> None:
         agreed = click.confirm(f"Drop {which} for good?", err=True)
     except click.Abort:
         click.echo(err=True)
-        raise click.UsageError("nobody answered; say --yes to drop without asking", ctx) from None
+        raise click.UsageError("nobody answered; give --yes to drop without asking", ctx) from None
     if not agreed:
         raise click.ClickException("nothing was dropped")
 
 
-def _tell(count: int, what: str, task_ids: Sequence[str], *, as_json: bool) -> None:
+def _print_count(count: int, what: str, task_ids: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print_json({"count": count})
     if task_ids and not count:
-        raise NotFound("none of them is a dead letter of that reaction")
+        raise NotFound("none of these tasks is a dead letter of that reaction")
     if not as_json:
         say(f"{count} dead letter{'' if count == 1 else 's'} {what}")

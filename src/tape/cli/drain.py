@@ -7,6 +7,7 @@ import time
 import click
 
 from tape.app import stopping_on_signals
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import print_json, say
 from tape.cli.records import report_record
@@ -21,28 +22,30 @@ EVENTS = "/tape/event/recorded/**"
 LOCKED_S = 1.0
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="tape drain workflow_runner --follow")
 @click.argument("drainer", default=DEFAULT_DRAINER, metavar="[DRAINER]")
-@click.option("--limit", type=click.IntRange(min=1), help="Events that one pass takes at most.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Take at most N events in one pass."
+)
 @click.option(
     "--await",
     "await_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="How long a pass waits for a run to end.",
+    help="Wait at most so long for a run to end.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per pass.")
+@click.option("--follow", is_flag=True, help="Continue with new events until interrupted.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per pass.")
 @target_options
 @click.pass_obj
 def drain(
     target: Target, *, drainer: str, limit: int | None, await_s: float | None, follow: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Dispatch the events that DRAINER has not passed, in order; workflow_runner is the default.
+    """Dispatch the events that DRAINER has not passed, in order. The default is workflow_runner.
 
-    Exit code 1 if it halts at a failure. A server drains by itself: this is for when none runs, or
-    to have it done now. The runs that it begins are driven by workers.
+    Exits with 1 if a failure halts it. A server drains by itself: use this command if no server
+    runs, or to drain at once. Workers drive the runs that it starts.
     """
 
     async def passes() -> DrainReport:
@@ -51,7 +54,7 @@ def drain(
             async with connect(target) as client:
                 while True:
                     report = await client.drain(drainer, limit=limit or 0, await_s=await_s)
-                    _tell(report, as_json=as_json, quietly=follow)
+                    _print_report(report, as_json=as_json, quietly=follow)
                     if report.more and not stop.is_set():
                         continue
                     if not follow or await _stopped(stop, client, report, target):
@@ -68,7 +71,7 @@ def drain(
 async def _stopped(
     stop: asyncio.Event, client: AsyncTapeClient, report: DrainReport, target: Target
 ) -> bool:
-    """Wait for something to do; whether it was told to end instead."""
+    """Wait for something to do; whether it is to end instead."""
     if report.halted_on_event_id:
         waiting = asyncio.create_task(_retry(client, report, target.settings.drainers))
     elif report.skipped_due_to_lock:
@@ -121,12 +124,12 @@ async def _event_after(client: AsyncTapeClient, global_seq: int) -> None:
             return
 
 
-def _tell(report: DrainReport, *, as_json: bool, quietly: bool) -> None:
+def _print_report(report: DrainReport, *, as_json: bool, quietly: bool) -> None:
     if as_json:
         print_json(report_record(report))
         return
     if report.skipped_due_to_lock:
-        say(f"{report.drainer_id}: another instance is at work")
+        say(f"{report.drainer_id}: another process is draining it")
     elif report.waiting_on_run_id:
         say(f"{_done(report)}; waiting for run {report.waiting_on_run_id}")
     elif report.halted_on_event_id and quietly:

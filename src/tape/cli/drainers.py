@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import click
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.near_ids import note_if_unknown
 from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, print_json, print_table, say, span
 from tape.cli.records import drainer_record, subscription_record
@@ -17,25 +19,25 @@ from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
 from tape.model.run import DEFAULT_POOL
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 ERROR_WIDTH = 200
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def drainers() -> None:
-    """Drainers: events become runs in strict order, and a failure halts."""
+    """Manage drainers and event subscriptions: they turn events into runs, in strict order."""
 
 
-@drainers.command("list")
+@drainers.command("list", example="tape drainers list")
 @_JSON
 @target_options
 @click.pass_obj
 def list_drainers(target: Target, as_json: bool) -> None:
-    """List drainers with how they are doing.
+    """List drainers and their progress.
 
-    LAG is how many entries the journal is ahead, HALTED for how long; below is where and why, and
-    which run a drainer waits for.
+    LAG counts the entries that the drainer has not passed yet. HALTED says for how long a
+    failure has halted it. Below the table: where and why it is halted, and which run it waits for.
     """
 
     async def read() -> list[DrainerState]:
@@ -56,10 +58,12 @@ def list_drainers(target: Target, as_json: bool) -> None:
                 say(words)
 
 
-@drainers.command()
+@drainers.command(
+    example="tape drainers skip workflow_runner 01JX3ZD7N5Q8V2K4T6M9P0R1S3 --reason 'entered twice'"
+)
 @click.argument("drainer")
 @click.argument("event_id")
-@click.option("--reason", required=True, help="Why it is not to be dispatched; it is recorded.")
+@click.option("--reason", required=True, help="Record why it is skipped.")
 @by_option
 @_JSON
 @target_options
@@ -67,25 +71,25 @@ def list_drainers(target: Target, as_json: bool) -> None:
 def skip(
     target: Target, *, drainer: str, event_id: str, reason: str, by: str, as_json: bool
 ) -> None:
-    """Move DRAINER past EVENT_ID, which it is halted on or whose run it waits for.
+    """Move DRAINER past EVENT_ID, the event it is halted at or whose run it waits for.
 
-    The run stays as it is: cancel it if it must not happen later.
+    The run is left as it is. Cancel it if it must not happen later.
     """
 
     async def ask(client: AsyncTapeClient) -> DrainerState:
         return await client.skip_event(drainer, event_id, reason=reason, by=by or user_name())
 
-    _help(target, ask, f"{drainer} goes on after {event_id}", as_json=as_json)
+    _help(target, ask, f"{drainer} continues after {event_id}", as_json=as_json)
 
 
-@drainers.command()
+@drainers.command(example="tape drainers resume workflow_runner")
 @click.argument("drainer", default=DEFAULT_DRAINER, metavar="[DRAINER]")
 @by_option
 @_JSON
 @target_options
 @click.pass_obj
 def resume(target: Target, drainer: str, by: str, as_json: bool) -> None:
-    """Have a halted drainer try its event again now."""
+    """Make a halted drainer try its event again now. By default it is workflow_runner."""
 
     async def ask(client: AsyncTapeClient) -> DrainerState:
         return await client.resume_drainer(drainer, by=by or user_name())
@@ -93,13 +97,14 @@ def resume(target: Target, drainer: str, by: str, as_json: bool) -> None:
     _help(target, ask, f"{drainer} is resumed", as_json=as_json)
 
 
-@drainers.command()
+@drainers.command(example="tape drainers subscriptions")
 @click.argument("drainer", default="", metavar="[DRAINER]")
 @_JSON
 @target_options
-@click.pass_obj
-def subscriptions(target: Target, drainer: str, as_json: bool) -> None:
-    """List what events are dispatched to, by one drainer or by all."""
+@click.pass_context
+def subscriptions(ctx: click.Context, drainer: str, as_json: bool) -> None:
+    """List event subscriptions, of one drainer or of all."""
+    target = ctx.ensure_object(Target)
 
     async def read() -> list[EventSubscription]:
         async with connect(target) as client:
@@ -113,24 +118,32 @@ def subscriptions(target: Target, drainer: str, as_json: bool) -> None:
             return
         columns = "SUBSCRIPTION", "DRAINER", "EVENTS", "WHERE", "APP", "STATE"
         print_table(columns, map(_subscription_row, rows))
+    if not rows and drainer:
+        note_if_unknown(ctx, "drainer")
 
 
-@drainers.command()
+@drainers.command(
+    example="tape drainers subscribe 'order.*' checkout --input total='$.payload.total'"
+)
 @click.argument("event_type_glob", metavar="GLOB")
 @click.argument("app")
-@click.option("--id", "subscription_id", default="", help="By default the app and the glob.")
-@click.option("--drainer", default=DEFAULT_DRAINER, show_default=True)
-@click.option("--where", default="", metavar="CEL", help="Only events for which this holds.")
+@click.option(
+    "--id", "subscription_id", default="", help="Name it; by default after the app and the glob."
+)
+@click.option(
+    "--drainer", default=DEFAULT_DRAINER, show_default=True, help="Dispatch with this drainer."
+)
+@click.option("--where", default="", metavar="CEL", help="Only events for which this is true.")
 @click.option(
     "--input",
     "recipes",
     multiple=True,
     metavar="NAME=RECIPE",
-    help="What the app is given: $.payload.x, $.entity_id or literal:text. By default the event.",
+    help="Give the app this input: $.payload.x, $.entity_id or literal:text; by default the event.",
 )
-@click.option("--pool", default="", metavar="NAME", help="Whose workers drive its runs.")
-@click.option("--begun", is_flag=True, help="Go on when the run has begun, not when it has ended.")
-@click.option("--disabled", is_flag=True, help="Keep it, and dispatch nothing to it.")
+@click.option("--pool", default="", metavar="NAME", help="Let workers of this pool drive the runs.")
+@click.option("--begun", is_flag=True, help="Continue when the run has begun, not when it ended.")
+@click.option("--disabled", is_flag=True, help="Store the subscription, and dispatch nothing.")
 @_JSON
 @target_options
 @click.pass_obj
@@ -138,9 +151,9 @@ def subscribe(
     target: Target, *, event_type_glob: str, app: str, subscription_id: str, drainer: str,
     where: str, recipes: tuple[str, ...], pool: str, begun: bool, disabled: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Have events whose type matches GLOB run APP; * is any run of characters.
+    """Start a run of APP for each event whose type matches GLOB; * stands for any characters.
 
-    One that is there is changed, and no drainer's place.
+    If the subscription exists, it is updated; no drainer's cursor moves.
     """
     mapper = dict(map(_recipe, recipes))
     target.inputs |= {"event_type_glob": event_type_glob, "filter_expr": where}
@@ -167,12 +180,15 @@ def subscribe(
         say(f"{made.subscription_id} is subscribed: {made.event_type_glob} → {made.workflow_type}")
 
 
-@drainers.command()
+@drainers.command(example="tape drainers unsubscribe 'checkout:order.*'")
 @click.argument("subscription_id", metavar="SUBSCRIPTION")
 @target_options
 @click.pass_obj
 def unsubscribe(target: Target, subscription_id: str) -> None:
-    """Remove a subscription; exit code 1 if there is none. The runs it has made go on."""
+    """Remove an event subscription. The runs that it started continue.
+
+    Exits with 1 if there is no such subscription.
+    """
 
     async def remove() -> bool:
         async with connect(target) as client:
@@ -204,7 +220,7 @@ def _help(
 def _recipe(text: str) -> tuple[str, str]:
     name, equals, recipe = text.partition("=")
     if not (name and equals):
-        raise click.UsageError(f"--input {text!r} is not NAME=RECIPE")
+        raise click.UsageError(f"--input {text!r} is not of the form NAME=RECIPE")
     return name, recipe
 
 

@@ -3,14 +3,16 @@ of its own name, below the group's package. What its help says of them is in a t
 nothing has to be loaded to list them."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from tape.cli.command_tree import CommandGroup
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """`summaries` are the commands, in order. All of them need `extra`, if one is named."""
 
     def __init__(
@@ -44,15 +46,14 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101 - ours, by its name
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            for meant in get_close_matches(args[0], self._summaries, n=1):
-                raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
-            raise
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete from the table: loading every command to ask for its name takes long."""
+        names = [
+            CompletionItem(name, help=summary)
+            for name, summary in self._summaries.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

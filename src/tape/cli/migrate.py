@@ -4,28 +4,28 @@ import asyncio
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import notes, print_json, print_table, say
 from tape.cli.target import Target, target_options, telling_of_creation
 from tape.stores.by_url import Step, display, inspect_store, upgrade_store
 from tape.stores.migrations import Upgraded
 
 
-@click.command()
-@click.option("--status", is_flag=True, help="Only say what is applied and what is not.")
+@click.command(cls=ExampleCommand, example="tape migrate --status --store sqlite:desk.db")
+@click.option("--status", is_flag=True, help="Only list which steps are applied.")
 @click.option(
     "--post",
     is_flag=True,
-    help="Also the steps that remove what only older versions need. Run it when no "
-    "older version is left.",
+    help="Also apply the steps that remove what only older versions need. Use it when no process "
+    "runs an older version any more.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @target_options
 @click.pass_obj
 def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
-    """Apply what the store still needs, and create it if it is not there; mend sequences that are
-    behind.
+    """Create a store, or apply the migrations that it lacks; repair sequences that are behind.
 
-    A server and an embedded client apply the safe steps themselves when they start.
+    Servers and embedded clients apply the safe steps themselves when they start.
     """
     url, settings = target.store_to_open(changes=post), target.settings
     done = Upgraded([], [])

@@ -4,7 +4,7 @@ import getpass
 
 import click
 
-by_option = click.option("--by", default="", help="Who does this; by default the user's name.")
+by_option = click.option("--by", default="", help="Record who does this; by default your user.")
 
 
 def user_name() -> str:

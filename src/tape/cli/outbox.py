@@ -7,6 +7,7 @@ from typing import TypeVar
 import click
 
 from tape.brokers.by_target import require_nats
+from tape.cli.command_tree import CommandGroup
 from tape.cli.logs import start_logging
 from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
@@ -22,28 +23,30 @@ T = TypeVar("T")
 
 ERROR_WIDTH = 320  # a reason ends with what to do
 COUNTED = 100_000
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _NATS = click.option(
-    "--nats", default="", metavar="URL", help="nats://HOST:PORT. Or the settings'."
+    "--nats", default="", metavar="URL", help="nats://HOST:PORT; by default as in the settings."
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def outbox() -> None:
-    """Events that programs wrote in their own transactions: relay them, look after them."""
+    """Relay and inspect the outbox: events that programs wrote in their own transactions."""
 
 
-@outbox.command()
+@outbox.command(
+    example="tape outbox relay --store postgres://desk@db/desk --nats nats://127.0.0.1:4222"
+)
 @_NATS
 @target_options
 @click.pass_obj
 def relay(target: Target, nats: str) -> None:
     """Relay outbox rows to the journal and to NATS JetStream, until SIGTERM or Ctrl-C.
 
-    Any number may run; one leads, and the others take over when it is gone. Without a NATS here or
-    in the settings, rows go to the journal alone. A login comes from TAPE_NATS_USER and
-    TAPE_NATS_PASSWORD, or from the file that TAPE_NATS_CREDENTIALS names.
+    You can run any number of relays: one leads, and another takes over when it is gone. Without
+    --nats and without NATS in the settings, rows go only to the journal. The login comes from
+    TAPE_NATS_USER and TAPE_NATS_PASSWORD, or from the file in TAPE_NATS_CREDENTIALS.
     """
     start_logging(verbose=target.verbose, form="%(asctime)s %(name)s %(message)s")
     url = target.store_to_open(changes=True)
@@ -51,13 +54,13 @@ def relay(target: Target, nats: str) -> None:
     run_relay(url, nats=nats, settings=target.settings)
 
 
-@outbox.command()
-@click.option("--repeats", is_flag=True, help="List the rows that repeat an event, too.")
+@outbox.command(example="tape outbox status --repeats")
+@click.option("--repeats", is_flag=True, help="Also list the rows that repeat an event.")
 @_JSON
 @target_options
 @click.pass_obj
 def status(target: Target, repeats: bool, as_json: bool) -> None:
-    """Say what waits, since when, what was not taken and why, and who leads."""
+    """Show how many rows wait and since when, which rows failed and why, and which relay leads."""
 
     async def read(client: AsyncTapeClient) -> OutboxStatus:
         return await client.outbox_status()
@@ -80,15 +83,15 @@ def status(target: Target, repeats: bool, as_json: bool) -> None:
         _print_repeats(found)
 
 
-@outbox.command()
+@outbox.command(example="tape outbox skip 17 --reason 'the payload is not JSON'")
 @click.argument("row_id", type=click.IntRange(min=1), metavar="ROW")
-@click.option("--reason", required=True, help="Why it may be left out; it is on the journal.")
+@click.option("--reason", required=True, help="Record why it is skipped.")
 @by_option
 @_JSON
 @target_options
 @click.pass_obj
 def skip(target: Target, row_id: int, reason: str, by: str, as_json: bool) -> None:
-    """Leave out a row that was not taken, so that what comes after it on its subject can go on."""
+    """Skip a row that failed, so that later rows with the same subject can be relayed."""
 
     async def ask(client: AsyncTapeClient) -> OutboxPlace:
         return await client.skip_outbox_row(row_id, reason=reason, by=by or user_name())
@@ -103,30 +106,30 @@ def skip(target: Target, row_id: int, reason: str, by: str, as_json: bool) -> No
 @outbox.group()
 @target_options
 def stream() -> None:
-    """The JetStream stream that the outbox is published to."""
+    """Show and apply the settings of the JetStream stream that the outbox is published to."""
 
 
-@stream.command()
+@stream.command(example="tape outbox stream show --nats nats://127.0.0.1:4222")
 @_NATS
 @_JSON
 @target_options
 @click.pass_obj
 def show(target: Target, nats: str, as_json: bool) -> None:
-    """Show the stream, and where it is otherwise than the settings say."""
+    """Show the stream, and where it differs from the settings."""
     require_nats()
     from tape.cli.streams import show_stream
 
     show_stream(_nats(target.settings, nats), target.settings.stream, as_json=as_json)
 
 
-@stream.command()
-@click.option("--force", is_flag=True, help="Also changes that could lose messages.")
+@stream.command(example="tape outbox stream apply --nats nats://127.0.0.1:4222")
+@click.option("--force", is_flag=True, help="Also make changes that could lose messages.")
 @_NATS
 @_JSON
 @target_options
 @click.pass_obj
 def apply(target: Target, nats: str, force: bool, as_json: bool) -> None:
-    """Make the stream, or bring it up to the settings without losing anything."""
+    """Create the stream, or change it as the settings say, without losing messages."""
     require_nats()
     from tape.cli.streams import apply_settings
 
@@ -137,7 +140,7 @@ def apply(target: Target, nats: str, force: bool, as_json: bool) -> None:
 def _nats(settings: Settings, given: str) -> str:
     url = given or settings.outbox.nats
     if not url:
-        raise InvalidArgument("say where NATS is: nats://HOST:PORT", field="--nats")
+        raise InvalidArgument("give the address of NATS: nats://HOST:PORT", field="--nats")
     return url
 
 

@@ -53,28 +53,49 @@ def print_table(
     styles: Iterable[str] = (),
     whole: Collection[str] = (),
 ) -> None:
-    """With `styles` each row has its own; an empty one is plain. Columns that are `whole` are not
+    """Print rows below their columns. Where there is no terminal, a row is a line, however long.
+
+    With `styles` each row has its own; an empty one is plain. Columns that are `whole` are not
     folded where there is little room.
     """
     from rich.table import Table
     from rich.text import Text
 
+    out = console()
+    if not out.is_terminal:
+        _print_unfolded([columns, *rows])
+        return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)
     for row, style in zip(rows, chain(styles, repeat("")), strict=False):
         table.add_row(*(Text(printable(cell)) for cell in row), style=style)
-    console().print(table)
+    out.print(table)
 
 
-def clock_time(ts_ms: int) -> str:
-    """The local time of day, to the millisecond."""
-    moment = datetime.fromtimestamp(ts_ms / 1000, tz=UTC).astimezone()
-    return f"{moment:%H:%M:%S}.{ts_ms % 1000:03d}"
+def _print_unfolded(rows: Sequence[Sequence[str]]) -> None:
+    from rich.cells import cell_len
+
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        cells = [cell + " " * (w - cell_len(cell)) for cell, w in zip(row, widths, strict=True)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def exact_time(ts_ms: int) -> str:
+    """Local date and time to the millisecond, with the offset to UTC, as ISO 8601 has it."""
+    return _local(ts_ms).isoformat(timespec="milliseconds")
 
 
 def date_time(ts_ms: int) -> str:
-    return f"{datetime.fromtimestamp(ts_ms / 1000, tz=UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    """Local date and time to the second, with the offset to UTC, as ISO 8601 has it."""
+    return _local(ts_ms).isoformat(timespec="seconds")
+
+
+def _local(ts_ms: int) -> datetime:
+    whole = datetime.fromtimestamp(ts_ms // 1000, tz=UTC).astimezone()
+    return whole.replace(microsecond=ts_ms % 1000 * 1000)
 
 
 def span(ms: int) -> str:

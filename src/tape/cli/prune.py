@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 from rich.progress import Progress
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import notes, print_json, say
 from tape.cli.target import Target, target_options
 from tape.errors import InvalidArgument, SparkUnavailable
@@ -25,27 +26,27 @@ from tape.ports.store import Store
 from tape.stores.by_url import display, open_store
 
 
-@click.command()
-@click.option("--lake", required=True, metavar="PATH", help="Where the entries are archived.")
+@click.command(cls=ExampleCommand, example="tape prune --lake lake/ --older-than 30d --dry-run")
+@click.option("--lake", required=True, metavar="PATH", help="Lake that holds the archived entries.")
 @click.option(
     "--older-than",
     default="7d",
     show_default=True,
     metavar="AGE",
-    help="Only what was recorded so long ago. An idempotency key is known as long as its entry.",
+    help="Only entries older than this. An idempotency key is known as long as its entry.",
 )
 @click.option(
     "--grace",
     default="1h",
     show_default=True,
     metavar="AGE",
-    help="Only what was archived so long ago.",
+    help="Only entries that were archived longer ago than this.",
 )
 @click.option(
     "--keep-from",
     type=click.IntRange(min=1),
     metavar="SEQ",
-    help="Keep this entry and what follows.",
+    help="Keep this entry and all later ones.",
 )
 @click.option(
     "--cursor",
@@ -53,21 +54,21 @@ from tape.stores.by_url import display, open_store
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A relay's cursor file; nothing that it has not sent goes. May be repeated.",
+    help="Keep what the relay with this cursor file has not sent yet. Repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @target_options
 @click.pass_obj
 def prune(
     target: Target, *, lake: str, older_than: str, grace: str, keep_from: int | None,
     cursors: tuple[Path, ...], dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Drop entries from the journal that are archived in a lake.
+    """Remove entries from the journal that are archived in a lake.
 
-    Nothing goes that a reaction, the matcher or a named cursor has not passed, nor what a run that
-    has not ended or a task that is queued or dead-lettered still needs. It may be stopped and run
-    again at any time. Followers with an older cursor get an error, not a gap.
+    An entry is pruned only after every reaction, the matcher and every named cursor has passed it,
+    and if no unfinished run and no queued or dead-lettered task needs it. You can stop it and run
+    it again at any time. Followers with an older cursor get an error, not a gap.
     """  # fmt: skip
     url = target.store_to_open(changes=True)
     older_ms = parse_age(older_than, field="--older-than")
@@ -100,7 +101,7 @@ def _relay_bound(path: Path) -> Bound:
         raise InvalidArgument(f"there is no file {path}", field="--cursor")
     if not isinstance(position, int):
         raise InvalidArgument(
-            f"{path} is a cursor of before the journal had one order: start its relay once",
+            f"{path} is a cursor file of an old version: start its relay once to convert it",
             field="--cursor",
         )
     return Bound(f"relay {path}", position)
@@ -154,7 +155,7 @@ def _print(what: str, plan: Plan, outcome: Outcome | None) -> None:
     if outcome is None:
         would = plan.upto > plan.pruned_through
         reach = f"entries {plan.pruned_through + 1} to {plan.upto}" if would else "nothing"
-        say(f"{what}: {reach} would go")
+        say(f"{what}: {reach} would be removed")
         held = plan.held_by
     else:
         say(f"{what}: {outcome.removed:,} entries removed; pruned through {outcome.pruned_through}")
@@ -162,7 +163,7 @@ def _print(what: str, plan: Plan, outcome: Outcome | None) -> None:
     kept = outcome.kept if outcome else {}
     digits = max((len(f"{count:,}") for count in kept.values()), default=0)
     for why, count in kept.items():
-        say(f"  {count:>{digits},} stay below that for {why}")
+        say(f"  {count:>{digits},} kept below that for {why}")
     digits = max((len(str(bound.upto)) for bound in held), default=0)
     for bound in held:
         say(f"  held at {bound.upto:>{digits}} by {bound.name}")

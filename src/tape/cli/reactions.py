@@ -7,6 +7,7 @@ from typing import cast
 
 import click
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
 from tape.cli.records import reaction_record, reaction_state_record, task_record
@@ -18,28 +19,35 @@ from tape.model.run import DEFAULT_POOL
 from tape.model.task import Task, TaskStatus
 from tape.reactions.settings import Options, new_reaction, shown_target
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 HOLDERS = 1_000  # claimed tasks that are looked through for who has them
 SHOWN_TASKS = 20
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def reactions() -> None:
-    """Reactions: entries that match a pattern become work."""
+    """List, show, register and deregister reactions: each turns matching entries into work."""
 
 
-@reactions.command("list")
+@reactions.command(
+    "list",
+    example="""\
+tape reactions list
+tape reactions list /tape/event/recorded/order.placed/order/9""",
+)
 @click.argument("pattern", default="", metavar="[PATTERN|SUBJECT]")
 @_JSON
 @target_options
 @click.pass_obj
 def list_reactions(target: Target, pattern: str, as_json: bool) -> None:
-    """List reactions with how they are doing.
+    """List reactions and their progress.
 
-    With a pattern only those that have it, with a subject those that it would wake. LAG is how many
-    entries have not been considered yet, CLAIMED how many tasks are in hand, for how long and by
-    whom, ERRORS for how many entries the predicate had no result.
+    With a pattern, list the reactions that have this pattern; with a subject, those that match it.
+
+    LAG counts the entries that the reaction has not considered yet. CLAIMED counts the tasks that
+    workers have claimed, with the oldest claim and its owner. ERRORS counts the entries for which
+    the predicate had no result.
     """
 
     async def read() -> tuple[list[ReactionState], int, list[Task]]:
@@ -62,13 +70,16 @@ def list_reactions(target: Target, pattern: str, as_json: bool) -> None:
         print_table(columns, rows)
 
 
-@reactions.command()
+@reactions.command(example="tape reactions show large-orders")
 @click.argument("reaction_id", metavar="ID")
 @_JSON
 @target_options
 @click.pass_obj
 def show(target: Target, reaction_id: str, as_json: bool) -> None:
-    """Show a reaction's settings, progress and the tasks in hand; exit code 1 if there is none."""
+    """Show the settings, progress and claimed tasks of a reaction.
+
+    Exits with 1 if there is no such reaction.
+    """
 
     async def read() -> tuple[ReactionState, int, list[Task]]:
         async with connect(target) as client:
@@ -95,34 +106,37 @@ def show(target: Target, reaction_id: str, as_json: bool) -> None:
             say(f"{name:{width}}  {str(value).lower() if isinstance(value, bool) else value}")
     longest = sorted(tasks, key=lambda task: task.claimed_at_ms)
     for task in longest[:SHOWN_TASKS]:
-        say(f"{'in hand':{width}}  {task.task_id}: {held_for(task)}, attempt {task.attempts}")
+        say(f"{'claimed':{width}}  {task.task_id}: {held_for(task)}, attempt {task.attempts}")
 
 
-@reactions.command()
+@reactions.command(
+    example="tape reactions register large-orders --task --where 'payload.total > 50.0' "
+    "--pattern '/tape/event/recorded/order.placed/**'"
+)
 @click.argument("reaction_id", metavar="ID")
-@click.option("--pattern", required=True, help="The subjects it reacts to.")
-@click.option("--where", default="", metavar="CEL", help="Only entries for which this holds.")
-@click.option("--task", "is_task", is_flag=True, help="The work is a task for a handler.")
-@click.option("--agent", metavar="APP", help="The work is a run of this app.")
-@click.option("--pool", default="", metavar="NAME", help="Whose workers drive the agent's runs.")
-@click.option("--publish", metavar="TARGET", help="The work is to publish the entry there.")
-@click.option("--name", default="", help="A label for people.")
+@click.option("--pattern", required=True, help="React to entries with these subjects.")
+@click.option("--where", default="", metavar="CEL", help="Only entries for which this is true.")
+@click.option("--task", "is_task", is_flag=True, help="Make a task for a handler of each entry.")
+@click.option("--agent", metavar="APP", help="Start a run of this app for each entry.")
+@click.option("--pool", default="", metavar="NAME", help="Let this pool's workers drive the runs.")
+@click.option("--publish", metavar="TARGET", help="Publish each entry there.")
+@click.option("--name", default="", help="Label it for people.")
 @click.option(
     "--from",
     "start",
     type=Start(),
     metavar="SEQ|start|now",
     default="now",
-    help="React to entries after this global_seq; now is the default.",
+    help="React to entries after this number; now is the default.",
 )
-@click.option("--max-concurrency", type=int, help="Tasks in hand at once, over all dispatchers.")
-@click.option("--rate-limit-per-s", type=int, help="Tasks begun a second; 0 is any number.")
-@click.option("--debounce-ms", type=int, help="Of a burst on one subject handle the last entry.")
+@click.option("--max-concurrency", type=int, help="Claimed tasks at once, over all workers.")
+@click.option("--rate-limit-per-s", type=int, help="Tasks started per second; 0 means no limit.")
+@click.option("--debounce-ms", type=int, help="Handle only the last entry of a burst per subject.")
 @click.option("--retry-max", type=int, help="Retries after the first attempt.")
-@click.option("--retry-backoff-ms", type=int, help="Before the first retry; then it doubles.")
-@click.option("--dlq-after-n", type=int, help="Attempts before a dead letter; 0 is never one.")
-@click.option("--num-shards", type=int, help="Parts that are worked on independently.")
-@click.option("--engine", default="server", show_default=True, help="Who matches.")
+@click.option("--retry-backoff-ms", type=int, help="Wait before the first retry; then it doubles.")
+@click.option("--dlq-after-n", type=int, help="Attempts before a dead letter; 0 means never.")
+@click.option("--num-shards", type=int, help="Number of shards, worked on independently.")
+@click.option("--engine", default="server", show_default=True, help="Who matches: server or spark.")
 @_JSON
 @target_options
 @click.pass_context
@@ -131,16 +145,16 @@ def register(
     agent: str | None, pool: str, publish: str | None, name: str, start: int | None, engine: str,
     as_json: bool, **counts: int | None,
 ) -> None:  # fmt: skip
-    """Register a reaction, or give one that is there these settings; never its place.
+    """Register a reaction. If it exists, update its settings; its cursor does not move.
 
-    What is not given has its default. Say what the work is: --task, --agent or --publish.
+    Options that are not given get their default. Choose the work: --task, --agent or --publish.
     """
     target = ctx.ensure_object(Target)
     target.inputs |= {"subject_pattern": pattern, "predicate_cel": where}
     if not reaction_id:
         raise click.UsageError("ID is empty", ctx)
     if is_task + (agent is not None) + (publish is not None) != 1:
-        raise click.UsageError("say one of --task, --agent APP and --publish TARGET", ctx)
+        raise click.UsageError("give one of --task, --agent APP and --publish TARGET", ctx)
     options: Options = {
         "reaction_id": reaction_id,
         "where": where,
@@ -159,12 +173,15 @@ def register(
         say(f"{made.reaction_id} is registered: {made.subject_pattern} → {_work(made)}")
 
 
-@reactions.command()
+@reactions.command(example="tape reactions deregister large-orders")
 @click.argument("reaction_id", metavar="ID")
 @target_options
 @click.pass_obj
 def deregister(target: Target, reaction_id: str) -> None:
-    """Stop a reaction; exit code 1 if there is none. Its tasks stay, unclaimed."""
+    """Deregister a reaction. Its tasks stay in the store, and no worker can claim them.
+
+    Exits with 1 if there is no such reaction.
+    """
 
     async def remove() -> bool:
         async with connect(target) as client:
@@ -179,7 +196,7 @@ def held_for(task: Task) -> str:
     """How long, by whom, and what is left of the lease, as far as this clock knows."""
     now = _now_ms()
     left = task.lease_expires_at_ms - now
-    lease = f"{span(left)} left" if left > 0 else f"the lease ran out {span(-left)} ago"
+    lease = f"{span(left)} left" if left > 0 else f"the lease expired {span(-left)} ago"
     return f"{span(now - task.claimed_at_ms)} by {task.lease_owner}, {lease}"
 
 

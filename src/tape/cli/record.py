@@ -7,29 +7,40 @@ from pathlib import Path
 import click
 
 from tape.cli import batch
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import print_json, say
 from tape.cli.target import Target, connect, target_options, telling_of_creation
-from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, Recorded, draft_event
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="""\
+tape record order.placed --entity order/7 --payload '{"total": 40.5}' --key placed-7
+tape record --batch day.ndjson""",
+)
 @click.argument("event_type", required=False)
-@click.option("--payload", metavar="JSON|@FILE|-", help="The payload; @FILE or - (stdin) reads it.")
-@click.option("--entity", metavar="TYPE/ID", help="What the event is about.")
-@click.option("--key", default="", help="Idempotency key: a retry with it changes nothing.")
-@click.option("--caused-by", default="", help="What led to this event.")
-@click.option("--source", default="", help="The system it comes from.")
+@click.option(
+    "--payload", metavar="JSON|@FILE|-", help="Payload: JSON, a file (@FILE) or standard input (-)."
+)
+@click.option("--entity", metavar="TYPE/ID", help="Entity that the event is about.")
+@click.option("--key", default="", help="Idempotency key: a second event with it is not recorded.")
+@click.option("--caused-by", default="", metavar="EVENT_ID", help="Event that caused this one.")
+@click.option("--source", default="", help="System that the event comes from.")
 @click.option(
     "--occurred-at",
     type=click.IntRange(min=0),
     default=0,
     metavar="MS",
-    help="When it happened, in milliseconds since 1970; default: now.",
+    help="Time of the event in milliseconds since 1970; by default now.",
 )
-@click.option("--schema-version", type=int, default=1, show_default=True)
-@click.option("--batch", "batch_file", metavar="FILE|-", help="Events as JSON, one object a line.")
-@click.option("--json", "as_json", is_flag=True, help="Results as JSON, one object a line.")
+@click.option(
+    "--schema-version", type=int, default=1, show_default=True, help="Version of the payload."
+)
+@click.option(
+    "--batch", "batch_file", metavar="FILE|-", help="Record events from a file, one JSON per line."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @target_options
 @click.pass_context
 def record(
@@ -37,11 +48,11 @@ def record(
     key: str, caused_by: str, source: str, occurred_at: int, schema_version: int,
     batch_file: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Record an event of EVENT_TYPE, or with --batch many.
+    """Record an event of type EVENT_TYPE, or many events with --batch.
 
-    A store that is not there is created.
+    A store that does not exist is created.
 
-    A line of a batch is an object with event_type and, where wanted, payload, entity_type,
+    A line of a batch is a JSON object with event_type and optionally payload, entity_type,
     entity_id, idempotency_key, caused_by, source, occurred_at_ms and schema_version.
     """
     target = ctx.ensure_object(Target)
@@ -50,7 +61,7 @@ def record(
         asyncio.run(batch.record_batch(target, batch_file, as_json=as_json))
         return
     if event_type is None:
-        raise click.UsageError("name an EVENT_TYPE, or give events with --batch", ctx)
+        raise click.UsageError("give an EVENT_TYPE, or events with --batch", ctx)
     entity_type, entity_id = _entity(ctx, entity)
     event = NewEvent(
         event_type, _read(ctx, payload), entity_type, entity_id, key, caused_by, source,
@@ -71,11 +82,7 @@ async def _record(target: Target, event: NewEvent) -> Recorded:
     with telling_of_creation():
         client = await connect(target, creating=True)
     async with client:
-        try:
-            (recorded,) = await client.record_many([event])
-        except InvalidArgument as fault:
-            fault.args = (str(fault).removeprefix("events[0]."),)
-            raise
+        (recorded,) = await client.record_many([event])
         return recorded
 
 
@@ -90,7 +97,7 @@ def _entity(ctx: click.Context, entity: str | None) -> tuple[str, str]:
         return "", ""
     entity_type, slash, entity_id = entity.partition("/")
     if not (slash and entity_type and entity_id):
-        raise click.UsageError(f"--entity is TYPE/ID, not {entity!r}", ctx)
+        raise click.UsageError(f"--entity is TYPE/ID, such as order/7, not {entity!r}", ctx)
     return entity_type, entity_id
 
 
@@ -102,5 +109,5 @@ def _read(ctx: click.Context, payload: str | None) -> str:
     else:
         text = Path(payload[1:]).read_text("utf-8") if payload.startswith("@") else payload
     if not text.strip():
-        raise click.UsageError("the payload is empty; a payload of nothing is null", ctx)
+        raise click.UsageError("the payload is empty; write null for no payload", ctx)
     return text

@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from tape.app import stopping_on_signals
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.logs import start_logging
 from tape.cli.output import notes, printable
@@ -18,14 +19,17 @@ from tape.reactors import DEFAULT_CURSOR, DEFAULT_PATTERN, relay_outbox
 from tape.sinks import sink_for
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="tape relay --sink nats://127.0.0.1:4222/tape.events --cursor events.cursor",
+)
 @click.option(
     "--sink",
     "targets",
     required=True,
     multiple=True,
     metavar="TARGET",
-    help="Where to: nats://, kafka://, pubsub://, https:// or log: (repeatable).",
+    help="Send to nats://, kafka://, pubsub://, https:// or log:. Repeatable.",
 )
 @click.option(
     "--cursor",
@@ -33,10 +37,15 @@ from tape.sinks import sink_for
     default=DEFAULT_CURSOR,
     show_default=True,
     metavar="FILE",
-    help="Where the position is kept; one file per relay.",
+    help="Keep the relay's position in this file; one file per relay.",
 )
-@click.option("--pattern", default=DEFAULT_PATTERN, show_default=True, help="Subjects to relay.")
-@click.option("--where", default="", metavar="CEL", help="Only entries for which this holds.")
+@click.option(
+    "--pattern",
+    default=DEFAULT_PATTERN,
+    show_default=True,
+    help="Send entries with these subjects.",
+)
+@click.option("--where", default="", metavar="CEL", help="Only entries for which this is true.")
 @click.option("--no-follow", is_flag=True, help="End at the newest entry.")
 @target_options
 @click.pass_obj
@@ -44,10 +53,10 @@ def relay(
     target: Target, *, targets: tuple[str, ...], cursor: Path, pattern: str, where: str,
     no_follow: bool,
 ) -> None:  # fmt: skip
-    """Send the journal's entries as CloudEvents, in order, until SIGTERM or Ctrl-C.
+    """Send the entries of the journal as CloudEvents, in order, until SIGTERM or Ctrl-C.
 
-    Every sink acknowledges a page before the cursor moves past it; a sink that is away is waited
-    for. A webhook is signed with the secret in TAPE_WEBHOOK_SECRET.
+    The cursor moves past a page of entries when every sink has acknowledged them. The relay waits
+    for a sink that is away. Webhooks are signed with the secret in TAPE_WEBHOOK_SECRET.
     """
     start_logging(verbose=target.verbose)
     target.inputs.update(subject_pattern=pattern, predicate_cel=where)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.modules import load_modules
 from tape.cli.output import print_json, say
 from tape.cli.target import Target, connect, target_options
@@ -17,7 +18,7 @@ from tape.runs.declare import DECLARED_APPS, App
 from tape.runs.offline import Verdict, replay_offline
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="tape replay RUN -m shop.apps")
 @click.argument("run_id", metavar="RUN")
 @click.option(
     "-m",
@@ -26,16 +27,16 @@ from tape.runs.offline import Verdict, replay_offline
     multiple=True,
     required=True,
     metavar="MODULE",
-    help="Import this module, which declares the run's app. May be repeated.",
+    help="Import this module, which declares the app of the run. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @target_options
 @click.pass_obj
 def replay(target: Target, run_id: str, modules: tuple[str, ...], as_json: bool) -> None:
-    """Drive the app of a run from its journal, offline.
+    """Replay a run from its journal with the code of its app, offline.
 
-    Nothing is written, and no effect, sampled function or decision is called. Exit code 1 if the
-    code does something else than the journal records.
+    Writes nothing and calls no effect, sampled function or decision. Exits with 1 if the code does
+    something other than the journal records.
     """
     load_modules(modules)
 
@@ -63,6 +64,6 @@ def _declared(run: Run) -> App[Any]:
     if app is None:
         known = ", ".join(map(repr, DECLARED_APPS.apps)) or "none"
         raise InvalidArgument(
-            f"the run's app is {run.app_name!r}, declared there is {known}", field="--module"
+            f"the run is of app {run.app_name!r}, and the modules declare {known}", field="--module"
         )
     return app

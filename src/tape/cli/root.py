@@ -1,6 +1,6 @@
 """The command `tape` itself: finds the commands, and turns every error into one line and a code.
 
-Exit codes: 0 done, 1 it failed, 2 the input is wrong.
+Exit codes: 0 it succeeded, 1 it failed, 2 the input is wrong.
 """
 
 import os
@@ -10,8 +10,10 @@ from collections.abc import Sequence
 import click
 
 from tape.cli.complaints import describe, exit_code, one_line, silence_stdout
+from tape.cli.environment import misspelled
 from tape.cli.lazy import LazyGroup
 from tape.cli.logs import guard_terminal
+from tape.cli.output import printable
 from tape.cli.target import Target, target_options
 from tape.config import VERSION
 from tape.errors import StoreUnavailable, TapeError
@@ -20,25 +22,26 @@ COMMANDS = {
     "serve": "Serve a store to clients, over gRPC and HTTP.",
     "worker": "Handle tasks and drive runs.",
     "record": "Record an event, or many from a file.",
-    "tail": "Show entries, live.",
-    "values": "Values with versions, each change an entry of the journal.",
-    "sessions": "Sessions: a conversation's state and its events.",
-    "reactions": "Reactions: entries that match a pattern become work.",
-    "tasks": "Tasks: one for each entry that a reaction has work with.",
-    "dlq": "Dead letters: look at them, replay them, drop them.",
+    "tail": "Show entries, the newest or as they come.",
+    "show": "Show one entry, what caused it and what it caused.",
+    "values": "Read, set, list and watch values.",
+    "sessions": "List and show sessions: the state and events of conversations.",
+    "reactions": "List, show, register and deregister reactions.",
+    "tasks": "List and show tasks: one per entry that a reaction matched.",
+    "dlq": "List, show, replay and drop dead letters.",
     "drain": "Dispatch the events that a drainer has not passed.",
-    "drainers": "Drainers: events become runs in strict order.",
-    "runs": "Runs of apps: list, show, start, signal and cancel them.",
-    "replay": "Drive the app of a run from its journal, offline.",
-    "relay": "Send the journal's entries to a broker, in order.",
-    "outbox": "Events that programs wrote in their own transactions.",
-    "pipeline": "Bulk work on Spark: ingest, archive, backfill, roll up, audit.",
-    "prune": "Drop entries from the journal that are archived in a lake.",
-    "config": "Show the settings that count here, or check a file of them.",
-    "schema": "Payload types that evolve by addition alone.",
+    "drainers": "Manage drainers: they turn events into runs, in strict order.",
+    "runs": "List, show, start, signal and cancel runs of apps.",
+    "replay": "Replay a run from its journal with the code of its app, offline.",
+    "relay": "Send the entries of the journal to a broker, in order.",
+    "outbox": "Relay and inspect events that programs wrote in their own transactions.",
+    "pipeline": "Run bulk work on Spark: ingest, archive, backfill, roll up, audit.",
+    "prune": "Remove entries from the journal that are archived in a lake.",
+    "config": "Show the settings in effect here, or check a settings file.",
+    "schema": "Check and record payload types, to which fields may only be added.",
     "migrate": "Create a store, or bring an older one up to date.",
     "doctor": "Check this installation, the store and the server.",
-    "demo": "A guided tour: a day at a small trading desk.",
+    "demo": "Play a guided tour: a day at a small trading desk.",
     "bench": "Run benchmarks beside their peers.",
 }
 
@@ -58,6 +61,7 @@ def tape(ctx: click.Context) -> None:
 
     Commands work on a store in this process (--store, TAPE_STORE) or on a server (--url, TAPE_URL,
     with its token in TAPE_TOKEN). Settings come from a file (--config, TAPE_CONFIG, tape.yaml).
+    `tape COMMAND --help` ends with an example.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -73,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     target = Target()
+    for sentence in misspelled(os.environ):
+        click.echo(f"note: {printable(sentence)}", err=True)
     try:
         result = tape.main(list(arguments), prog_name="tape", standalone_mode=False, obj=target)
         sys.stdout.flush()

@@ -31,11 +31,11 @@ class RunSeen(NamedTuple):
     @property
     def budget(self) -> dict[str, Any] | None:
         """As its newest entry about it says."""
-        told = [entry for entry in self.entries if entry.kind == Kind.BUDGET]
-        if not told:
+        budgets = [entry for entry in self.entries if entry.kind == Kind.BUDGET]
+        if not budgets:
             return None
         names = ("usd_cap", "token_cap", "usd_spent", "tokens_spent")
-        return {name: told[-1].payload[name] for name in names}
+        return {name: budgets[-1].payload[name] for name in names}
 
 
 def children_of(entries: Sequence[Entry]) -> list[str]:
@@ -109,9 +109,9 @@ def _status(run: Run) -> str:
 def lease_words(run: Run) -> str:
     """Who drives it and for how long yet, as far as this clock knows."""
     if not run.lease_owner:
-        return f"nobody's; the last token was {run.fencing_token}" if run.fencing_token else "none"
+        return f"free; the last token was {run.fencing_token}" if run.fencing_token else "none"
     left = run.lease_expires_at_ms - _now_ms()
-    lease = f"{span(left)} left" if left > 0 else f"it ran out {span(-left)} ago"
+    lease = f"{span(left)} left" if left > 0 else f"the lease expired {span(-left)} ago"
     return f"{run.lease_owner} ({run.reactor_name}) with token {run.fencing_token}, {lease}"
 
 

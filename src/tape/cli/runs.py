@@ -1,15 +1,18 @@
-"""`tape runs`: durable runs, how they stand and what happened in them; start, tell and end them."""
+"""`tape runs`: list and show durable runs, start, signal, cancel and resume them."""
 
 import asyncio
 import time
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
 from rich.text import Text
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.json_input import read_json
+from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import (
     abridged,
     console,
@@ -46,8 +49,8 @@ from tape.runs.timeline import Timeline, timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-_FULL = click.option("--full", is_flag=True, help="Do not cut long payloads.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+_FULL = click.option("--full", is_flag=True, help="Print long payloads in full.")
 LOOKED_THROUGH = 100
 _ENDS = tuple(f"run {status}" for status in ("terminal", "failed", "cancelled", "stuck"))
 
@@ -68,24 +71,25 @@ class _Status(click.Choice[str]):
 def _list_options(command: F) -> F:
     for option in (
         _JSON,
-        click.option("--after", default="", metavar="RUN", help="Those begun before this one."),
-        click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True),
+        click.option("--after", default="", metavar="RUN", help="Continue after this run."),
+        click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True,
+                     metavar="N", help="List at most N runs."),
         click.option("--pool", default="", metavar="NAME", help="Only runs of this pool."),
         click.option("--app", default="", metavar="NAME", help="Only runs of this app."),
-        click.option("--status", type=_Status(), help="Only those with this status."),
-    ):
+        click.option("--status", type=_Status(), help="Only runs with this status."),
+    ):  # fmt: skip
         command = option(command)
     return command
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @_list_options
 @target_options
 @click.pass_context
 def runs(ctx: click.Context, /, **options: Any) -> None:
-    """Runs of apps: list them, look into one, start, tell and end them.
+    """List and show runs of apps; start, signal, cancel and resume them.
 
-    Without a command it lists them.
+    Without a command it lists them, like `tape runs list`.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_runs, **options)
@@ -96,15 +100,16 @@ def runs(ctx: click.Context, /, **options: Any) -> None:
             raise click.UsageError(f"{option} comes after {ctx.invoked_subcommand}", ctx)
 
 
-@runs.command("list")
+@runs.command("list", example="tape runs list --status stuck --app checkout")
 @_list_options
 @target_options
-@click.pass_obj
+@click.pass_context
 def list_runs(
-    target: Target, *, status: str | None, app: str, pool: str, limit: int, after: str,
+    ctx: click.Context, *, status: str | None, app: str, pool: str, limit: int, after: str,
     as_json: bool,
 ) -> None:  # fmt: skip
     """List runs, newest first."""
+    target = ctx.ensure_object(Target)
 
     async def read() -> list[Run]:
         async with connect(target) as client:
@@ -127,9 +132,11 @@ def list_runs(
         columns = "RUN", "APP", "STATUS", "STARTED", "TOOK", "ABOUT"
         print_table(columns, rows, styles=styles, whole=("RUN", "STATUS"))
     if any(_waits_long(run) for run in found):
-        notes().print("note: tape runs waiting tells what waits for which worker", style="dim")
+        notes().print("note: `tape runs waiting` lists what waits for which worker", style="dim")
     if len(found) == limit:
-        notes().print(f"note: there may be more, with --after {found[-1].run_id}", style="dim")
+        notes().print(f"note: continue the list with --after {found[-1].run_id}", style="dim")
+    if not found and app:
+        note_if_unknown(ctx, "app")
 
 
 def _waits_long(run: Run) -> bool:
@@ -149,7 +156,7 @@ def _about(run: Run) -> str:
     return run.waiting_on or outcome_words(run)
 
 
-@runs.command()
+@runs.command(example="tape runs waiting --longer-than 60")
 @click.option(
     "--longer-than",
     "older_than_s",
@@ -157,15 +164,16 @@ def _about(run: Run) -> str:
     default=WAITING_MS / 1000,
     show_default=True,
     metavar="SECONDS",
-    help="How long no worker has taken them.",
+    help="Only runs that have waited longer than this.",
 )
 @_JSON
 @target_options
 @click.pass_obj
 def waiting(target: Target, older_than_s: float, as_json: bool) -> None:
-    """List what waits for a worker, by app and pool; who has waited longest first.
+    """List apps and pools whose runs wait for a worker, longest wait first.
 
-    RUNNING is how many of the same app and pool are being driven: if none, no worker may have it.
+    RUNNING counts the runs of the same app and pool that a worker drives now. If it is 0, perhaps
+    no worker serves that app in that pool.
     """
 
     async def read() -> list[WaitingRuns]:
@@ -187,14 +195,14 @@ def waiting(target: Target, older_than_s: float, as_json: bool) -> None:
         print_table(columns, rows, whole=("FIRST",))
 
 
-@runs.command()
+@runs.command(example="tape runs show RUN --full")
 @click.argument("run_id", metavar="RUN")
 @_FULL
 @_JSON
 @target_options
 @click.pass_obj
 def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
-    """Show how a run stands and what happened in it; exit code 1 if there is none."""
+    """Show the status of a run and what happened in it. Exits with 1 if there is no such run."""
 
     async def read() -> RunSeen:
         async with connect(target) as client:
@@ -223,30 +231,30 @@ def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
             say_traceback(traceback)
 
 
-@runs.command()
+@runs.command(example="tape runs tail RUN")
 @click.argument("run_id", metavar="RUN")
 @click.option(
     "--after",
     type=click.IntRange(min=0),
     default=0,
     metavar="SEQ",
-    help="Lines with a greater number; by default all.",
+    help="Show lines with a greater number; by default all.",
 )
 @_FULL
 @_JSON
 @target_options
 @click.pass_obj
 def tail(target: Target, *, run_id: str, after: int, full: bool, as_json: bool) -> None:
-    """Show what happened in a run, then what happens, until it ends. Or end with Ctrl-C."""
+    """Show what happened in a run, and go on until the run ends. Stop it with Ctrl-C."""
     out = console()
 
     async def follow() -> None:
-        told = Timeline()
+        shown = Timeline()
         async with connect(target) as client:
             run = await _found(client, run_id)
             async with client.follow_run(run_id) as entries:
                 async for entry in entries:
-                    line = told.add(entry)
+                    line = shown.add(entry)
                     if entry.seq > after and as_json:
                         print_json(line_record(line))
                     elif entry.seq > after:
@@ -263,14 +271,19 @@ def tail(target: Target, *, run_id: str, after: int, full: bool, as_json: bool) 
             return
 
 
-@runs.command()
+@runs.command(example="""tape runs start checkout --input '{"order": 7}' --wait""")
 @click.argument("app", metavar="APP")
-@click.option("--input", "json_text", metavar="JSON|@FILE|-", help="What the app is given.")
-@click.option("--pool", default="", metavar="NAME", help="Whose workers drive it.")
-@click.option("--user", default="", metavar="ID", help="On whose behalf.")
-@click.option("--session", default="", metavar="ID", help="In which session.")
-@click.option("--invocation", default="", metavar="ID", help="The same one finds the same run.")
-@click.option("--wait", is_flag=True, help="Wait for its end and print what it returned.")
+@click.option("--input", "json_text", metavar="JSON|@FILE|-", help="Give this input to the app.")
+@click.option("--pool", default="", metavar="NAME", help="Let workers of this pool drive the run.")
+@click.option("--user", default="", metavar="ID", help="Start the run for this user.")
+@click.option("--session", default="", metavar="ID", help="Start the run in this session.")
+@click.option(
+    "--invocation",
+    default="",
+    metavar="ID",
+    help="Name the run: a repeat with the same ID finds the same run and starts no other.",
+)
+@click.option("--wait", is_flag=True, help="Wait until the run ends, and print its result.")
 @_JSON
 @target_options
 @click.pass_obj
@@ -278,9 +291,9 @@ def start(
     target: Target, *, app: str, json_text: str | None, pool: str, user: str, session: str,
     invocation: str, wait: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Start a run of APP, for a worker of its pool to drive.
+    """Start a run of APP. A worker of its pool drives it.
 
-    With --wait the exit code is 1 unless it succeeds.
+    With --wait it exits with 1 unless the run succeeds.
     """
     payload = None if json_text is None else read_json(target, json_text, field="input")
 
@@ -296,8 +309,9 @@ def start(
             )
             if run.status == RunStatus.RUNNABLE and not await _was_ever_taken(client, run.app_name):
                 taking = f"no worker has taken a run of {run.app_name} yet"
-                where = f"it waits for one with that app in pool {run.pool}"
-                notes().print(printable(f"note: {taking}: {where}"), style="dim")
+                where = f"it waits for a worker with that app in pool {run.pool}"
+                meant = await _app_meant(client, run)
+                notes().print(printable(f"note: {taking}: {where}{meant}"), style="dim")
             if not wait:
                 return run, None
             notes().print(f"note: waiting for the end of run {run.run_id}", style="dim")
@@ -319,7 +333,7 @@ def start(
         raise failure
 
 
-@runs.command()
+@runs.command(example="""tape runs signal RUN approve '{"ok": true}'""")
 @click.argument("run_id", metavar="RUN")
 @click.argument("gate")
 @click.argument("json_text", metavar="[JSON|@FILE|-]", default="null")
@@ -327,7 +341,10 @@ def start(
 @target_options
 @click.pass_obj
 def signal(target: Target, run_id: str, gate: str, json_text: str, as_json: bool) -> None:
-    """Open a gate of a run with a word; exit code 1 if it is open, or the run has ended."""
+    """Open GATE of a run and pass it JSON, by default null.
+
+    Exits with 1 if the gate is open already or the run has ended.
+    """
     word = read_json(target, json_text, field="resolution")
 
     async def send() -> tuple[bool, Run]:
@@ -341,19 +358,21 @@ def signal(target: Target, run_id: str, gate: str, json_text: str, as_json: bool
     if not accepted and not run.may_go_on:
         raise RunEnded(f"run {run_id!r} is {SHOWN_WORDS[run.status]}")
     if not accepted:
-        raise click.ClickException(f"gate {gate} of run {run_id!r} is open: the first word counts")
+        raise click.ClickException(
+            f"gate {gate} of run {run_id!r} is open already: only the first signal counts"
+        )
     if not as_json:
         say(f"gate {gate} is open: {run_id} is {SHOWN_WORDS[run.status]}")
 
 
-@runs.command()
+@runs.command(example="tape runs cancel RUN --reason 'entered twice'")
 @click.argument("run_id", metavar="RUN")
-@click.option("--reason", default="", help="Why, for whoever looks at it.")
+@click.option("--reason", default="", help="Record why.")
 @_JSON
 @target_options
 @click.pass_obj
 def cancel(target: Target, run_id: str, reason: str, as_json: bool) -> None:
-    """Ask for the end of a run; what it did is undone first. Exit code 1 if it has ended."""
+    """Cancel a run: its effects are compensated, then it ends. Exits with 1 if it has ended."""
 
     async def ask() -> Run:
         async with connect(target) as client:
@@ -366,20 +385,20 @@ def cancel(target: Target, run_id: str, reason: str, as_json: bool) -> None:
     if as_json:
         print_json(run_record(run))
     elif run.is_open:
-        say(f"{run_id} is to end: {run.lease_owner} is told ({run.cancel_reason})")
+        say(f"{run_id} will be cancelled: {run.lease_owner} drives it and is told so")
     elif run.ending:
-        say(f"{run_id} is {SHOWN_WORDS[run.status]}: what it did is undone, then it is cancelled")
+        say(f"{run_id} is {SHOWN_WORDS[run.status]}: its effects are compensated, then it ends")
     else:
         say(f"{run_id} is {SHOWN_WORDS[run.status]}")
 
 
-@runs.command()
+@runs.command(example="tape runs resume RUN")
 @click.argument("run_id", metavar="RUN")
 @_JSON
 @target_options
 @click.pass_obj
 def resume(target: Target, run_id: str, as_json: bool) -> None:
-    """Put a run that is stuck or waits back for a worker; exit code 1 if it has ended."""
+    """Queue a stuck or waiting run for a worker again. Exits with 1 if it has ended."""
 
     async def put_back() -> Run:
         async with connect(target) as client:
@@ -396,6 +415,15 @@ async def _was_ever_taken(client: AsyncTapeClient, app_name: str) -> bool:
     """Whether a worker has had one of its newest runs."""
     newest = await client.list_runs(app_name=app_name, limit=LOOKED_THROUGH)
     return any(run.fencing_token for run in newest)
+
+
+async def _app_meant(client: AsyncTapeClient, begun: Run) -> str:
+    """The app that a worker has, and that may have been meant."""
+    newest = await client.list_runs(limit=LOOKED_THROUGH)
+    taken = {run.app_name for run in newest if run.fencing_token}
+    for app in get_close_matches(begun.app_name, taken, n=1):
+        return f". Did you mean {app!r}? Then: tape runs cancel {begun.run_id}"
+    return ""
 
 
 async def _found(client: AsyncTapeClient, run_id: str) -> Run:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.modules import load_modules
 from tape.cli.output import print_json, print_table, say
 from tape.cli.target import target_options
@@ -27,9 +28,9 @@ def _options(command: F) -> F:
     for option in (
         click.option(
             "-m", "--module", "modules", multiple=True, required=True, metavar="MODULE",
-            help="Import this module, which declares payload types. May be repeated.",
+            help="Import this module, which declares payload types. Repeatable.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="One JSON object per line."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
         target_options,
     ):  # fmt: skip
         command = option(command)
@@ -42,25 +43,25 @@ _HISTORY = click.option(
     default="schemas",
     show_default=True,
     metavar="DIR",
-    help="Where the recorded versions are.",
+    help="Folder that holds the recorded versions.",
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def schema() -> None:
-    """Payload types that evolve by addition alone."""
+    """Check, record and show payload types, to which fields may only be added."""
 
 
-@schema.command()
+@schema.command(example="tape schema check -m shop.events --recorded")
 @_HISTORY
-@click.option("--recorded", is_flag=True, help="Also refuse versions that are not recorded yet.")
+@click.option("--recorded", is_flag=True, help="Also fail if a version is not recorded yet.")
 @_options
 def check(*, modules: Sequence[str], history: Path, recorded: bool, as_json: bool) -> None:
-    """Compare payload types with their history; exit code 1 if old consumers could not read them.
+    """Compare payload types with their history.
 
-    Fields may be added, with a default and a higher schema_version. A field that was removed,
-    renamed, or has another type or default is refused.
+    Exits with 1 if old consumers could not read them. You may add fields that have a default, with
+    a higher schema_version. You may not remove or rename a field, or change its type or default.
     """
     checkup = check_history(history, _declared(modules))
     findings = [*checkup.findings]
@@ -71,11 +72,11 @@ def check(*, modules: Sequence[str], history: Path, recorded: bool, as_json: boo
         raise SchemaRefused(_summary(findings))
 
 
-@schema.command()
+@schema.command(example="tape schema record -m shop.events")
 @_HISTORY
 @_options
 def record(*, modules: Sequence[str], history: Path, as_json: bool) -> None:
-    """Write new versions of payload types into the history; refuses what `check` refuses."""
+    """Write new versions of payload types to the history, if `tape schema check` accepts them."""
     declared = _declared(modules)
     checkup = record_history(history, declared)
     if checkup.findings:
@@ -84,7 +85,7 @@ def record(*, modules: Sequence[str], history: Path, as_json: bool) -> None:
     _show(check_history(history, declared).types, [], as_json)
 
 
-@schema.command()
+@schema.command(example="tape schema show -m shop.events")
 @_options
 def show(*, modules: Sequence[str], as_json: bool) -> None:
     """Show the payload types that modules declare, with their fields."""

@@ -16,42 +16,48 @@ from tape.app import (
     stopping_on_signals,
 )
 from tape.app import serve as serve_app
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.logs import start_logging
 from tape.cli.target import Target, target_options, telling_of_creation
-from tape.errors import InvalidArgument
+from tape.errors import Unsafe
 from tape.telemetry.tracing import export_spans
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="""\
+tape serve --store sqlite:desk.db
+tape serve --grpc 0.0.0.0:7878 --tokens tokens.txt --tls-cert cert.pem --tls-key key.pem""",
+)
 @click.option(
     "--grpc",
     default=DEFAULT_GRPC,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to listen for clients; port 0 picks one.",
+    help="Listen for gRPC clients here; port 0 picks a free one.",
 )
 @click.option(
     "--http",
     default=DEFAULT_HTTP,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where the timeline page, the HTTP API and /metrics are; port 0 picks one.",
+    help="Serve the timeline page, the HTTP API and /metrics here; port 0 picks a free one.",
 )
-@click.option("--no-http", is_flag=True, help="Serve no HTTP.")
+@click.option("--no-http", is_flag=True, help="Do not serve HTTP.")
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain, PEM.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key, PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of the certificate, PEM.")
 @click.option(
     "--tokens",
     type=_FILE,
     metavar="FILE",
-    help="Lines of `ROLE TOKEN`, roles read, write, admin. Or TAPE_TOKENS.",
+    help="File with a line `ROLE TOKEN` per token; roles: read, write, admin. Or TAPE_TOKENS.",
 )
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Let tokens cross the network in the clear, where something else encrypts.",
+    help="Serve without TLS, because something else encrypts the connections.",
 )
 @target_options
 @click.pass_obj
@@ -59,14 +65,14 @@ def serve(
     target: Target, *, grpc: str, http: str, no_http: bool, tls_cert: Path | None,
     tls_key: Path | None, tokens: Path | None, insecure: bool,
 ) -> None:  # fmt: skip
-    """Serve the store to clients over gRPC, until SIGTERM or Ctrl-C.
+    """Serve a store to clients over gRPC and HTTP, until SIGTERM or Ctrl-C.
 
     Prints `grpc HOST:PORT` and `http HOST:PORT` when it is ready. The store is --store, TAPE_STORE
-    or sqlite:tape.db, and is created if it is not there. An address that others can reach needs
-    tokens, and TLS or --insecure. Spans go where OTEL_EXPORTER_OTLP_ENDPOINT says.
+    or sqlite:tape.db, and is created if it does not exist. An address that other machines can
+    reach needs tokens, and TLS or --insecure. Spans are sent to OTEL_EXPORTER_OTLP_ENDPOINT.
     """
     if target.url:
-        raise click.UsageError("a server has a store, not a --url")
+        raise click.UsageError("a server has a store: give --store, not --url")
     start_logging(verbose=target.verbose)
     options = ServeOptions(
         store_url=target.store_url,
@@ -83,10 +89,8 @@ def serve(
     try:
         with telling_of_creation(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(options))
-    except InvalidArgument as fault:
-        if fault.field in ("grpc", "http"):
-            raise InvalidArgument(f"--{fault}") from None
-        raise
+    except Unsafe as fault:
+        raise Unsafe(f"{fault} (--tokens, --tls-cert, --tls-key, --insecure)") from None
     finally:
         send_spans()
 

@@ -4,30 +4,53 @@ import asyncio
 
 import click
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import abridged, date_time, print_json, print_table, say
 from tape.cli.records import session_event_record, session_record
 from tape.cli.target import Target, connect, target_options
 from tape.errors import NotFound
 from tape.model.session import SessionWithEvents
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def sessions() -> None:
-    """Sessions: a conversation's state and its events."""
+    """List and show sessions: each holds the state and the events of a conversation."""
 
 
-@sessions.command("list")
+@sessions.command(example="tape sessions apps")
+@_JSON
+@target_options
+@click.pass_obj
+def apps(target: Target, as_json: bool) -> None:
+    """List the apps that have sessions."""
+
+    async def read() -> list[str]:
+        async with connect(target) as client:
+            return await client.list_session_apps()
+
+    names = asyncio.run(read())
+    with quiet_on_broken_pipe():
+        if as_json:
+            for name in names:
+                print_json({"app_name": name})
+            return
+        print_table(("APP",), [(name,) for name in names])
+
+
+@sessions.command("list", example="tape sessions list shop ada")
 @click.argument("app_name")
 @click.argument("user_id")
 @_JSON
 @target_options
-@click.pass_obj
-def list_sessions(target: Target, app_name: str, user_id: str, as_json: bool) -> None:
-    """List a user's sessions, newest change first."""
+@click.pass_context
+def list_sessions(ctx: click.Context, app_name: str, user_id: str, as_json: bool) -> None:
+    """List the sessions of user USER_ID with app APP_NAME, last changed first."""
+    target = ctx.ensure_object(Target)
 
     async def read() -> list[SessionWithEvents]:
         async with connect(target) as client:
@@ -45,9 +68,11 @@ def list_sessions(target: Target, app_name: str, user_id: str, as_json: bool) ->
             for s in found
         ]  # fmt: skip
         print_table(("SESSION", "EVENTS", "STATE", "CHANGED"), rows)
+    if not found:
+        note_if_unknown(ctx, "app_name")
 
 
-@sessions.command()
+@sessions.command(example="tape sessions show shop ada s1 --events 50")
 @click.argument("app_name")
 @click.argument("user_id")
 @click.argument("session_id")
@@ -56,7 +81,8 @@ def list_sessions(target: Target, app_name: str, user_id: str, as_json: bool) ->
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Show so many of the newest events.",
+    metavar="N",
+    help="Show the newest N events.",
 )
 @_JSON
 @target_options
@@ -64,7 +90,7 @@ def list_sessions(target: Target, app_name: str, user_id: str, as_json: bool) ->
 def show(
     target: Target, *, app_name: str, user_id: str, session_id: str, events: int, as_json: bool
 ) -> None:
-    """Show a session's state and newest events; exit code 1 if there is none."""
+    """Show the state of a session and its newest events. Exits with 1 if there is none."""
 
     async def read() -> SessionWithEvents | None:
         async with connect(target) as client:

@@ -16,9 +16,9 @@ def show_stream(url: str, settings: StreamSettings, *, as_json: bool) -> None:
         finally:
             await connection.close()
 
-    told = asyncio.run(read())
-    config: dict[str, object] = told["config"]  # type: ignore[assignment]  # of the server's JSON
-    state: dict[str, object] = told["state"]  # type: ignore[assignment]
+    answer = asyncio.run(read())
+    config: dict[str, object] = answer["config"]  # type: ignore[assignment]  # of the server's JSON
+    state: dict[str, object] = answer["state"]  # type: ignore[assignment]
     found = differences(config, settings)
     if as_json:
         print_json({"config": config, "state": state, "differences": _as_records(found)})
@@ -26,8 +26,8 @@ def show_stream(url: str, settings: StreamSettings, *, as_json: bool) -> None:
     say(f"stream {settings.name}: {state['messages']} messages, {state['bytes']} bytes")
     print_table(("SETTING", "VALUE"), [(k, str(v)) for k, v in sorted(config.items())])
     if found:
-        say("otherwise than the settings say:")
-        _tell(found)
+        say("The stream differs from the settings:")
+        _print_differences(found)
 
 
 def apply_settings(url: str, settings: StreamSettings, *, force: bool, as_json: bool) -> None:
@@ -45,14 +45,14 @@ def apply_settings(url: str, settings: StreamSettings, *, force: bool, as_json: 
         return
     say(f"stream {settings.name}: {applied.outcome}")
     if applied.changes:
-        _tell(applied.changes)
+        _print_differences(applied.changes)
 
 
 def _as_records(found: list[Difference]) -> list[dict[str, str]]:
     return [difference._asdict() for difference in found]
 
 
-def _tell(found: list[Difference]) -> None:
+def _print_differences(found: list[Difference]) -> None:
     print_table(
         ("SETTING", "IS", "WANTED", "CHANGE"),
         [(d.field, d.is_now, d.wanted, d.verdict) for d in found],

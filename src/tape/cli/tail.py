@@ -1,21 +1,32 @@
-"""`tape tail`: entries as they come."""
+"""`tape tail`: entries as they come, and those that came last."""
 
 import asyncio
+import json
+import time
 from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.complaints import quiet_on_broken_pipe
-from tape.cli.output import abridged, clock_time, console, notes, print_json, printable
+from tape.cli.output import abridged, console, exact_time, notes, print_json, printable
 from tape.cli.records import entry_record
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, operations, target_options
+from tape.client import AsyncTapeClient
+from tape.config import Limits
+from tape.errors import InvalidArgument
+from tape.journal.retention import parse_age
 from tape.model.entry import Entry
-from tape.model.subject import EVERYTHING
+from tape.model.event_glob import parse_glob
+from tape.model.subject import EVERYTHING, parse_pattern
 
 _KIND_STYLES = {"event": "green", "value": "yellow", "session": "magenta"}
 _PLAIN_PAYLOAD = 200  # characters of a payload where no terminal bounds the line
+LAST_MOST = 100_000
 
 
 class Start(click.ParamType[int | None]):
@@ -35,77 +46,204 @@ class Start(click.ParamType[int | None]):
         return int(value)
 
 
-@click.command()
+class Since(click.ParamType[int]):
+    """A length of time before now, or a date with a time: in milliseconds since 1970."""
+
+    name = "since"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return time.time_ns() // 1_000_000 - parse_age(value, field="--since")
+        except InvalidArgument:
+            pass
+        try:
+            return round(datetime.fromisoformat(value).astimezone().timestamp() * 1000)
+        except (ValueError, OverflowError):
+            what = f"{value!r} is neither an age such as 10m, 2h or 1d nor a date such as"
+            self.fail(f"{what} 2026-01-31T09:00", param, ctx)
+
+
+class Wanted(NamedTuple):
+    """What to show."""
+
+    pattern: str
+    where: str
+    after: int | None
+    since_ms: int | None
+    last: int | None
+    limit: int | None
+    live: bool
+
+
+@click.command(
+    cls=ExampleCommand,
+    example="""\
+tape tail --last 20 --type 'order.*'
+tape tail '/tape/event/recorded/order.placed/**' --where 'payload.total > 100.0'
+tape tail --since 10m --no-follow --json""",
+)
 @click.argument("pattern", default=EVERYTHING)
-@click.option("--where", default="", metavar="CEL", help="Only entries for which this holds.")
+@click.option("--where", default="", metavar="CEL", help="Only entries for which this is true.")
+@click.option(
+    "--type",
+    "event_type",
+    default="",
+    metavar="GLOB",
+    help="Only events of this type; * stands for any characters, as in 'order.*'.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(1, LAST_MOST),
+    metavar="N",
+    help="Begin with the newest N entries that match.",
+)
+@click.option(
+    "--since",
+    "since_ms",
+    type=Since(),
+    metavar="AGE|DATE",
+    help="Begin with what was recorded so long ago (90s, 10m, 2h, 1d), or at that time.",
+)
 @click.option(
     "--from",
     "start",
     type=Start(),
     metavar="SEQ|start|now",
     default="now",
-    help="Entries after this global_seq; now is the default.",
+    help="Begin after the entry with this number; now is the default.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("--no-follow", is_flag=True, help="End at the newest entry; begins at the start.")
-@click.option("--limit", type=click.IntRange(min=1), help="End after so many entries.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "--no-follow",
+    is_flag=True,
+    help="End at the newest entry. Without --last, --since or --from begin at the oldest.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N entries.")
 @target_options
 @click.pass_context
 def tail(
-    ctx: click.Context, *, pattern: str, where: str, start: int | None, as_json: bool,
-    no_follow: bool, limit: int | None,
+    ctx: click.Context, *, pattern: str, where: str, event_type: str, last: int | None,
+    since_ms: int | None, start: int | None, as_json: bool, no_follow: bool, limit: int | None,
 ) -> None:  # fmt: skip
-    """Show entries whose subject matches PATTERN, live.
+    """Show entries whose subject matches PATTERN, and go on with new ones.
 
-    `*` stands for one segment, a final `**` for any number. Ends with Ctrl-C.
+    In a pattern * stands for one segment, and ** at its end for any number. The options that
+    choose entries can be combined. Stop it with Ctrl-C.
     """
     target = ctx.ensure_object(Target)
-    target.inputs.update(subject_pattern=pattern, predicate_cel=where)
+    target.inputs.update(subject_pattern=pattern, predicate_cel=where, event_type=event_type)
     chosen = ctx.get_parameter_source("start") is not click.core.ParameterSource.DEFAULT
+    if chosen and (last is not None or since_ms is not None):
+        raise click.UsageError("--from does not go with --last or --since", ctx)
     after = 0 if no_follow and not chosen else start
-    show = _show_json if as_json else _shower(console())
-    reading = _tail(
-        target,
-        pattern=pattern,
-        where=where,
-        after=after,
-        live=not no_follow,
-        limit=limit,
-        show=show,
-    )
+    where = _combined(event_type, where)
+    wanted = Wanted(pattern, where, after, since_ms, last, limit, live=not no_follow)
+    shown = _Shown(_show_json if as_json else _shower(console()), limit, live=wanted.live)
     with quiet_on_broken_pipe():
         try:
-            asyncio.run(reading)
+            asyncio.run(_tail(target, wanted, shown))
         except KeyboardInterrupt:
             return
+        finally:
+            shown.tell_left_out()
 
 
-async def _tail(
-    target: Target, *, pattern: str, where: str, after: int | None, live: bool, limit: int | None,
-    show: Callable[[Entry], None],
-) -> None:  # fmt: skip
-    undecided, shown, reason = 0, 0, ""
-    try:
-        async with (
-            connect(target) as client,
-            client.pages(
-                pattern, where=where, after=after, live=live, max_batch=limit or 0
-            ) as pages,
-        ):
+def _combined(event_type: str, where: str) -> str:
+    """One predicate for both, so that who has the journal leaves out what is not wanted."""
+    if not event_type:
+        return where
+    first, *rest = parse_glob(event_type, Limits(), field="event_type").parts
+    if not rest:
+        holds = f"event_type == {_quoted(first)}"
+    else:
+        holds = f"kind == 'event' && event_type.startsWith({_quoted(first)})"
+        if any(rest):
+            pattern = ".*".join(map(_escaped, (first, *rest)))
+            holds += f" && event_type.matches({_quoted(f'^{pattern}$')})"
+    if where:
+        from tape.predicates import check
+
+        check(where)  # a fault is pointed at in what was typed
+    return f"{holds} && ({where})" if where else holds
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _escaped(text: str) -> str:
+    """Each character stands for itself in a regular expression of RE2."""
+    return "".join(c if c.isalnum() or c == "_" else f"[{c}]" if c != "^" else r"\^" for c in text)
+
+
+class _Shown:
+    """Shows entries up to a limit, and counts those that a predicate could not decide."""
+
+    def __init__(self, show: Callable[[Entry], None], limit: int | None, *, live: bool) -> None:
+        self._show = show
+        self._limit = limit
+        self._live = live
+        self._count = 0
+        self._undecided, self._reason = 0, ""
+
+    def show(self, entries: list[Entry], skipped: int, error: str) -> bool:
+        """Whether that was enough."""
+        if skipped and not self._undecided and self._live:
+            _note(f"the predicate has no result for an entry: {error}")
+        self._undecided += skipped
+        self._reason = error or self._reason
+        for entry in entries:
+            self._show(entry)
+            self._count += 1
+            if self._count == self._limit:
+                return True
+        return False
+
+    def tell_left_out(self) -> None:
+        if self._undecided:
+            what = "entry was" if self._undecided == 1 else "entries were"
+            why = f"the predicate has no result for it; last: {self._reason}"
+            _note(f"{self._undecided} {what} left out: {why}")
+
+
+async def _tail(target: Target, wanted: Wanted, shown: _Shown) -> None:
+    async with operations(target) as opened:
+        after = wanted.after
+        if wanted.last is not None or wanted.since_ms is not None:
+            from tape.cli.newest import position_before, read_newest
+            from tape.predicates import check
+
+            head = (await opened.info()).head_global_seq
+            after = 0
+            if wanted.since_ms is not None:
+                after = await position_before(opened, wanted.since_ms, head)
+            if wanted.last is not None:
+                newest = await read_newest(
+                    opened,
+                    wanted.last,
+                    head=head,
+                    after=after,
+                    pattern=parse_pattern(wanted.pattern, limits=opened.settings.limits),
+                    predicate=check(wanted.where),
+                )
+                if shown.show(*newest) or not wanted.live:
+                    return
+                after = head
+        client = AsyncTapeClient(opened)
+        async with client.pages(
+            wanted.pattern,
+            where=wanted.where,
+            after=after,
+            live=wanted.live,
+            max_batch=wanted.limit or 0,
+        ) as pages:
             async for page in pages:
-                if page.skipped and not undecided and live:
-                    _note(f"the predicate has no result for an entry: {page.error}")
-                undecided += page.skipped
-                reason = page.error or reason
-                for entry in page.entries:
-                    show(entry)
-                    shown += 1
-                    if shown == limit:
-                        return
-    finally:
-        if undecided:
-            what = "entry was" if undecided == 1 else "entries were"
-            _note(f"{undecided} {what} left out, for the predicate has no result; last: {reason}")
+                if shown.show(page.entries, page.skipped, page.error):
+                    return
 
 
 def _show_json(entry: Entry) -> None:
@@ -114,7 +252,7 @@ def _show_json(entry: Entry) -> None:
 
 def _shower(out: Console) -> Callable[[Entry], None]:
     def show(entry: Entry) -> None:
-        line = Text(f"{clock_time(entry.ts_ms)} ", style="dim")
+        line = Text(f"{exact_time(entry.ts_ms)} ", style="dim")
         line.append(f"{entry.global_seq} ", style="cyan")
         line.append(f"{entry.subject} ", style=_KIND_STYLES.get(entry.kind, "blue"))
         room = max(20, out.width - len(line)) if out.is_terminal else _PLAIN_PAYLOAD

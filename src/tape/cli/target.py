@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ from tape.config import DEFAULT_STORE, Settings
 from tape.settings_file import read_settings
 
 if TYPE_CHECKING:
+    from tape.bus import Operations
     from tape.client import Connecting  # loaded by commands that connect: help does not
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,6 +98,19 @@ def connect(target: Target, *, creating: bool = False) -> "Connecting":
     return connect_to_existing(target.address, target.settings)
 
 
+@contextlib.asynccontextmanager
+async def operations(target: Target) -> "AsyncIterator[Operations]":
+    """The operations of the server or the store, for what a client has no call for."""
+    from tape.app import default_token, default_url, open_operations
+
+    url = target.address or default_url()
+    opened = await open_operations(url, default_token(), target.settings, creating=False)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
 async def refuse_absent_store(url: str | None, settings: Settings) -> None:
     """Refuse a URL, or the environment's, that names a store which is not there."""
     from tape.app import default_url
@@ -142,18 +156,18 @@ def _needs_a_store(command: str, name: str, url: str) -> str:
 def config_option(command: F) -> F:
     return click.option(
         "--config", type=click.Path(), metavar="FILE", expose_value=False, callback=_remember,
-        help="Settings file. Or TAPE_CONFIG, or tape.yaml in this folder.",
+        help="Settings file. By default TAPE_CONFIG, or tape.yaml in this folder.",
     )(command)  # fmt: skip
 
 
 def target_options(command: F) -> F:
     for option in (
-        click.option("--verbose", is_flag=True, default=None, help="Show tracebacks and logs.",
+        click.option("--verbose", is_flag=True, default=None, help="Log more, and show tracebacks.",
                      expose_value=False, callback=_remember),
-        click.option("--url", metavar="URL", help="Server: tape://HOST:PORT or tapes://HOST:PORT.",
-                     expose_value=False, callback=_remember),
+        click.option("--url", metavar="URL", expose_value=False, callback=_remember,
+                     help="Work on a server: tape://HOST:PORT, or tapes:// with TLS."),
         click.option("--store", metavar="URL", expose_value=False, callback=_remember,
-                     help="Store in this process: sqlite:PATH or postgres://USER@HOST/DATABASE."),
+                     help="Work on a store: sqlite:PATH or postgres://USER@HOST/DATABASE."),
         config_option,
     ):  # fmt: skip
         command = option(command)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import abridged, date_time, print_json, print_table, say, say_traceback, span
 from tape.cli.reactions import held_for
@@ -14,38 +15,45 @@ from tape.cli.target import Target, connect, target_options
 from tape.errors import NotFound
 from tape.model.task import Task, TaskStatus
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 _STATUSES = {status.name.lower(): status for status in TaskStatus}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def tasks() -> None:
-    """Tasks: one for each entry that a reaction has work with."""
+    """List and show tasks: one per entry that a reaction matched."""
 
 
-@tasks.command("list")
+@tasks.command("list", example="tape tasks list --reaction large-orders --status pending")
 @click.option("--reaction", default="", metavar="ID", help="Only tasks of this reaction.")
-@click.option("--status", type=click.Choice(list(_STATUSES)), help="Only those with this status.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--status", type=click.Choice(list(_STATUSES)), help="Only tasks with this status.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="List at most N tasks.",
+)
 @_JSON
 @target_options
 @click.pass_obj
 def list_tasks(
     target: Target, *, reaction: str, status: str | None, limit: int, as_json: bool
 ) -> None:
-    """List tasks by reaction, shard and source."""
+    """List tasks, by reaction, shard and number of the entry."""
     wanted = _STATUSES[status] if status else None
     print_tasks(read_tasks(target, reaction, wanted, limit), as_json=as_json)
 
 
-@tasks.command()
+@tasks.command(example="tape tasks show large-orders/0/3")
 @click.argument("task_id")
 @_JSON
 @target_options
 @click.pass_obj
 def show(target: Target, task_id: str, as_json: bool) -> None:
-    """Show a task and the entry that made it; exit code 1 if there is none."""
+    """Show a task and the entry that it was made of. Exits with 1 if there is no such task."""
     show_task(target, task_id, as_json=as_json)
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 import orjson
 
+from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import (
     abridged,
-    clock_time,
     date_time,
+    exact_time,
     print_json,
     print_table,
     say,
@@ -23,23 +25,43 @@ from tape.model.json_text import terminal_safe
 from tape.model.subject import encode_segment
 from tape.model.value import ANY_VERSION, Deleted, Value, ValueChange, change_of
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @target_options
 def values() -> None:
-    """Versioned values, each change an entry of the journal."""
+    """Read, set, list and watch values. Each change of a value is an entry of the journal."""
 
 
-@values.command()
+@values.command(example="tape values namespaces")
+@_JSON
+@target_options
+@click.pass_obj
+def namespaces(target: Target, as_json: bool) -> None:
+    """List the namespaces that hold a value."""
+
+    async def read() -> list[str]:
+        async with connect(target) as client:
+            return await client.list_namespaces()
+
+    names = asyncio.run(read())
+    with quiet_on_broken_pipe():
+        if as_json:
+            for name in names:
+                print_json({"namespace": name})
+            return
+        print_table(("NAMESPACE",), [(name,) for name in names])
+
+
+@values.command(example="tape values get desk exposure_limit")
 @click.argument("namespace")
 @click.argument("key")
 @_JSON
 @target_options
 @click.pass_obj
 def get(target: Target, namespace: str, key: str, as_json: bool) -> None:
-    """Print a value; exit code 1 if there is none."""
+    """Print a value. Exits with 1 if there is none."""
 
     async def read() -> Value | None:
         async with connect(target) as client:
@@ -54,7 +76,12 @@ def get(target: Target, namespace: str, key: str, as_json: bool) -> None:
         click.echo(terminal_safe(value.value_json))
 
 
-@values.command("set")
+@values.command(
+    "set",
+    example="""\
+tape values set desk exposure_limit 250000 --if-version 3
+tape values set desk currency '"EUR"'""",
+)
 @click.argument("namespace")
 @click.argument("key")
 @click.argument("json_text", metavar="JSON|@FILE|-")
@@ -62,9 +89,9 @@ def get(target: Target, namespace: str, key: str, as_json: bool) -> None:
     "--if-version",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Only if it is at version N; 0 only creates.",
+    help="Set it only if its version is N; 0 means that it must not exist yet.",
 )
-@click.option("--writer", default="", help="Who sets it.")
+@click.option("--writer", default="", help="Record who sets it.")
 @_JSON
 @target_options
 @click.pass_obj
@@ -72,7 +99,10 @@ def set_value(
     target: Target, *, namespace: str, key: str, json_text: str, if_version: int | None,
     writer: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Set a value to JSON. A text needs its quotes: '"EUR"'."""
+    """Set a value to JSON, read from the command line, a file (@FILE) or standard input (-).
+
+    Text in JSON has quotes: write '"EUR"', not EUR.
+    """
     if json_text == "-":
         json_text = sys.stdin.read()
     elif json_text.startswith("@"):
@@ -93,15 +123,18 @@ def set_value(
         say(f"{namespace}/{key} is at version {value.version}")
 
 
-@values.command()
+@values.command(example="tape values delete desk exposure_limit")
 @click.argument("namespace")
 @click.argument("key")
-@click.option("--writer", default="", help="Who deletes it.")
+@click.option("--writer", default="", help="Record who deletes it.")
 @_JSON
 @target_options
 @click.pass_obj
 def delete(target: Target, namespace: str, key: str, writer: str, as_json: bool) -> None:
-    """Delete a value; exit code 1 if there is none. Its version goes on counting."""
+    """Delete a value. Exits with 1 if there is none.
+
+    If it is set again, its version continues from the deleted one.
+    """
 
     async def remove() -> Deleted:
         async with connect(target) as client:
@@ -116,13 +149,14 @@ def delete(target: Target, namespace: str, key: str, writer: str, as_json: bool)
         say(f"{namespace}/{key} is deleted, version {result.version}")
 
 
-@values.command("list")
+@values.command("list", example="tape values list desk")
 @click.argument("namespace")
 @_JSON
 @target_options
-@click.pass_obj
-def list_values(target: Target, namespace: str, as_json: bool) -> None:
-    """List the live values of a namespace, by key."""
+@click.pass_context
+def list_values(ctx: click.Context, namespace: str, as_json: bool) -> None:
+    """List the values of NAMESPACE, by key. Deleted values are left out."""
+    target = ctx.ensure_object(Target)
 
     async def read() -> list[Value]:
         async with connect(target) as client:
@@ -139,9 +173,11 @@ def list_values(target: Target, namespace: str, as_json: bool) -> None:
             for v in found
         ]
         print_table(("KEY", "VERSION", "VALUE", "WRITER", "SET"), rows)
+    if not found:
+        note_if_unknown(ctx, "namespace")
 
 
-@values.command()
+@values.command(example="tape values watch desk exposure_limit --from-version 3")
 @click.argument("namespace")
 @click.argument("key")
 @click.option(
@@ -149,16 +185,20 @@ def list_values(target: Target, namespace: str, as_json: bool) -> None:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Changes with a greater version.",
+    metavar="N",
+    help="Show changes to versions greater than N.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="End after so many changes.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N changes.")
 @_JSON
 @target_options
 @click.pass_obj
 def watch(
     target: Target, *, namespace: str, key: str, from_version: int, limit: int | None, as_json: bool
 ) -> None:
-    """Show a value's changes with what was there before, live. Ends with Ctrl-C."""
+    """Show each change of a value with the value before it, and go on with new changes.
+
+    Stop it with Ctrl-C.
+    """
 
     async def follow() -> None:
         seen = 0
@@ -179,14 +219,14 @@ def watch(
             return
 
 
-@values.command()
+@values.command(example="tape values history desk exposure_limit")
 @click.argument("namespace")
 @click.argument("key")
 @_JSON
 @target_options
 @click.pass_obj
 def history(target: Target, namespace: str, key: str, as_json: bool) -> None:
-    """Show every change of a value so far, oldest first."""
+    """Show all changes of a value, oldest first, and end."""
     pattern = f"/tape/value/*/{encode_segment(namespace)}/{encode_segment(key)}"
 
     async def read() -> None:
@@ -206,4 +246,4 @@ def _show(change: ValueChange, as_json: bool) -> None:
     before = abridged(change.prev_value_json, 60) or "nothing"
     after = "deleted" if value.deleted else abridged(value.value_json, 60)
     by = f" by {value.writer}" if value.writer else ""
-    say(f"{clock_time(value.ts_ms)} version {value.version}: {before} → {after}{by}")
+    say(f"{exact_time(value.ts_ms)} version {value.version}: {before} → {after}{by}")

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.logs import start_logging
 from tape.cli.modules import load_modules
 from tape.cli.output import say
@@ -18,27 +19,32 @@ from tape.worker import Ready, WorkerOptions, run_worker
 _DEFAULTS = DispatcherSettings()
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="""\
+tape worker -m shop.reactions -m shop.apps
+tape worker -m shop.apps --pool gpu --concurrency 4""",
+)
 @click.option(
     "-m",
     "--module",
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="Import this module, which declares reactions or apps. May be repeated.",
+    help="Import this module, which declares reactions or apps. Repeatable.",
 )
 @click.option(
     "--reaction",
     "reaction_ids",
     multiple=True,
     metavar="ID",
-    help="Only the tasks of this reaction. May be repeated.",
+    help="Handle only tasks of this reaction. Repeatable.",
 )
 @click.option(
     "--shard",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Only this shard of each reaction; by default any.",
+    help="Handle only this shard of each reaction; by default all.",
 )
 @click.option(
     "--bridge",
@@ -51,19 +57,21 @@ _DEFAULTS = DispatcherSettings()
     default=DEFAULT_POOL,
     show_default=True,
     metavar="NAME",
-    help="Drive the runs of this pool.",
+    help="Drive runs of this pool.",
 )
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
     show_default=str(_DEFAULTS.concurrency),
-    help="Tasks in hand at once.",
+    metavar="N",
+    help="Handle at most N tasks at once.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
     show_default=str(_DEFAULTS.threads),
-    help="Threads for handlers that are not async.",
+    metavar="N",
+    help="Run handlers that are not async on N threads.",
 )
 @click.option(
     "--lease",
@@ -71,7 +79,7 @@ _DEFAULTS = DispatcherSettings()
     type=click.FloatRange(min=0.1),
     show_default=str(_DEFAULTS.lease_s),
     metavar="SECONDS",
-    help="How long a task stays with a lost worker.",
+    help="Let another worker take over the tasks of a lost worker after so long.",
 )
 @click.option(
     "--grace",
@@ -79,12 +87,12 @@ _DEFAULTS = DispatcherSettings()
     type=click.FloatRange(min=0),
     show_default=str(_DEFAULTS.grace_s),
     metavar="SECONDS",
-    help="How long handlers may finish at the end.",
+    help="Wait so long for handlers to finish when stopping.",
 )
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Answer /metrics, /healthz and /readyz there; port 0 picks one.",
+    help="Serve /metrics, /healthz and /readyz here; port 0 picks a free one.",
 )
 @target_options
 @click.pass_obj
@@ -94,16 +102,16 @@ def worker(
     concurrency: int | None, threads: int | None, lease_s: float | None, grace_s: float | None,
     http: str | None,
 ) -> None:  # fmt: skip
-    """Do the work of reactions and drive runs, until SIGTERM or Ctrl-C; then finish what is begun.
+    """Handle tasks of reactions and drive runs of apps, until SIGTERM or Ctrl-C.
 
-    Registers what the modules declare, and prints a line for each reaction it serves and each app
-    it runs when it is ready. On a --store it needs no server, and
-    a store that is not there is created.
+    Registers what the modules declare. When it is ready, it prints a line for each reaction and
+    each app that it serves. When it is asked to stop, it finishes what it has begun. With --store
+    it needs no server; a store that does not exist is created.
     """
     start_logging(verbose=target.verbose)
     if not modules and not bridge:
         raise click.UsageError(
-            "name a module that declares reactions or apps with -m, or a --bridge"
+            "give a module that declares reactions or apps with -m, or a target with --bridge"
         )
     if not pool:
         raise click.UsageError("--pool is empty")

@@ -9,12 +9,15 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 from tape.client.face import AsyncTapeClient
 from tape.client.portal import Portal
 from tape.client.run_calls import RunOptions
+from tape.client.running_loop import refuse_running_loop, warn_of_running_loop
 from tape.client.stream import Stream
 from tape.errors import Closed
 from tape.runs.declare import App
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_AWAITED = "async with tape.connect_async(url) as client: await client.{}"
 
 
 class BlockingStream(Generic[T]):
@@ -83,6 +86,7 @@ class TapeClient:
     """
 
     def __init__(self, connecting: Callable[[], Coroutine[Any, Any, AsyncTapeClient]]) -> None:
+        warn_of_running_loop()
         portal = Portal()
         self._portal = portal
         self._abandon = weakref.finalize(self, portal.abandon)
@@ -109,6 +113,8 @@ class TapeClient:
     watch_value = _streaming(AsyncTapeClient.watch_value)
     delete_value = _calling(AsyncTapeClient.delete_value)
     list_values = _calling(AsyncTapeClient.list_values)
+    list_namespaces = _calling(AsyncTapeClient.list_namespaces)
+    list_session_apps = _calling(AsyncTapeClient.list_session_apps)
     create_session = _calling(AsyncTapeClient.create_session)
     get_session = _calling(AsyncTapeClient.get_session)
     list_sessions = _calling(AsyncTapeClient.list_sessions)
@@ -136,7 +142,6 @@ class TapeClient:
     outbox_status = _calling(AsyncTapeClient.outbox_status)
     skip_outbox_row = _calling(AsyncTapeClient.skip_outbox_row)
     start_run = _calling(AsyncTapeClient.start_run)
-    run_result = _calling(AsyncTapeClient.run_result)
     get_run = _calling(AsyncTapeClient.get_run)
     list_runs = _calling(AsyncTapeClient.list_runs)
     waiting_runs = _calling(AsyncTapeClient.waiting_runs)
@@ -154,7 +159,13 @@ class TapeClient:
 
     @functools.wraps(AsyncTapeClient.run)
     def run(self, *args: Any, **options: Any) -> Any:
+        refuse_running_loop("client.run", _AWAITED.format("run(app, payload)"))
         return self._portal.run(lambda: self._client.run(*args, **options))
+
+    def run_result(self, run_id: str) -> Any:
+        """Wait for the end of a run that a worker drives; what it returned."""
+        refuse_running_loop("client.run_result", _AWAITED.format("run_result(run_id)"))
+        return self._portal.run(lambda: self._client.run_result(run_id))
 
     def close(self) -> None:
         """End every stream, write what is queued, let the connection go."""

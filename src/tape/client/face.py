@@ -20,7 +20,7 @@ from tape.model.session import Appended, Session, SessionEvent, SessionKey, Sess
 from tape.model.subject import EVERYTHING
 from tape.model.value import ANY_VERSION, Author, Deleted, Value, ValueChange
 from tape.ports.outbox import OutboxStatus
-from tape.ports.store import JournalInfo
+from tape.ports.store import JournalInfo, NamesOf
 from tape.telemetry.tracing import in_span, recording
 
 T = TypeVar("T")
@@ -172,6 +172,20 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
             values += page
             after_key = page[-1].key
         return values
+
+    async def list_namespaces(self) -> list[str]:
+        """The namespaces that hold a value, by name."""
+        return await self._names("namespaces")
+
+    async def list_session_apps(self) -> list[str]:
+        """The apps that have a session, by name."""
+        return await self._names("session_apps")
+
+    async def _names(self, of: NamesOf) -> list[str]:
+        names: list[str] = []
+        while page := await self._operations.list_names(of, names[-1] if names else "", LIST_PAGE):
+            names += page
+        return names
 
     async def create_session(
         self,

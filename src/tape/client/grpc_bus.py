@@ -29,7 +29,8 @@ from tape.model.outbox import OutboxPlace
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.value import Author, Deleted, Value, ValueChange
 from tape.ports.outbox import OutboxStatus
-from tape.ports.store import JournalInfo
+from tape.ports.store import JournalInfo, NamesOf
+from tape.telemetry.retrying import Retrying
 from tape.wire import (
     mapping_entries,
     mapping_events,
@@ -201,6 +202,13 @@ class GrpcBus(GrpcReactions):
             await self._server.call(self._rpc.ListValues, request)
         )
 
+    async def list_names(self, of: NamesOf, after: str, limit: int) -> list[str]:
+        """It may hold fewer than `limit` although there are more; none is the end."""
+        rpcs = {"namespaces": self._rpc.ListNamespaces, "session_apps": self._rpc.ListSessionApps}
+        with representable():
+            request = pb.ListNamesRequest(after=after, limit=limit)
+        return list((await self._server.call(rpcs[of], request)).names)
+
     async def create_session(
         self, key: SessionKey, state_json: str, trace: Trace = NO_TRACE
     ) -> Session:
@@ -265,14 +273,20 @@ class GrpcBus(GrpcReactions):
     ) -> AsyncGenerator[A, None]:
         """Messages for ever: asked for anew, from where the caller is, when the server is back."""
         waits = pauses()
+        retrying = Retrying(log, "following")
+        is_away = False
         while True:
             with representable():
                 request = ask()
             try:
+                if is_away:  # a stream without messages would not tell that the server is back
+                    await self._info()
+                    retrying.succeeded()
                 async with aclosing(self._server.stream(rpc, request)) as messages:
                     async for message in messages:
                         waits = pauses()
                         yield message
             except StoreUnavailable as error:
-                log.warning("following waits: %s", error)
+                is_away = True
+                retrying.failed(error)
             await asyncio.sleep(next(waits))

@@ -26,6 +26,7 @@ from tape.model.subjects import value_changed, value_deleted
 from tape.model.value import ValueChange, change_of
 from tape.ports.predicate import Predicate
 from tape.ports.store import PAGE_BYTES, ReadEntries, Store
+from tape.telemetry.retrying import Retrying
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -264,11 +265,15 @@ def reads_payload(predicate: Predicate) -> bool:
 async def _patiently(read: Callable[P, Awaitable[T]], *arguments: P.args, **named: P.kwargs) -> T:
     """A follower outlives a store that is away: it waits and reads on from where it was."""
     pause = AWAY_FIRST_S
+    retrying = Retrying(log, "following")
     while True:
         try:
-            return await read(*arguments, **named)
+            found = await read(*arguments, **named)
         except StoreUnavailable as error:
-            log.warning("following waits: %s", error)
+            retrying.failed(error)
+        else:
+            retrying.succeeded()
+            return found
         await asyncio.sleep(pause)
         pause = min(2 * pause, AWAY_MOST_S)
 

@@ -22,6 +22,7 @@ from tape.ledger.rules import Rules
 from tape.model.drainer import Drainer, DrainReport
 from tape.model.event_subscription import EventSubscription
 from tape.ports.store import ReadEntries, Store
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.drain")
 
@@ -49,6 +50,7 @@ class Draining:
         self._settings = settings
         self._limits = limits
         self._kept: dict[str, tuple[list[EventSubscription], asyncio.Task[None]]] = {}
+        self._retrying = Retrying(log, "draining")
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -57,10 +59,11 @@ class Draining:
                 head = self._store.head
                 try:
                     await self._look()
+                    self._retrying.succeeded()
                 except Closed:
                     return
                 except TapeError as error:
-                    log.warning("draining pauses: %s", error)
+                    self._retrying.failed(error)
                     await asyncio.sleep(AGAIN_S)
                     continue
                 except Exception:  # whatever it is, draining must not stop for good
@@ -110,6 +113,7 @@ class _Keeper:
         self._limits = limits
         self._drainer_id = drainer_id
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._retrying = Retrying(log, f"drainer {drainer_id!r}")
 
     async def run(self, subscriptions: list[EventSubscription]) -> None:
         while True:
@@ -120,7 +124,7 @@ class _Keeper:
             except Closed:
                 return
             except TapeError as error:
-                log.warning("drainer %r pauses: %s", self._drainer_id, error)
+                self._retrying.failed(error)
             except Exception:  # whatever it is, its events must not stop for good
                 log.exception("drainer %r failed, trying again", self._drainer_id)
             await asyncio.sleep(AGAIN_S)
@@ -129,6 +133,7 @@ class _Keeper:
         """Wait until there is something to do, and make a pass."""
         head = self._store.head
         drainer = await self._store.get_drainer(self._drainer_id) or Drainer(self._drainer_id)
+        self._retrying.succeeded()
         if drainer.halted_on_event_id:
             left_s = (drainer.next_try_at_ms - await self._store.read_clock()) / 1000
             if left_s > 0:

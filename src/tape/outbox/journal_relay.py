@@ -20,6 +20,7 @@ from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.outbox.cursor_file import CursorFile
 from tape.ports.sink import Sink
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.relay")
 
@@ -137,13 +138,15 @@ class JournalRelay:
 
     async def _deliver_to(self, sink: Sink, entries: Sequence[Entry], stopping: Stopping) -> bool:
         pause = self._backoff.first_s
+        retrying = Retrying(log, "relaying")
         while True:
             try:
                 await sink.send(entries)
             except BrokerError as error:
-                log.warning("%s; trying again in %g s", error, pause)
+                retrying.failed(error, pause)
                 self._on_progress(Progress(self._sent, self._reached, str(error)))
             else:
+                retrying.succeeded()
                 return True
             await asyncio.wait((stopping,), timeout=pause)
             if stopping.done():

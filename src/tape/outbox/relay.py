@@ -24,6 +24,7 @@ from tape.ports.broker import BusBroker
 from tape.ports.outbox import Lead, OutboxLeader
 from tape.ports.store import Store
 from tape.telemetry import metrics
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.outbox")
 
@@ -48,6 +49,7 @@ class Relay:
         self._limits = limits
         self._broker = broker
         self._name = JOURNAL_RELAY if broker is None else NATS_RELAY
+        self._retrying = Retrying(log, f"the relay {self._name}")
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{next(ids)[-6:].lower()}"
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -68,15 +70,17 @@ class Relay:
         try:
             # Where nobody uses the outbox a server leaves no trace of its relay on the journal.
             if self._broker is None and not await self._store.has_unpromoted():
+                self._retrying.succeeded()
                 return self._settings.idle_poll_s
             leader = await self._store.lead_outbox(self._lead())
+            self._retrying.succeeded()
             if leader is None:
                 return self._settings.lead_retry_s
             return await self._serve(leader, stop)
         except NotLeading as lost:
             log.warning("the relay %s has lost the lead: %s", self._name, lost)
         except TapeError as error:
-            log.warning("the relay %s pauses: %s", self._name, error)
+            self._retrying.failed(error)
         except Exception:  # whatever it is, the outbox must not stop for good
             log.exception("the relay %s failed, trying again", self._name)
         return self._settings.backoff_first_s

@@ -29,6 +29,7 @@ from tape.outbox.outgoing import outgoing
 from tape.ports.broker import BusBroker
 from tape.ports.outbox import OutboxLeader
 from tape.telemetry import metrics
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.outbox")
 
@@ -67,6 +68,7 @@ class Term:
         self._pause_s = 0.0
         self._publish_at = 0.0
         self._failing_since: float | None = None
+        self._publishing = Retrying(log, "publishing the outbox")
         self._forget_at = 0.0
 
     async def serve(self, stop: asyncio.Event) -> str:
@@ -120,6 +122,7 @@ class Term:
                 self._back_off(error, now)
                 return _Round()
             self._is_prepared, self._failing_since, self._pause_s = True, None, 0.0
+            self._publishing.succeeded()
         batch = self._settings.batch
         rows = await self._leader.read_unpublished(batch, self._refused.not_due(now))
         if len(rows) < batch:
@@ -159,6 +162,7 @@ class Term:
                 await self._leader.note_failure(row.id, str(error))
         if some_done or not away:
             self._failing_since, self._pause_s = None, 0.0
+            self._publishing.succeeded()
         if away:
             self._back_off(away[0], now)
 
@@ -168,7 +172,7 @@ class Term:
         self._publish_at = now + self._pause_s
         if self._failing_since is None:
             self._failing_since = now
-        log.warning("%s; trying again in %g s", error, self._pause_s)
+        self._publishing.failed(error, self._pause_s)
 
     def _is_hopeless(self) -> bool:
         since = self._failing_since

@@ -12,7 +12,7 @@ The contract is executable: `tape.testing.conformance` runs over every store. In
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from tape.config import MIB
 from tape.model.entry import Entry
@@ -32,6 +32,8 @@ Decide = Callable[[State], None]
 """Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
 
 PAGE_BYTES = 8 * MIB
+
+NamesOf = Literal["namespaces", "session_apps"]
 
 
 class ReadEntries(NamedTuple):
@@ -116,6 +118,9 @@ class Store(
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
         """Live values by key, after `after_key`."""
+
+    async def list_names(self, of: NamesOf, after: str, limit: int) -> list[str]:
+        """Namespaces that hold a live value, or apps with a session: by name, after `after`."""
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
         """The session with its newest events, oldest of them first; at most `max_events`."""

@@ -32,8 +32,9 @@ def run_dispatcher(
     (`sqlite:`, `postgres:`) needs no server: this process matches, too. It drives runs of `pool`.
     """
     from tape.config import Settings
-    from tape.worker import WorkerOptions, run_worker
+    from tape.worker import WorkerOptions, refuse_inside_loop, run_worker
 
+    refuse_inside_loop("run_dispatcher")
     run_worker(
         WorkerOptions(
             url=url,
@@ -62,8 +63,9 @@ def run_pubsub_bridge(
     acknowledged it.
     """
     from tape.config import Settings
-    from tape.worker import WorkerOptions, run_worker
+    from tape.worker import WorkerOptions, refuse_inside_loop, run_worker
 
+    refuse_inside_loop("run_pubsub_bridge")
     run_worker(
         WorkerOptions(
             url=url,
@@ -82,6 +84,7 @@ def register_all(
     """Register every declared reaction and event subscription with a journal, and do no more."""
     import asyncio
 
-    from tape.worker import register
+    from tape.worker import refuse_inside_loop, register
 
+    refuse_inside_loop("register_all", "await asyncio.to_thread(tape.reactions.register_all, url)")
     return asyncio.run(register(url, token, settings))

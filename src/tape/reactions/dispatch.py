@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tape.config import DispatcherSettings
-from tape.errors import Overloaded, StoreUnavailable, TapeError
+from tape.errors import BrokerUnavailable, Overloaded, StoreUnavailable, TapeError
 from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus, clipped_error
 from tape.ports.tasks import Claim, Want
 from tape.ports.user_code import as_failure
@@ -25,6 +25,7 @@ from tape.reactions.work import Away, Work, described
 from tape.telemetry import metrics
 from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
 from tape.telemetry.metrics import Outcome
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.dispatcher")
 
@@ -99,6 +100,10 @@ class Dispatcher:
         self._freed = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
         self._is_draining = False
+        self._claiming = Retrying(log, "claiming tasks")
+        self._settling = Retrying(log, "settling tasks")
+        self._renewing = Retrying(log, "renewing the leases of tasks")
+        self._publishing = {name: Retrying(log, f"reaction {name}") for name in jobs}
 
     @property
     def held(self) -> int:
@@ -133,8 +138,9 @@ class Dispatcher:
                 if not tasks:
                     heard = await self._listen(wants, heard, stopping, or_freed=limited)
                 pause = PAUSE_FIRST_S
+                self._claiming.succeeded()
             except (StoreUnavailable, Overloaded) as error:
-                log.warning("claiming pauses for %g s: %s", pause, error)
+                self._claiming.failed(error, pause)
                 await _first((), stopping, pause)
                 pause = min(2 * pause, PAUSE_MOST_S)
             else:
@@ -214,7 +220,8 @@ class Dispatcher:
         _observe_wait(tasks)
         try:
             outcomes = await job.work.do(tasks)
-            self._breaks.pop(reaction_id, None)
+            if self._breaks.pop(reaction_id, None):
+                self._publishing[reaction_id].succeeded()
         except Away as away:
             outcomes = away.outcomes
             self._take_a_break(reaction_id, str(away))
@@ -240,7 +247,7 @@ class Dispatcher:
         pause = min(2 * before.pause, AWAY_MOST_S) if before else AWAY_FIRST_S
         until = asyncio.get_running_loop().time() + pause
         self._breaks[reaction_id] = _Break(until, pause)
-        log.warning("reaction %s pauses for %g s: %s", reaction_id, pause, reason)
+        self._publishing[reaction_id].failed(BrokerUnavailable(reason), pause)
 
     def _abandon(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -256,13 +263,14 @@ class Dispatcher:
             try:
                 results = await self._source.settle_tasks(self._owner, outcomes)
             except (StoreUnavailable, Overloaded) as error:
-                log.warning("settling pauses for %g s: %s", pause, error)
+                self._settling.failed(error, pause)
                 self._outcomes = outcomes + self._outcomes
                 self._to_settle.set()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_MOST_S)
                 continue
             pause = PAUSE_FIRST_S
+            self._settling.succeeded()
             for outcome, result in zip(outcomes, results, strict=True):
                 self._settled(outcome, result)
             self._freed.set()
@@ -299,8 +307,9 @@ class Dispatcher:
             try:
                 kept = await self._source.extend_tasks(self._owner, self._lease_ms, ids)
             except (StoreUnavailable, Overloaded) as error:
-                log.warning("leases could not be renewed: %s", error)
+                self._renewing.failed(error)
                 continue
+            self._renewing.succeeded()
             for task_id in set(ids).difference(kept).intersection(self._held):
                 block = last_block(within_s=self._settings.lease_s)
                 why = f" while {block.what} held up the event loop: {WHAT_TO_DO}" if block else ""

@@ -20,6 +20,7 @@ from tape.ports.matching import MatcherLease
 from tape.ports.store import Store
 from tape.reactions.match import LeaseLost, Matcher
 from tape.telemetry import metrics
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.leader")
 
@@ -52,6 +53,7 @@ class Leader:
         self._pacer = pacer or Pacer()
         self._owner = f"matcher-{next(ids)}"
         self._lease: MatcherLease | None = None
+        self._retrying = Retrying(log, "matching")
 
     async def run(self) -> None:
         """Lead whenever nobody else does, until cancelled."""
@@ -63,7 +65,7 @@ class Leader:
                 except* LeaseLost:
                     log.warning("another process has taken over matching")
                 except* TapeError as errors:
-                    log.warning("matching pauses: %s", errors.exceptions[0])
+                    self._retrying.failed(errors.exceptions[0])
                 except* Exception:  # whatever it is, reactions must not stop for good
                     log.exception("matching failed, trying again")
                 self._lease = None
@@ -77,6 +79,7 @@ class Leader:
         while True:
             lease = await self._store.acquire_matcher(self._owner, int(self._settings.ttl_s * 1000))
             if lease is not None:
+                self._retrying.succeeded()
                 log.info("matching from entry %d on", lease.position)
                 return lease
             await asyncio.sleep(self._settings.ttl_s / 3)

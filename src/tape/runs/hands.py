@@ -31,6 +31,7 @@ from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
 from tape.runs.refusals import Refusals
 from tape.telemetry import metrics
+from tape.telemetry.retrying import Retrying
 from tape.telemetry.tracing import driving
 
 log = logging.getLogger("tape.reactors")
@@ -98,8 +99,12 @@ class Hands(Generic[Row]):
     settings: ReactorSettings
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
     _refusals: Refusals = field(default_factory=Refusals)
+    _renewing: Retrying = field(init=False)
     _aside: int = 0
     _due: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._renewing = Retrying(log, f"{self.reactor}: renewing claims")
 
     @property
     def _ttl_ms(self) -> int:
@@ -214,14 +219,18 @@ class Hands(Generic[Row]):
     async def write(self, claim: Claim[Row], write: RunWrite) -> Any:
         """Its reply. A store that is away is waited for, because what is done is done."""
         pause = PAUSE_FIRST_S
+        what = self.claiming.describe(claim.row)
+        retrying = Retrying(log, f"{self.reactor}: writing {what}")
         while True:
             try:
-                return await self._write(claim.row, write)
+                reply = await self._write(claim.row, write)
             except (StoreUnavailable, Overloaded) as error:
-                what = self.claiming.describe(claim.row)
-                log.warning("%s: %s is not written yet: %s", self.reactor, what, error)
+                retrying.failed(error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_MOST_S)
+            else:
+                retrying.succeeded()
+                return reply
 
     def expect(self, seconds: float) -> None:
         """There will be more to do then."""
@@ -294,9 +303,9 @@ class Hands(Generic[Row]):
         except (TapeError, TimeoutError) as error:
             if self._left_s(until) <= 0:
                 raise ClaimLost(f"its claim was not renewed: {error!r}") from error
-            what = self.claiming.describe(claim.row)
-            log.warning("%s: the claim on %s was not renewed: %s", self.reactor, what, error)
+            self._renewing.failed(error)
             return until
+        self._renewing.succeeded()
         return asked + self.settings.lease_ttl_s
 
     def _left_s(self, until: float) -> float:

@@ -18,6 +18,7 @@ from tape.config import ReactorSettings
 from tape.errors import NotFound, StaleLease
 from tape.model.run import Run
 from tape.runs.operations import RunOperations
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.runs")
 
@@ -47,6 +48,7 @@ class LeaseKeeper:
         self._renewing: asyncio.Task[None] | None = None
         self._beat_at = 0.0
         """When the leases were last asked for, all of them."""
+        self._retrying = Retrying(log, "renewing the leases of runs")
 
     @property
     def ttl_ms(self) -> int:
@@ -113,8 +115,9 @@ class LeaseKeeper:
             self._lose(held, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the lease is not renewed
             held.error = error
-            log.warning("the lease of run %s was not renewed: %r", run.run_id, error)
+            self._retrying.failed(error)
         else:
+            self._retrying.succeeded()
             if held not in self._held:
                 return
             held.on_renewed(renewed)

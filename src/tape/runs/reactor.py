@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tape.config import ReactorsSettings
 from tape.errors import TapeError
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.reactors")
 
@@ -45,14 +46,16 @@ async def react(
                  for pattern in reactor.patterns]  # fmt: skip
     stopping = asyncio.create_task(stop.wait())
     pause = settings.backoff_first_s
+    retrying = Retrying(log, reactor.name)
     try:
         while not stop.is_set():
             wake.clear()
             try:
                 wait_s = 0.0 if await reactor.once() else await _idle_s(reactor, settings)
                 pause = settings.backoff_first_s
+                retrying.succeeded()
             except TapeError as error:
-                log.warning("%s: %s", reactor.name, error)
+                retrying.failed(error)
                 wait_s, pause = jittered(pause), min(2 * pause, settings.backoff_most_s)
             if wait_s:
                 await _wait_any(wake, stopping, wait_s)
@@ -81,9 +84,15 @@ async def _wait_any(wake: asyncio.Event, stopping: "asyncio.Task[bool]", wait_s:
 
 
 async def _keep_listening(listen: Listen, pattern: str, wake: asyncio.Event) -> None:
+    retrying = Retrying(log, f"listening to {pattern}")
+
+    def ring() -> None:
+        retrying.succeeded()
+        wake.set()
+
     while True:
         try:
-            await listen(pattern, wake.set)
+            await listen(pattern, ring)
         except TapeError as error:
-            log.warning("no wake-ups for %s: %s", pattern, error)
+            retrying.failed(error)
         await asyncio.sleep(1)

@@ -23,18 +23,18 @@ WRONG = [
     (["tail", "--store", "sqlite:a.db", "--url", "tape://h:1"], "exclude each other"),
     (["tail", "--no-follow", "--from", "9", "--store", "sqlite:a.db"], "9 is beyond the end of"),
     (["tail", "--store", "sqlite:no/such/folder.db"], "no store at sqlite:no/such/folder.db; "),
-    (["record"], "name an EVENT_TYPE"),
-    (["record", "", "--store", "sqlite:a.db"], "event_type"),
+    (["record"], "give an EVENT_TYPE"),
+    (["record", "", "--store", "sqlite:a.db"], "EVENT_TYPE"),
     (["record", "x", "--entity", "order"], "--entity is TYPE/ID"),
-    (["record", "x", "--payload", '{"a":', "--store", "sqlite:a.db"], "payload_json at position 5"),
-    (["record", "x", "--schema-version", "0", "--store", "sqlite:a.db"], "schema_version"),
-    (["record", "x", "--key", "k" * 600, "--store", "sqlite:a.db"], "idempotency_key"),
+    (["record", "x", "--payload", '{"a":', "--store", "sqlite:a.db"], "--payload at position 5"),
+    (["record", "x", "--schema-version", "0", "--store", "sqlite:a.db"], "--schema-version"),
+    (["record", "x", "--key", "k" * 600, "--store", "sqlite:a.db"], "--key"),
     (["record", "x", "--payload", " "], "the payload is empty"),
-    (["record", "workflow.mine", "--store", "sqlite:a.db"], "event_type: types that begin with"),
+    (["record", "workflow.mine", "--store", "sqlite:a.db"], "EVENT_TYPE: types that begin with"),
     (["record", "x", "--batch", "f"], "--batch takes each event whole"),
-    (["values", "set", "n", "k", "{", "--store", "sqlite:a.db"], "value_json at position 1"),
-    (["values", "set", "n", "k", "", "--store", "sqlite:a.db"], "value_json"),
-    (["values", "set", "n", "", "1", "--store", "sqlite:a.db"], "key"),
+    (["values", "set", "n", "k", "{", "--store", "sqlite:a.db"], "JSON at position 1"),
+    (["values", "set", "n", "k", "", "--store", "sqlite:a.db"], "JSON: "),
+    (["values", "set", "n", "", "1", "--store", "sqlite:a.db"], "KEY"),
     (["values", "set", "n", "k", "1", "--if-version", "-2"], "-2 is not in the range"),
     (["migrate", "--store", "redis:x"], "'redis' is not a store"),
     (["doctor", "--store", "redis:x"], "'redis' is not a store"),
@@ -149,5 +149,5 @@ def test_an_empty_text_of_tokens_is_not_none(
     monkeypatch.setenv("TAPE_TOKENS", "")
     code, err = _said(["serve", "--store", "sqlite:new.db"], capfd)
     assert code == 2
-    assert err.startswith("error: tokens: tokens were asked for and the text is empty")
+    assert err.startswith("error: --tokens: tokens were asked for and the text is empty")
     assert not Path("new.db").exists()

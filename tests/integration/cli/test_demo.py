@@ -29,7 +29,7 @@ def test_a_small_day(tmp_path: Path) -> None:
     assert entries == sorted(set(entries))
     assert f"{len(entries):,} entries in one order" in done.out
     again = tape("demo", "--events", "600", "--keep", "day", folder=tmp_path)
-    assert (again.code, "is there already" in again.err) == (2, True)
+    assert (again.code, "exists; give another folder" in again.err) == (2, True)
 
 
 def test_a_broken_promise_is_a_failure(

@@ -80,7 +80,7 @@ def test_a_relay_drains_what_waits_and_ends_when_asked(desk: Path, nats: NatsSer
     assert shown[0].startswith("1 rows wait")
     assert "elsewhere.orders" in shown[-1]
     refused = tape("outbox", "skip", "1", "--reason", "x", *store, folder=desk)
-    assert (refused.code, refused.err) == (2, "error: row_id: row 1 is done with already\n")
+    assert (refused.code, refused.err) == (2, "error: ROW: row 1 is done with already\n")
     done = tape("outbox", "skip", "2", "--reason", "nobody listens", *store, folder=desk)
     assert done.out.startswith("row 2 (")
     assert status(desk)["waiting"] == 0
@@ -99,7 +99,7 @@ def test_the_stream_is_shown_and_changed_only_safely(desk: Path, nats: NatsServe
     assert (grown["outcome"], grown["changes"][0]["wanted"]) == ("updated", "4194304")
     settle(desk, nats, 1 << 16)
     shown = tape("outbox", "stream", "show", folder=desk).out
-    assert "otherwise than the settings say:" in shown
+    assert "The stream differs from the settings:" in shown
     refused = tape("outbox", "stream", "apply", folder=desk)
     assert refused.code == 2
     assert refused.err.startswith(
@@ -113,7 +113,7 @@ def test_the_stream_is_shown_and_changed_only_safely(desk: Path, nats: NatsServe
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("stream", "show"), "--nats: say where NATS is"),
+        (("stream", "show"), "--nats: give the address of NATS"),
         (("stream", "show", "--nats", "nats://me:secret@127.0.0.1"), "holds a login"),
         (("relay", "--nats", "http://127.0.0.1"), "nats: is not nats://HOST:PORT"),
         (("relay", "--url", "tape://127.0.0.1:1"), "tape outbox relay works on a store"),

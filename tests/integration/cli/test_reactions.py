@@ -98,7 +98,7 @@ def test_a_listing_says_how_reactions_are_doing(busy: str, command: Any) -> None
     assert "1, last: " in rows[0]
     shown = command("reactions", "show", "orders").out
     assert "dead_letters      2" in shown
-    assert "in hand           orders/0/5: " in shown
+    assert "claimed           orders/0/5: " in shown
     assert "by desk-1, " in shown
 
 
@@ -138,7 +138,7 @@ def test_dead_letters(busy: str, command: Any) -> None:
     assert replayed.out == "1 dead letter queued again\n"
     again = command("dlq", "replay", "orders", "orders/0/3")
     assert (again.code, again.err) == (
-        1, "error: none of them is a dead letter of that reaction\n",
+        1, "error: none of these tasks is a dead letter of that reaction\n",
     )  # fmt: skip
     kept = command("dlq", "drop", "orders", "--all", stdin="n\n")
     assert (kept.code, kept.out) == (1, "")
@@ -177,22 +177,22 @@ def test_with_a_server(tmp_path: Path, sqlite_url: str) -> None:
 STORE = ["--store", "sqlite:a.db"]
 REGISTER = ["reactions", "register", "r", *STORE, "--pattern"]
 WRONG = [
-    ([*REGISTER, "/**"], "say one of --task, --agent APP and --publish TARGET"),
-    ([*REGISTER, "/**", "--task", "--agent", "a"], "say one of --task"),
-    ([*REGISTER, "/tape", "--task"], "subject_pattern at position 5"),
-    ([*REGISTER, "/**", "--task", "--where", "1 +"], "predicate_cel at position 3"),
-    ([*REGISTER, "/**", "--task", "--max-concurrency", "0"], "max_concurrency: 0 is not in 1.."),
+    ([*REGISTER, "/**"], "give one of --task, --agent APP and --publish TARGET"),
+    ([*REGISTER, "/**", "--task", "--agent", "a"], "give one of --task"),
+    ([*REGISTER, "/tape", "--task"], "--pattern at position 5"),
+    ([*REGISTER, "/**", "--task", "--where", "1 +"], "--where at position 3"),
+    ([*REGISTER, "/**", "--task", "--max-concurrency", "0"], "--max-concurrency: 0 is not in 1.."),
     ([*REGISTER, "/**", "--task", "--retry-max", "x"], "'x' is not a valid integer"),
-    ([*REGISTER, "/**", "--task", "--from", "99"], "from_global_seq: 99 is beyond the end"),
+    ([*REGISTER, "/**", "--task", "--from", "99"], "--from: 99 is beyond the end"),
     ([*REGISTER, "/**", "--task", "--engine", "x"], "'x' is not one of server, spark"),
-    ([*REGISTER, "/**", "--agent", ""], "agent_app: is required"),
-    ([*REGISTER, "/**", "--publish", "pigeon://x"], "publish_target"),
+    ([*REGISTER, "/**", "--agent", ""], "--agent: is required"),
+    ([*REGISTER, "/**", "--publish", "pigeon://x"], "--publish"),
     (["reactions", "register", "", *STORE, "--pattern", "/**", "--task"], "ID is empty"),
     (["reactions", "register", "r", "--task"], "Missing option '--pattern'"),
     (["tasks", "list", "--status", "lost"], "'lost' is not one of"),
     (["tasks", "list", "--limit", "0"], "0 is not in the range"),
-    (["dlq", "replay", "r", *STORE], "name TASK_IDs, or say --all"),
-    (["dlq", "drop", "r", "r/0/1", "--all", *STORE], "name TASK_IDs, or say --all"),
+    (["dlq", "replay", "r", *STORE], "give TASK_IDs or --all"),
+    (["dlq", "drop", "r", "r/0/1", "--all", *STORE], "give TASK_IDs or --all"),
     (["dlq", "replay", "r", "q/0/1", *STORE], "'q/0/1' is not a task of 'r'"),
 ]
 

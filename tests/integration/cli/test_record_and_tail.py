@@ -60,7 +60,7 @@ def test_a_bad_line_is_named_and_takes_its_request_along(where: list[str], tmp_p
     done = tape("record", "--batch", "-", *where, folder=tmp_path, stdin=text)
     assert done.code == 2
     assert done.err.startswith("error: line 1700: event_type")
-    assert "up to line 1000 all is recorded" in done.err
+    assert "lines up to 1000 are recorded" in done.err
     tail = tape("tail", "--no-follow", "--json", *where, folder=tmp_path)
     assert [record["payload"]["n"] for record in tail.records] == list(range(1, 1_001))
 

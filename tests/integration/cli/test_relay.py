@@ -65,8 +65,8 @@ def test_from_a_server(sqlite_url: str, tmp_path: Path) -> None:
         ((), "Missing option '--sink'"),
         (("--sink", "nope"), "publish_target: is not a target"),
         (("--sink", "https://hooks.example/"), "put its secret into TAPE_WEBHOOK_SECRET"),
-        (("--sink", "log:", "--pattern", "nope"), "subject_pattern at position 0"),
-        (("--sink", "log:", "--where", "payload +"), "predicate_cel"),
+        (("--sink", "log:", "--pattern", "nope"), "--pattern at position 0"),
+        (("--sink", "log:", "--where", "payload +"), "--where"),
     ],
 )
 def test_bad_input_is_one_line_and_changes_nothing(

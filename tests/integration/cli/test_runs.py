@@ -104,7 +104,7 @@ def test_a_listing_for_people(typed: Typed) -> None:
     started(typed)
     page = typed("runs", "list", "--limit", "1")
     assert len(page.out.splitlines()) == 2
-    assert "there may be more, with --after" in page.err
+    assert "continue the list with --after" in page.err
     assert typed("runs", "--status", "stuck").out.split() == header.split()
 
 
@@ -131,8 +131,8 @@ def test_what_waits_for_a_worker(typed: Typed) -> None:
     begun = typed("runs", "start", "nosuchapp")
     assert (begun.code, begun.out.split()[1:4]) == (0, ["is", "runnable:", "nosuchapp"])
     assert begun.err == (
-        "note: no worker has taken a run of nosuchapp yet: it waits for one with that app in pool "
-        "shared\n"
+        "note: no worker has taken a run of nosuchapp yet: it waits for a worker with that app in "
+        "pool shared\n"
     )
     run_id = begun.out.split()[0]
     assert "waits for a worker with nosuchapp in pool shared" in typed("runs").out
@@ -158,7 +158,7 @@ def test_starting_again_under_the_same_name_finds_the_run(typed: Typed) -> None:
     first = started(typed, "pay", 1, *names)
     assert started(typed, "pay", 1, *names) == first
     (record,) = typed("runs", "--json").records
-    assert (record["user_id"], record["session_id"], record["invocation_id"]) == (
+    assert (record["user_id"], record["session_id"], record["--invocation"]) == (
         "ada", "s1", "order-7",
     )  # fmt: skip
     said = typed("runs", "start", "note")
@@ -179,7 +179,7 @@ def test_what_happened_in_a_run(typed: Typed) -> None:
     assert f"run         {run_id}" in head
     assert "app         pay in pool shared" in head
     assert "status      waiting for gate approve" in head
-    assert "lease       nobody's; the last token was 1" in head
+    assert "lease       free; the last token was 1" in head
     assert "budget      0 of 5 USD and 0 tokens are spent" in head
     words = [line.split(maxsplit=3)[3] for line in lines.splitlines()]
     assert words[0] == 'begun: pay in pool shared  {"cents":100}'
@@ -230,7 +230,10 @@ def test_a_word_for_a_gate(typed: Typed) -> None:
     assert sent.out == f"gate approve is open: {run_id} is runnable\n"
     again = typed("runs", "signal", run_id, "approve", "{}")
     assert (again.code, again.out) == (1, "")
-    assert again.err == f"error: gate approve of run {run_id!r} is open: the first word counts\n"
+    assert (
+        again.err
+        == f"error: gate approve of run {run_id!r} is open already: only the first signal counts\n"
+    )
     recover_once()
     ended = typed("runs", "signal", run_id, "other")
     assert (ended.code, ended.err) == (1, f"error: run {run_id!r} is done\n")
@@ -245,7 +248,7 @@ def test_cancelling(typed: Typed) -> None:
     assert (again.code, again.err) == (1, f"error: run {fresh!r} is cancelled\n")
     run_id = waiting(typed)
     said = typed("runs", "cancel", run_id, "--reason", "too late")
-    assert said.out == (f"{run_id} is compensating: what it did is undone, then it is cancelled\n")
+    assert said.out == (f"{run_id} is compensating: its effects are compensated, then it ends\n")
     recover_once()
     shown = typed("runs", "show", run_id).out
     assert "status      cancelled" in shown
@@ -260,7 +263,7 @@ def test_a_run_that_somebody_drives(typed: Typed, sqlite_url: str) -> None:
     busy = typed("runs", "resume", run_id)
     assert (busy.code, busy.err) == (1, f"error: run {run_id!r} is being driven by 'desk-1'\n")
     told = typed("runs", "cancel", run_id, "--reason", "too late")
-    assert told.out == f"{run_id} is to end: desk-1 is told (too late)\n"
+    assert told.out == f"{run_id} will be cancelled: desk-1 drives it and is told so\n"
     assert typed("runs", "cancel", run_id, "--reason", "really").out == told.out
     assert "asked to end: too late" in typed("runs", "show", run_id).out
 
@@ -436,15 +439,15 @@ WRONG = [
     (["runs", "--json", "show", "x"], "--json comes after show"),
     (["runs", "nope"], "No such command 'nope'"),
     (["runs", "start"], "Missing argument 'APP'"),
-    (["runs", "start", ""], "app: must not be empty"),
+    (["runs", "start", ""], "APP: must not be empty"),
     (["runs", "start", "pay", "--input", '{"a":'], "input at position 5"),
     (["runs", "start", "pay", "--input", "[" * 90], "input at position 90"),
     (["runs", "start", "pay", "--input", " "], "input: is empty"),
-    (["runs", "start", "pay", "--invocation", "k" * 600], "invocation_id"),
+    (["runs", "start", "pay", "--invocation", "k" * 600], "--invocation"),
     (["runs", "signal", "r"], "Missing argument 'GATE'"),
-    (["runs", "signal", "r", "g", "yes"], "resolution at position 0"),
-    (["runs", "signal", "r", ""], "gate_name: must not be empty"),
-    (["runs", "show", ""], "run_id: must not be empty"),
+    (["runs", "signal", "r", "g", "yes"], "JSON at position 0"),
+    (["runs", "signal", "r", ""], "GATE: must not be empty"),
+    (["runs", "show", ""], "RUN: must not be empty"),
     (["replay", "r"], "Missing option '-m'"),
     (["replay", "r", "-m", "no_such_module"], "there is no module 'no_such_module'"),
 ]
@@ -479,5 +482,5 @@ def test_code_without_the_app_of_the_run(typed: Typed) -> None:
     run_id = started(typed, "elsewhere")
     said = typed("replay", run_id, "-m", MODULE)
     assert said.code == 2
-    assert "the run's app is 'elsewhere'" in said.err
+    assert "the run is of app 'elsewhere'" in said.err
     assert tape_package.RunStatus.RUNNABLE.name.lower() == status(typed, run_id)

@@ -1,6 +1,7 @@
 """The server as an operator meets it."""
 
 import signal
+import sys
 from pathlib import Path
 
 import httpx
@@ -9,6 +10,12 @@ import pytest
 from tape.testing.server import ServerProcess
 from tests.integration.cli.command import start, tape
 
+APP = """
+import tape
+
+@tape.app("checkout")
+def checkout(ctx): ...
+"""
 ANYWHERE = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 
@@ -54,8 +61,13 @@ def test_an_address_in_use_is_one_line_that_names_the_flag(
     with ServerProcess(sqlite_url) as server:
         taken = {"grpc": server.url.removeprefix("tape://"), "http": server.http}[door]
         done = tape(*arguments, f"--{door}", taken, folder=tmp_path)
+        (tmp_path / "shop.py").write_text(APP)
+        worker = ("worker", "-m", "shop", "--http", taken)
+        other = tape(*worker, *arguments[1:3], folder=tmp_path)
+        by = f"process {server.pid} ({Path(sys.executable).name} -m tape.cli serve)"
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
-    assert f"--{door}: cannot listen on {taken}" in done.err
+    assert f"--{door}: cannot listen on {taken}: it is in use by {by}; name another" in done.err
+    assert f"--http: cannot listen on {taken}: it is in use by {by}" in other.err
 
 
 def test_without_http(sqlite_url: str, tmp_path: Path) -> None:

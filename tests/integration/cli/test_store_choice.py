@@ -24,9 +24,12 @@ THROUGH = {
     "values set": "n k 1",
     "values delete": "n k",
     "values list": "n",
+    "values namespaces": "",
     "values watch": "n k --limit 1",
     "values history": "n k",
     "sessions list": "a u",
+    "sessions apps": "",
+    "show": "1",
     "sessions show": "a u s",
     "reactions list": "",
     "reactions show": "r",
@@ -224,7 +227,7 @@ def test_a_worker_says_that_it_creates(tmp_path: Path) -> None:
 
 def test_an_event_that_is_refused_creates_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     said = refused(["record", "x", "--payload", "{", "--store", "sqlite:new.db"], capfd)
-    assert said.startswith("error: payload_json")
+    assert said.startswith("error: --payload at position 1")
 
 
 def test_a_server_creates_its_store_whatever_clients_are_told(tmp_path: Path) -> None:

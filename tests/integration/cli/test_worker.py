@@ -109,7 +109,7 @@ def test_one_shard_leaves_the_others_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "name a module that declares reactions or apps with -m"),
+        ((), "give a module that declares reactions or apps with -m"),
         (("-m", "nowhere"), "there is no module 'nowhere'"),
         (("-m", "json"), "there is nothing to do"),
         (("-m", "handlers", "--reaction", "other"), "'other' is not registered"),

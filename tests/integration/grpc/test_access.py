@@ -68,6 +68,7 @@ async def test_every_rpc_has_its_role(
 ROLES = Rpcs(cast("Operations", None), Limits(), DoorSettings()).roles()
 LOOKS = """
 FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValue ListValues
+ListNamespaces ListSessionApps
 GetSession ListSessions ListReactions ListenForTasks ListTasks GetJournalInfo
 GetRun ListRuns ListRunsToRecover ListWaitingRuns ReadRunEntries GetDecision GetEffect
 ListPendingEffects ListEffectsToDispatch ListObligations ListUnresolvedObligations

@@ -87,6 +87,7 @@ async def test_values(url: str) -> None:
         await asyncio.gather(*(client.set_value("list", f"{i:04}", i) for i in range(1_500)))
         listed = await client.list_values("list")
         assert [value.value for value in listed] == list(range(1_500))
+        assert await client.list_namespaces() == ["list", "n"]
 
 
 async def test_sessions(url: str) -> None:
@@ -108,6 +109,7 @@ async def test_sessions(url: str) -> None:
         assert newest is not None
         assert newest.events == [two.event]
         assert await client.list_sessions("app", "user") == [found._replace(events=[])]
+        assert await client.list_session_apps() == ["app"]
         assert await client.delete_session(*key)
         assert not await client.delete_session(*key)
         assert await client.get_session(*key) is None

@@ -251,6 +251,8 @@ async def test_values(sqlite_url: str, serving: Serving) -> None:
         rest = (await client.get("/api/values/n%2Fs", params={"after": first["after"]})).json()
         assert [v["key"] for v in first["values"] + rest["values"]] == ["a/b%", "c"]
         assert rest["after"] is None
+        named = (await client.get("/api/values")).json()
+        assert named == {"namespaces": ["n/s"], "after": None}
         assert (await client.delete(path)).json() == {"deleted": True, "version": 2}
         assert (await client.delete(path)).json()["deleted"] is False
         assert (await client.get(path)).status_code == 404

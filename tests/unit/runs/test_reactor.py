@@ -119,7 +119,8 @@ async def test_it_outlives_a_store_that_is_away(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         async with reacting(reactor, settings=patient):
             await reactor.looked(3)
-    assert caplog.text.count("counting: away") == 2
+    assert caplog.text.count("counting waits: away") == 1
+    assert caplog.text.count("counting goes on after") == 1
 
 
 async def test_it_may_be_woken_from_a_pause() -> None:
@@ -137,7 +138,7 @@ async def test_one_that_cannot_listen_still_looks(caplog: pytest.LogCaptureFixtu
     reactor = Counting()
     async with reacting(reactor, broken, ReactorsSettings(poll_s=0.001)):
         await reactor.looked(3)
-    assert "no wake-ups for /tape/a/**" in caplog.text
+    assert "listening to /tape/a/** waits: no bell" in caplog.text
 
 
 async def test_a_fault_of_its_own_is_not_hidden() -> None:

@@ -148,6 +148,8 @@ OURS = {
     "EntryBatch": "entries#1 cursor#2 skipped#3 last_error#4 more#5",
     "ListValuesRequest": "namespace#1 after_key#2 limit#3",
     "ListValuesResponse": "values#1",
+    "ListNamesRequest": "after#1 limit#2",
+    "ListNamesResponse": "names#1",
     "GetJournalInfoRequest": "",
     "GetJournalInfoResponse": "store#1 first_global_seq#2 head_global_seq#3 migration#4 version#5",
     "ReactionProgress": "reaction_id#1 position#2 following#3 last_processed_at_ms#4 matched#5 "

@@ -14,12 +14,14 @@ from tape.api.http.fields import Reply
 from tape.api.http.routes import Routes, TheDoor
 from tape.errors import StoreUnavailable, TapeError
 from tape.telemetry import exposition, metrics
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger(__name__)
 routes = Routes("health")
 
 READY_S = 2.0
 REFRESH_S = 5.0
+_REFRESHING = Retrying(log, "counting what the store holds")
 
 
 class StatusReply(Reply):
@@ -63,9 +65,10 @@ async def _refreshed(refresh: Refresh) -> None:
         async with asyncio.timeout(REFRESH_S):
             await refresh()
     except (TapeError, TimeoutError) as error:
-        log.warning("the metrics of the store are old: %s", error or "it does not answer")
+        _REFRESHING.failed(StoreUnavailable(str(error) or "the store does not answer"))
         metrics.STORE_UP.set(0)
     else:
+        _REFRESHING.succeeded()
         metrics.STORE_UP.set(1)
 
 

@@ -21,8 +21,8 @@ from tape.api.http.entry import ANSWER_BYTES, EntryReply, entry_record, json_res
 from tape.api.http.fields import PAGE, PageSize, PathPosition, Position, Reply
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
+from tape.chains import read_entry
 from tape.config import KIB
-from tape.errors import NotFound
 from tape.journal.follow import Deciding
 from tape.journal.pacer import Turns
 from tape.model.entry import Entry
@@ -177,13 +177,4 @@ class _Search:
 )
 async def get_event(door: TheDoor, global_seq: PathPosition) -> Response:
     """One entry by its place in the journal."""
-    return json_response(entry_record(await entry_at(door, global_seq)))
-
-
-async def entry_at(door: Door, global_seq: int) -> Entry:
-    if global_seq <= (await door.operations.info()).head_global_seq:
-        query = RecentQuery(before=global_seq + 1, limit=1, scan=1)
-        for entry in (await door.operations.ledger.recent(query)).entries:
-            if entry.global_seq == global_seq:
-                return entry
-    raise NotFound(f"the journal has no entry {global_seq}, or keeps it no more")
+    return json_response(entry_record(await read_entry(door.operations, global_seq)))

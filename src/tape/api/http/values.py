@@ -55,6 +55,13 @@ class ValuesReply(Reply):
     after: str | None
 
 
+class NamespacesReply(Reply):
+    """`after` is the namespace to go on after; null at the end."""
+
+    namespaces: list[str]
+    after: str | None
+
+
 class DeletedReply(Reply):
     """`deleted` is false where there was nothing to delete."""
 
@@ -65,6 +72,16 @@ class DeletedReply(Reply):
 class ValuesParams(Params):
     limit: PageSize = PAGE
     after: str = ""
+
+
+@routes.add("GET", "/api/values", role=Role.READ, reply=NamespacesReply)
+async def list_namespaces(
+    door: TheDoor, params: Annotated[ValuesParams, Query()]
+) -> NamespacesReply:
+    """The namespaces that hold a value, by name."""
+    names = await door.operations.list_names("namespaces", params.after, params.limit)
+    is_full = len(names) == params.limit
+    return NamespacesReply(namespaces=names, after=names[-1] if is_full else None)
 
 
 @routes.add("GET", "/api/values/{namespace}", role=Role.READ, reply=ValuesReply)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from tape.app import connect_async
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.demo import (
     absence,
     crash,
@@ -33,14 +34,14 @@ DEFAULT_EVENTS = 12_000
 SEED = 7878  # the same day each time
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="tape demo --events 2000 --no-pipeline")
 @click.option(
     "--events",
     type=click.IntRange(min=200, max=1_000_000),
     default=DEFAULT_EVENTS,
     show_default=True,
     metavar="N",
-    help="About how many events the day has.",
+    help="Record about N events.",
 )
 @click.option(
     "--keep",
@@ -48,15 +49,15 @@ SEED = 7878  # the same day each time
     metavar="DIR",
     help="Keep the journal in DIR, as DIR/tape.db.",
 )
-@click.option("--pipeline/--no-pipeline", "spark", default=True, help="With the act on Spark.")
+@click.option("--pipeline/--no-pipeline", "spark", default=True, help="Play the act on Spark, too.")
 @click.pass_context
 def demo(ctx: click.Context, events: int, keep: Path | None, spark: bool) -> None:
-    """A guided tour: a day at a small trading desk, on a SQLite file of its own.
+    """Play a guided tour: a day at a small trading desk, on a SQLite file of its own.
 
-    Ends by itself. Exit code 1 if anything it promises does not hold.
+    Ends by itself. Exits with 1 if a promise of the tour does not hold.
     """
     if keep is not None and (keep / "tape.db").exists():
-        raise click.UsageError(f"{keep / 'tape.db'} is there already; name another folder", ctx)
+        raise click.UsageError(f"{keep / 'tape.db'} exists; give another folder", ctx)
     with _folder(keep) as folder:
         kept = f"sqlite:{folder / 'tape.db'}" if keep is not None else ""
         url = f"sqlite:{(folder / 'tape.db').absolute()}"

@@ -8,11 +8,12 @@ from rich.text import Text
 
 from tape.app import default_token, open_operations
 from tape.bus import Operations
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.doctor.finding import Finding, Verdict, fail, ok, warn
 from tape.cli.doctor.installation import check_installation
 from tape.cli.doctor.store import check_store
 from tape.cli.doctor.work import check_work
-from tape.cli.output import console, print_json, printable
+from tape.cli.output import console, print_json, printable, say
 from tape.cli.target import Target, target_options
 from tape.config import Settings
 from tape.errors import TapeError
@@ -22,14 +23,14 @@ SERVER_S = 10
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.command(cls=ExampleCommand, example="tape doctor --store sqlite:desk.db")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @target_options
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Check this installation, the store, and the server if one is named.
+    """Check this installation, the store, and the server if one is given.
 
-    Changes nothing. Exit code 1 if a check fails.
+    Changes nothing. Exits with 1 if a check fails.
     """
     target = ctx.ensure_object(Target)
     findings = [*check_installation(), *asyncio.run(_checks(target))]
@@ -78,6 +79,9 @@ async def _work(operations: Operations) -> list[Finding]:
 
 
 def _print(findings: list[Finding]) -> None:
+    if not console().is_terminal:
+        _print_lines(findings)
+        return
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
@@ -86,5 +90,19 @@ def _print(findings: list[Finding]) -> None:
             text.append(f"\n→ {printable(finding.advice)}", style="bold")
         table.add_row(verdict, finding.check, text)
     console().print(table)
+    say(_summary(findings))
+
+
+def _print_lines(findings: list[Finding]) -> None:
+    """A line for each, however long: somebody searches in them."""
+    wide = max(len(finding.check) for finding in findings)
+    verdict = max(len(finding.verdict.value) for finding in findings)
+    for finding in findings:
+        advice = f" → {finding.advice}" if finding.advice else ""
+        say(f"{finding.verdict.value:{verdict}}  {finding.check:{wide}}  {finding.found}{advice}")
+    say(_summary(findings))
+
+
+def _summary(findings: list[Finding]) -> str:
     counts = {v: sum(f.verdict is v for f in findings) for v in Verdict}
-    console().print(f"{counts[Verdict.FAIL]} failed, {counts[Verdict.WARN]} to look at")
+    return f"{counts[Verdict.FAIL]} failed, {counts[Verdict.WARN]} to look at"

@@ -4,38 +4,48 @@ from typing import Any
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
 
 
-@click.command()
-@click.option("--lake", required=True, metavar="PATH", help="A folder, empty or a lake already.")
+@click.command(cls=ExampleCommand, example="tape pipeline archive --lake lake/ --older-than 7d")
+@click.option(
+    "--lake", required=True, metavar="PATH", help="Folder of the lake; a new one is made."
+)
 @click.option(
     "--format",
     "layout",
     type=click.Choice(["parquet", "delta"]),
     default="parquet",
     show_default=True,
-    help="delta also keeps a Delta log of the same files.",
+    help="delta also writes a Delta log for the same files.",
 )
-@click.option("--upto", type=click.IntRange(min=1), metavar="SEQ", help="Up to this entry.")
-@click.option("--older-than", default="", metavar="AGE", help="Only what was recorded so long ago.")
-@click.option("--rows-per-file", type=click.IntRange(min=1), default=500_000, show_default=True)
-@click.option("--compact", is_flag=True, help="Make small neighbouring files into large ones.")
+@click.option("--upto", type=click.IntRange(min=1), metavar="SEQ", help="Archive up to this entry.")
+@click.option("--older-than", default="", metavar="AGE", help="Only entries older than this.")
+@click.option(
+    "--rows-per-file",
+    type=click.IntRange(min=1),
+    default=500_000,
+    show_default=True,
+    metavar="N",
+    help="Write at most N entries to a file.",
+)
+@click.option("--compact", is_flag=True, help="Merge small neighbouring files.")
 @click.option(
     "--keep-removed",
     default="1h",
     show_default=True,
     metavar="AGE",
-    help="How long files that were replaced are kept for those who read them.",
+    help="Keep replaced files for so long, for those who still read them.",
 )
 @click.option(
     "--keep-orphans",
     default="1d",
     show_default=True,
     metavar="AGE",
-    help="How old what killed runs have left must be to be deleted.",
+    help="Delete files that killed jobs left behind when they are older than this.",
 )
 @job_options
 @target_options
@@ -44,10 +54,10 @@ def archive(
     target: Target, /, *, layout: str, lake: str, upto: int | None, older_than: str,
     rows_per_file: int, compact: bool, keep_removed: str, keep_orphans: str, **options: Any,
 ) -> int:  # fmt: skip
-    """Copy what is new in the journal to a lake of Parquet files.
+    """Copy new entries of the journal to a lake of Parquet files.
 
-    The lake records the range it covers. It goes in steps: stopped at any moment, the next run
-    goes on from the last one. Nothing is removed from the journal: that is `tape prune`.
+    The lake records the range that it covers. The job works in steps: if it is stopped, the next
+    one continues after the last step. It removes nothing from the journal; `tape prune` does.
     """
     store = existing_store(target, changes=False)
     try:

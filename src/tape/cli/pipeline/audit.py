@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import say
 from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
@@ -12,26 +13,25 @@ from tape.errors import SparkUnavailable
 from tape.stores.blocking import Stores
 
 
-@click.command()
-@click.option("--lake", default="", metavar="FOLDER", help="Read archived history as well.")
-@click.option("--check", multiple=True, metavar="NAME", help="Only this; can be given repeatedly.")
-@click.option("--list", "listing", is_flag=True, help="Name the checks, and check nothing.")
+@click.command(cls=ExampleCommand, example="tape pipeline audit --report audit.html")
+@click.option("--lake", default="", metavar="FOLDER", help="Read archived entries as well.")
+@click.option("--check", multiple=True, metavar="NAME", help="Make only this check. Repeatable.")
+@click.option("--list", "listing", is_flag=True, help="List the checks, and check nothing.")
 @click.option("--report", default="", metavar="FILE", help="Write a report: .html, .md or .json.")
 @click.option(
     "--limit",
     default=20,
     show_default=True,
     metavar="N",
-    help="Tell of so many violations of a check, and how many there are.",
+    help="Show at most N violations of each check, and their number.",
 )
 @job_options
 @target_options
 @click.pass_obj
 def audit(target: Target, /, listing: bool, **options: Any) -> int:
-    """Hold the journal and the tables beside it to what must be true of them.
+    """Check that the journal and the tables beside it are consistent.
 
-    The store may be in use meanwhile. The exit code is 1 if something that must hold does not;
-    warnings are told and do not count.
+    The store may be in use meanwhile. Exits with 1 if a check fails; warnings do not count.
     """
     try:
         from tape.pipeline.java import prefer_quick_start

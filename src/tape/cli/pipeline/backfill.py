@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
@@ -11,19 +12,21 @@ from tape.errors import SparkUnavailable
 _SEQ = click.IntRange(min=0)
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="tape pipeline backfill large-orders --dry-run")
 @click.argument("reactions", nargs=-1, metavar="REACTION…")
-@click.option("--from", "from_seq", type=_SEQ, metavar="SEQ", help="After this entry.")
-@click.option("--upto", type=_SEQ, metavar="SEQ", help="Up to this entry; by default to the end.")
-@click.option("--lake", default="", metavar="FOLDER", help="Read archived history as well.")
-@click.option("--dry-run", is_flag=True, help="Say what would fire; change nothing.")
-@click.option("--follow", is_flag=True, help="Match reactions of the engine spark, until stopped.")
+@click.option("--from", "from_seq", type=_SEQ, metavar="SEQ", help="Begin after this entry.")
+@click.option(
+    "--upto", type=_SEQ, metavar="SEQ", help="End with this entry; by default the newest."
+)
+@click.option("--lake", default="", metavar="FOLDER", help="Read archived entries as well.")
+@click.option("--dry-run", is_flag=True, help="Say what would match, and change nothing.")
+@click.option("--follow", is_flag=True, help="Match reactions with engine spark, until stopped.")
 @click.option(
     "--batch-entries",
     default=200_000,
     show_default=True,
     metavar="N",
-    help="At most so many entries are matched at a time with --follow.",
+    help="With --follow, match at most N entries at a time.",
 )
 @job_options
 @target_options
@@ -34,8 +37,8 @@ def backfill(
 ) -> int:  # fmt: skip
     """Make the tasks that a reaction would have made, had it been registered earlier.
 
-    What has a task already, done or not, gets none again. With --follow, reactions declared with
-    the engine spark are matched here as the journal grows: all of them, or those named.
+    An entry that has a task already gets no second one. With --follow, this job matches reactions
+    with engine spark as the journal grows: all of them, or those given.
     """
     store = existing_store(target, changes=True)
     try:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
@@ -15,37 +16,45 @@ _OWN = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="tape pipeline ingest files --path 'in/*.json' --event-type order.placed "
+    "--checkpoint done/ --quarantine bad/",
+)
 @click.argument("source", type=click.Choice(["files", "landed", "nats", "kafka"]))
-@click.option("--path", default="", metavar="GLOB", help="Of files: a folder, a file or a glob.")
+@click.option("--path", default="", metavar="GLOB", help="Files to read: a folder, file or glob.")
 @click.option(
     "--format",
     default="json",
     show_default=True,
     type=click.Choice(["json", "csv", "parquet"]),
-    help="Of files; json is one object to a line.",
+    help="Format of the files; json is one object per line.",
 )
-@click.option("--server", default="", metavar="ADDRESS", help="Of NATS or Kafka.")
-@click.option("--stream", default="", metavar="NAME", help="Of JetStream.")
-@click.option("--topic", default="", metavar="NAME", help="Of Kafka.")
-@click.option("--checkpoint", required=True, metavar="FOLDER", help="Remembers what was taken.")
-@click.option("--quarantine", required=True, metavar="FOLDER", help="Where bad messages are kept.")
+@click.option("--server", default="", metavar="ADDRESS", help="Address of NATS or Kafka.")
+@click.option("--stream", default="", metavar="NAME", help="JetStream stream to read.")
+@click.option("--topic", default="", metavar="NAME", help="Kafka topic to read.")
+@click.option("--checkpoint", required=True, metavar="FOLDER", help="Keep the position here.")
+@click.option("--quarantine", required=True, metavar="FOLDER", help="Put invalid messages here.")
 @click.option(
     "--shape",
     default="payload",
     show_default=True,
     type=click.Choice(["payload", "event"]),
-    help="The body is an event's payload, or an object with the columns of an event.",
+    help="The body is the payload of an event, or an object with the fields of an event.",
 )
-@click.option("--event-type", default="", metavar="TYPE", help="Of messages that do not say.")
-@click.option("--event-type-from", default="", metavar="NAME", help="A header or field has it.")
+@click.option("--event-type", default="", metavar="TYPE", help="Type of messages without one.")
+@click.option(
+    "--event-type-from", default="", metavar="NAME", help="Take the type from this header or field."
+)
 @click.option(
     "--key-from",
     default="",
     metavar="NAME",
-    help="A header or field has the idempotency key; by default it is the place at the source.",
+    help="Take the idempotency key from this header or field; by default the position.",
 )
-@click.option("--schema-versions", default="", metavar="1-3", help="Others are quarantined.")
+@click.option(
+    "--schema-versions", default="", metavar="1-3", help="Quarantine messages of other versions."
+)
 @click.option(
     "--dedup-window", default="", metavar="SPAN", help="Drop repeats within it: '10 minutes'."
 )
@@ -54,22 +63,22 @@ _OWN = (
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Files or messages to a batch, at most.",
+    help="Take at most N files or messages per batch; 0 means no limit.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
+@click.option("--follow", is_flag=True, help="Continue with new messages until interrupted.")
 @job_options
 @target_options
 @click.pass_obj
 def ingest(target: Target, /, **options: Any) -> int:
-    """Put the messages of a SOURCE on the journal, each once.
+    """Record the messages of SOURCE on the journal, each once.
 
-    files: JSON lines, CSV or Parquet. landed: files with one JSON message to a line, with headers,
+    files: JSON lines, CSV or Parquet. landed: files with one JSON message per line, with headers,
     position and body. nats: a JetStream stream by sequence. kafka: a topic.
 
-    What is not valid goes to the quarantine, as Parquet, with the reason. A run ends with what was
-    there when it began; the next one goes on from there.
+    Invalid messages go to the quarantine, as Parquet, with the reason. The job ends with the
+    messages that were there when it began; the next one continues from there.
 
-    Spark fetches its connector for Kafka by itself, unless --conf spark.jars=… brings one.
+    Spark downloads its Kafka connector unless --conf spark.jars=… brings one.
     """
     store = existing_store(target, changes=True)
     try:

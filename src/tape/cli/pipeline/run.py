@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tape.cli.command_tree import ExampleCommand
 from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
 from tape.cli.target import Target, target_options
 from tape.errors import SparkUnavailable
@@ -24,16 +25,16 @@ def known_jobs() -> "dict[str, type[Job]]":
     }
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="tape pipeline run nightly.yaml --only archive")
 @click.argument("spec", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--only", multiple=True, metavar="JOB", help="Of the file only these jobs.")
+@click.option("--only", multiple=True, metavar="JOB", help="Run only this job. Repeatable.")
 @job_options
 @target_options
 @click.pass_obj
 def run(
     target: Target, /, spec: Path, only: tuple[str, ...], master: str, remote: str, **options: Any
 ) -> int:
-    """Run the jobs that a YAML file declares, in its order; stops at the first that fails."""
+    """Run the jobs of a YAML file, in order. Stops at the first job that fails."""
     try:
         from tape.pipeline.spec import read_spec
     except ModuleNotFoundError as missing:
@@ -41,7 +42,7 @@ def run(
     declared = read_spec(spec, known_jobs())
     jobs = [job for job in declared.jobs if not only or job.name in only]
     if not jobs:
-        raise click.UsageError(f"{spec} declares no job named {' or '.join(only)}")
+        raise click.UsageError(f"{spec} has no job named {' or '.join(only)}")
     return run_jobs(
         target, jobs, master=master or declared.master, remote=remote or declared.remote,
         store=existing_store(target, changes=True, declared=declared.store), **options,

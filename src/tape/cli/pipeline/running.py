@@ -35,11 +35,15 @@ def job_options(command: F) -> F:
     """What every job takes: where Spark runs, and how the job tells of itself."""
     for option in (
         click.option("--metrics-file", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Write metrics there for a collector of text files, as Prometheus has."),
-        click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object."),
-        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark."),
-        click.option("--remote", default="", metavar="URL", help="Spark Connect: sc://HOST:PORT."),
-        click.option("--master", default="", metavar="URL", help="Spark master; local by default."),
+                     help="Write metrics to this file, for Prometheus' textfile collector."),
+        click.option("--json", "as_json", is_flag=True,
+                     help="Print the summary as one JSON object."),
+        click.option("--conf", multiple=True, metavar="NAME=VALUE",
+                     help="Set an option of Spark. Repeatable."),
+        click.option("--remote", default="", metavar="URL",
+                     help="Use Spark Connect at sc://HOST:PORT."),
+        click.option("--master", default="", metavar="URL",
+                     help="Use this Spark master; by default local."),
     ):  # fmt: skip
         command = option(command)
     return command

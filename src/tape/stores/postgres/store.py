@@ -37,7 +37,7 @@ from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.predicate import SqlCondition
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
-from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, ReadEntries
+from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, NamesOf, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.filtered import FILTER_S, FilteredReads
@@ -63,6 +63,7 @@ from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
 from tape.stores.rows import prefix_range
 from tape.stores.statements import PREDICATE
+from tape.telemetry.retrying import Retrying
 
 T = TypeVar("T")
 
@@ -187,6 +188,9 @@ class PostgresStore:
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
         return await self._rows(Value, "list_values", namespace, after_key, limit)
+
+    async def list_names(self, of: NamesOf, after: str, limit: int) -> list[str]:
+        return await self._rows(str, f"list_{of}", after, limit)
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
         async def read(connection: asyncpg.Connection) -> SessionWithEvents | None:
@@ -416,17 +420,19 @@ class PostgresStore:
                 return
 
     async def _keep_listening(self) -> None:
+        retrying = Retrying(log, "listening to Postgres")
         while True:
             try:
                 async with self._listening() as connection:
                     while True:
                         self._woken.clear()
                         self._head.advance(await connection.fetchval(SQL["read_head"]))
+                        retrying.succeeded()
                         with contextlib.suppress(TimeoutError):
                             async with asyncio.timeout(self._settings.poll_s):
                                 await self._woken.wait()
             except TapeError as error:
-                log.warning("not listening for now: %s", error)
+                retrying.failed(error)
                 await asyncio.sleep(self._settings.poll_s)
 
     @contextlib.asynccontextmanager

@@ -35,3 +35,16 @@ FROM tape_values
 WHERE namespace = $1 AND key > $2 AND NOT deleted
 ORDER BY key
 LIMIT $3;
+
+-- name: list_namespaces
+-- The namespaces that hold a value, by name. Each is looked up behind the last one: the index has many rows of each.
+WITH RECURSIVE named (namespace) AS (
+  SELECT min(namespace) FROM tape_values WHERE namespace > $1
+  UNION ALL
+  SELECT (SELECT min(v.namespace) FROM tape_values v WHERE v.namespace > named.namespace)
+  FROM named
+  WHERE named.namespace IS NOT NULL)
+SELECT namespace FROM named
+WHERE namespace IS NOT NULL
+  AND EXISTS (SELECT 1 FROM tape_values v WHERE v.namespace = named.namespace AND NOT v.deleted)
+LIMIT $2;

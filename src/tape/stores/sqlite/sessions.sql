@@ -44,3 +44,15 @@ FROM tape_sessions
 WHERE app_name = ? AND user_id = ?
 ORDER BY last_update_time_ms DESC, session_id
 LIMIT ?;
+
+-- name: list_session_apps
+-- The apps that have a session, by name. Each is looked up behind the last one: the index has many rows of each.
+WITH RECURSIVE named (app_name) AS (
+  SELECT min(app_name) FROM tape_sessions WHERE app_name > ?
+  UNION ALL
+  SELECT (SELECT min(v.app_name) FROM tape_sessions v WHERE v.app_name > named.app_name)
+  FROM named
+  WHERE named.app_name IS NOT NULL)
+SELECT app_name FROM named
+WHERE app_name IS NOT NULL
+LIMIT ?;

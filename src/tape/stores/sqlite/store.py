@@ -40,7 +40,7 @@ from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.ports.predicate import SqlCondition
 from tape.ports.retention import Extent, PruneStep, Retention, StepDone
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
-from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, ReadEntries
+from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, NamesOf, ReadEntries
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
 from tape.stores.elections import elect
@@ -55,6 +55,7 @@ from tape.stores.sqlite.entries import read_entries, read_page
 from tape.stores.sqlite.inspect import refuse_absent
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.turn import SQL, Turns, as_json, maker
+from tape.telemetry.retrying import Retrying
 
 T = TypeVar("T")
 
@@ -162,6 +163,9 @@ class SqliteStore:
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
         return await self._rows(maker(Value), "list_values", namespace, after_key, limit)
+
+    async def list_names(self, of: NamesOf, after: str, limit: int) -> list[str]:
+        return await self._rows(str, f"list_{of}", after, limit)
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
         def read(db: sqlite3.Connection) -> SessionWithEvents | None:
@@ -452,15 +456,17 @@ class SqliteStore:
 
     async def _keep_polling(self) -> None:
         """Hear of entries that other processes committed, and of tasks they may have queued."""
+        retrying = Retrying(log, "reading the end of the journal")
         while True:
             await asyncio.sleep(self._settings.poll_s)
             try:
                 self._head.advance(await self._in(self._reading, _read_head))
                 self._bell.ring()
+                retrying.succeeded()
             except Closed:
                 return
             except TapeError as error:
-                log.warning("polling failed, trying again: %s", error)
+                retrying.failed(error)
 
 
 def _give(done: "asyncio.Future[T]", result: T) -> None:

@@ -161,6 +161,16 @@ class SessionsContract:
         assert all(one.events == [] for one in listed)
         assert await store.list_sessions("app", "nobody") == []
 
+    async def test_apps_with_sessions_are_listed(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        assert await store.list_names("session_apps", "", MANY) == []
+        for app in ("shop", "desk"):
+            for user in ("ada", "bob"):
+                await play(store, creating(key=KEY._replace(app_name=app, user_id=user)))
+        assert await store.list_names("session_apps", "", MANY) == ["desk", "shop"]
+        assert await store.list_names("session_apps", "desk", MANY) == ["shop"]
+        assert await store.list_names("session_apps", "", 1) == ["desk"]
+
     async def test_integers_of_any_size_survive_a_merge(self, open_store: OpenStore) -> None:
         store = await open_store()
         large = str(10**40)

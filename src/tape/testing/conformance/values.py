@@ -23,16 +23,21 @@ CHANGED, DELETED = "/tape/value/changed/ns/k", "/tape/value/deleted/ns/k"
 
 
 def writing(
-    value_json: str, if_version: int = -1, *, key: str = "k", author: Author | None = None
+    value_json: str,
+    if_version: int = -1,
+    *,
+    key: str = "k",
+    author: Author | None = None,
+    namespace: str = "ns",
 ) -> WriteValue:
     return WriteValue(
-        "ns", key, value_json, if_version,
+        namespace, key, value_json, if_version,
         author=author or Author(), event_id=next(IDS), limits=LIMITS,
     )  # fmt: skip
 
 
-def deleting(key: str = "k", author: Author | None = None) -> DeleteValue:
-    return DeleteValue("ns", key, author or Author(), next(IDS), LIMITS)
+def deleting(key: str = "k", author: Author | None = None, *, namespace: str = "ns") -> DeleteValue:
+    return DeleteValue(namespace, key, author or Author(), next(IDS), LIMITS)
 
 
 async def write(store: Store, value_json: str, if_version: int = -1, key: str = "k") -> Value:
@@ -201,6 +206,18 @@ class ValuesContract:
         assert await keys("A", 2) == ["a", "a b"]
         assert await keys("ä", MANY) == []
         assert await store.list_values("nowhere", "", MANY) == []
+
+    async def test_namespaces_with_living_values_are_listed(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        assert await store.list_names("namespaces", "", MANY) == []
+        for namespace in ("b", "ä", "a", "gone"):
+            for key in ("k1", "k2"):
+                await play(store, writing("1", namespace=namespace, key=key))
+        for key in ("k1", "k2"):
+            await play(store, deleting(key, namespace="gone"))
+        assert await store.list_names("namespaces", "", MANY) == ["a", "b", "ä"]
+        assert await store.list_names("namespaces", "a", 1) == ["b"]
+        assert await store.list_names("namespaces", "ä", MANY) == []
 
     async def test_a_run_writes_values_with_its_token_and_number(
         self, open_store: OpenStore

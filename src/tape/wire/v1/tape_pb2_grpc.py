@@ -89,6 +89,11 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListValuesRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListValuesResponse.FromString,
                 _registered_method=True)
+        self.ListNamespaces = channel.unary_unary(
+                '/tape.v1.Tape/ListNamespaces',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesResponse.FromString,
+                _registered_method=True)
         self.CreateSession = channel.unary_unary(
                 '/tape.v1.Tape/CreateSession',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CreateSessionRequest.SerializeToString,
@@ -103,6 +108,11 @@ class TapeStub:
                 '/tape.v1.Tape/ListSessions',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSessionsRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSessionsResponse.FromString,
+                _registered_method=True)
+        self.ListSessionApps = channel.unary_unary(
+                '/tape.v1.Tape/ListSessionApps',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesResponse.FromString,
                 _registered_method=True)
         self.DeleteSession = channel.unary_unary(
                 '/tape.v1.Tape/DeleteSession',
@@ -504,6 +514,13 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListNamespaces(self, request, context):
+        """The namespaces that hold a value, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateSession(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -518,6 +535,13 @@ class TapeServicer:
 
     def ListSessions(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSessionApps(self, request, context):
+        """The apps that have a session, by name.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -995,6 +1019,11 @@ def add_TapeServicer_to_server(servicer, server):
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListValuesRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListValuesResponse.SerializeToString,
             ),
+            'ListNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNamespaces,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesResponse.SerializeToString,
+            ),
             'CreateSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateSession,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CreateSessionRequest.FromString,
@@ -1009,6 +1038,11 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.ListSessions,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSessionsRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'ListSessionApps': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSessionApps,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesResponse.SerializeToString,
             ),
             'DeleteSession': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSession,
@@ -1644,6 +1678,33 @@ class Tape:
             _registered_method=True)
 
     @staticmethod
+    def ListNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListNamespaces',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def CreateSession(request,
             target,
             options=(),
@@ -1714,6 +1775,33 @@ class Tape:
             '/tape.v1.Tape/ListSessions',
             tape_dot_wire_dot_v1_dot_tape__pb2.ListSessionsRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessionApps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListSessionApps',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListNamesResponse.FromString,
             options,
             channel_credentials,
             insecure,

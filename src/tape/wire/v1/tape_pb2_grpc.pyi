@@ -49,9 +49,13 @@ class TapeStub:
     WatchValue: _grpc.UnaryStreamMultiCallable[_tape_pb2.WatchValueRequest, _tape_pb2.ValueEvent]
     DeleteValue: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeleteValueRequest, _tape_pb2.DeleteValueResponse]
     ListValues: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListValuesRequest, _tape_pb2.ListValuesResponse]
+    ListNamespaces: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListNamesRequest, _tape_pb2.ListNamesResponse]
+    """The namespaces that hold a value, by name."""
     CreateSession: _grpc.UnaryUnaryMultiCallable[_tape_pb2.CreateSessionRequest, _tape_pb2.Session]
     GetSession: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetSessionRequest, _tape_pb2.GetSessionResponse]
     ListSessions: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListSessionsRequest, _tape_pb2.ListSessionsResponse]
+    ListSessionApps: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListNamesRequest, _tape_pb2.ListNamesResponse]
+    """The apps that have a session, by name."""
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeleteSessionRequest, _tape_pb2.DeleteSessionResponse]
     AppendEvent: _grpc.UnaryUnaryMultiCallable[_tape_pb2.AppendEventRequest, _tape_pb2.AppendEventResponse]
     RegisterReaction: _grpc.UnaryUnaryMultiCallable[_tape_pb2.Reaction, _tape_pb2.Reaction]
@@ -163,9 +167,13 @@ class TapeAsyncStub(TapeStub):
     WatchValue: _aio.UnaryStreamMultiCallable[_tape_pb2.WatchValueRequest, _tape_pb2.ValueEvent]  # type: ignore[assignment]
     DeleteValue: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeleteValueRequest, _tape_pb2.DeleteValueResponse]  # type: ignore[assignment]
     ListValues: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListValuesRequest, _tape_pb2.ListValuesResponse]  # type: ignore[assignment]
+    ListNamespaces: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListNamesRequest, _tape_pb2.ListNamesResponse]  # type: ignore[assignment]
+    """The namespaces that hold a value, by name."""
     CreateSession: _aio.UnaryUnaryMultiCallable[_tape_pb2.CreateSessionRequest, _tape_pb2.Session]  # type: ignore[assignment]
     GetSession: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetSessionRequest, _tape_pb2.GetSessionResponse]  # type: ignore[assignment]
     ListSessions: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListSessionsRequest, _tape_pb2.ListSessionsResponse]  # type: ignore[assignment]
+    ListSessionApps: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListNamesRequest, _tape_pb2.ListNamesResponse]  # type: ignore[assignment]
+    """The apps that have a session, by name."""
     DeleteSession: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeleteSessionRequest, _tape_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     AppendEvent: _aio.UnaryUnaryMultiCallable[_tape_pb2.AppendEventRequest, _tape_pb2.AppendEventResponse]  # type: ignore[assignment]
     RegisterReaction: _aio.UnaryUnaryMultiCallable[_tape_pb2.Reaction, _tape_pb2.Reaction]  # type: ignore[assignment]
@@ -342,6 +350,14 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tape_pb2.ListValuesResponse, _abc.Awaitable[_tape_pb2.ListValuesResponse]]: ...
 
     @_abc_1.abstractmethod
+    def ListNamespaces(
+        self,
+        request: _tape_pb2.ListNamesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListNamesResponse, _abc.Awaitable[_tape_pb2.ListNamesResponse]]:
+        """The namespaces that hold a value, by name."""
+
+    @_abc_1.abstractmethod
     def CreateSession(
         self,
         request: _tape_pb2.CreateSessionRequest,
@@ -361,6 +377,14 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         request: _tape_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.ListSessionsResponse, _abc.Awaitable[_tape_pb2.ListSessionsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSessionApps(
+        self,
+        request: _tape_pb2.ListNamesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListNamesResponse, _abc.Awaitable[_tape_pb2.ListNamesResponse]]:
+        """The apps that have a session, by name."""
 
     @_abc_1.abstractmethod
     def DeleteSession(

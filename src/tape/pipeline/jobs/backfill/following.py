@@ -26,6 +26,7 @@ from tape.pipeline.jobs.backfill.queueing import GROUP_TASKS, Hit, task_of
 from tape.ports.matching import CursorMove, NewTask, QueueTasks, Reactions
 from tape.ports.store import ReadEntries, Store
 from tape.predicates.to_spark import left_to_python
+from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.pipeline")
 
@@ -61,14 +62,16 @@ class Follower:
 
     async def run(self, store: Store, stopped: asyncio.Event, tell: Callable[[int], None]) -> None:
         """Until it is stopped, which it is between two batches."""
+        retrying = Retrying(log, "following")
         while not stopped.is_set():
             try:
                 moved = await self.catch_up(store)
+                retrying.succeeded()
                 tell(store.head)
                 if not moved:
                     await _wait(store, self.position, stopped)
             except StoreUnavailable as error:
-                log.warning("following pauses: %s", error)
+                retrying.failed(error)
                 await asyncio.sleep(AWAY_S)
 
     async def catch_up(self, store: Store) -> bool:

@@ -1,0 +1,124 @@
+"""Commands and groups of commands: what all of them have in common.
+
+A command has an example of its use, with which its help ends. An error that names a field of a
+request is told with the option that was typed for it, and one that an id is unknown with the id
+that may have been meant.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from tape.errors import InvalidArgument, NotFound
+
+# What was typed for a field of a request: the parameters that commands have for it, where they have
+# another name.
+_TYPED = {
+    "agent_app": "agent",
+    "app_name": "app",
+    "drainer_id": "drainer",
+    "entity_id": "entity",
+    "entity_type": "entity",
+    "filter_expr": "where",
+    "from_global_seq": "start",
+    "gate_name": "gate",
+    "idempotency_key": "key",
+    "input": "json_text",
+    "input_json": "json_text",
+    "invocation_id": "invocation",
+    "occurred_at_ms": "occurred_at",
+    "payload_json": "payload",
+    "predicate_cel": "where",
+    "publish_target": "publish targets bridge",
+    "reaction_id": "reaction_ids",
+    "resolution": "json_text",
+    "session_id": "session",
+    "subject_pattern": "pattern",
+    "tls": "tls_cert",
+    "user_id": "user",
+    "value_json": "json_text",
+    "workflow_type": "app",
+}
+
+
+class ExampleCommand(click.Command):
+    """A command whose help ends with an example."""
+
+    def __init__(self, *args: Any, example: str = "", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.example = example
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.example:
+            with formatter.section("Example"):
+                for line in self.example.splitlines():  # as it is: a folded command is no command
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with telling_what_was_typed(ctx):
+            return super().invoke(ctx)
+
+
+class CommandGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = ExampleCommand
+    group_class = type
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches  # rarely needed
+
+            for meant in get_close_matches(args[0], self.list_commands(ctx), n=1):
+                raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with telling_what_was_typed(ctx):
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def telling_what_was_typed(ctx: click.Context) -> Iterator[None]:
+    """Complete the errors of a command with what the person at the terminal knows."""
+    try:
+        yield
+    except InvalidArgument as fault:
+        _name_option(fault, ctx)
+        raise
+    except NotFound as missing:
+        from tape.cli.near_ids import meant_by
+
+        if meant := meant_by(ctx):
+            missing.args = (f"{missing}. Did you mean {meant}?",)
+        raise
+
+
+def _name_option(fault: InvalidArgument, ctx: click.Context) -> None:
+    """Put the option, or the argument, in the place of the field that it was given for."""
+    field = fault.field.removeprefix("events[0].")
+    if not field:
+        return
+    shown = _shown(ctx, field)
+    if field.startswith("input_mapper."):
+        shown = f"--input {field.removeprefix('input_mapper.')}"
+    said = str(fault).removeprefix("events[0].")
+    if shown and said.startswith(field):
+        fault.args = (shown + said.removeprefix(field),)
+
+
+def _shown(ctx: click.Context, field: str) -> str:
+    for wanted in (field, *_TYPED.get(field, "").split()):
+        for param in ctx.command.params:
+            if param.name == wanted and isinstance(param, click.Option):
+                return max(param.opts, key=len)
+            if param.name == wanted:
+                return param.make_metavar(ctx).strip("[].…").partition("|")[0]
+    return ""

@@ -1,0 +1,98 @@
+"""The id that may have been meant by one that is not there: asked of the journal that was named."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from tape.cli.output import notes, printable
+from tape.cli.target import Target, connect
+from tape.client import AsyncTapeClient
+from tape.errors import TapeError
+
+LOOKED_THROUGH = 1_000  # runs, the newest
+SHORTEST = 4  # characters of a beginning that may stand for the whole
+
+Ids = Callable[[AsyncTapeClient, Mapping[str, Any]], Awaitable[Iterable[str]]]
+
+
+async def _reactions(client: AsyncTapeClient, _typed: Mapping[str, Any]) -> Iterable[str]:
+    return [state.reaction.reaction_id for state in await client.list_reactions()]
+
+
+async def _drainers(client: AsyncTapeClient, _typed: Mapping[str, Any]) -> Iterable[str]:
+    return [state.drainer.drainer_id for state in await client.drainers()]
+
+
+async def _subscriptions(client: AsyncTapeClient, _typed: Mapping[str, Any]) -> Iterable[str]:
+    return [row.subscription_id for row in await client.event_subscriptions()]
+
+
+async def _runs(client: AsyncTapeClient, _typed: Mapping[str, Any]) -> Iterable[str]:
+    return [run.run_id for run in await client.list_runs(limit=LOOKED_THROUGH)]
+
+
+async def _apps(client: AsyncTapeClient, _typed: Mapping[str, Any]) -> Iterable[str]:
+    """Of runs and subscriptions: no journal knows more of an app."""
+    runs = {run.app_name for run in await client.list_runs(limit=LOOKED_THROUGH)}
+    return runs | {row.workflow_type for row in await client.event_subscriptions()}
+
+
+async def _namespaces(client: AsyncTapeClient, _typed: Mapping[str, Any]) -> Iterable[str]:
+    return await client.list_namespaces()
+
+
+async def _keys(client: AsyncTapeClient, typed: Mapping[str, Any]) -> Iterable[str]:
+    return [value.key for value in await client.list_values(typed["namespace"])]
+
+
+async def _session_apps(client: AsyncTapeClient, _typed: Mapping[str, Any]) -> Iterable[str]:
+    return await client.list_session_apps()
+
+
+_IDS: dict[str, Ids] = {
+    "reaction_id": _reactions,
+    "reaction": _reactions,
+    "drainer": _drainers,
+    "subscription_id": _subscriptions,
+    "run_id": _runs,
+    "app": _apps,
+    "namespace": _namespaces,
+    "key": _keys,
+    "app_name": _session_apps,
+}
+
+
+def meant_by(ctx: click.Context) -> str:
+    """The nearest id to the first of a command's ids that is not there, in quotes; or nothing."""
+    typed = {name: text for name, text in ctx.params.items() if name in _IDS and text}
+    target = ctx.find_object(Target)
+    if not typed or target is None:
+        return ""
+    try:
+        return asyncio.run(_nearest(target, typed))
+    except TapeError:  # the first error is the one that counts
+        return ""
+
+
+def note_if_unknown(ctx: click.Context, *names: str) -> None:
+    """For a list that is empty: say that nothing has such an id, if another is near."""
+    typed = {name: ctx.params[name] for name in names if ctx.params[name]}
+    if typed and (meant := meant_by(ctx)):
+        what = " or ".join(map(repr, typed.values()))
+        notes().print(printable(f"note: nothing here is named {what}. Did you mean {meant}?"))
+
+
+async def _nearest(target: Target, typed: Mapping[str, Any]) -> str:
+    async with connect(target) as client:
+        for name, text in typed.items():
+            known = list(await _IDS[name](client, typed))
+            if text in known:
+                continue
+            near = get_close_matches(text, known, n=1)
+            if len(text) >= SHORTEST:
+                near += [one for one in known if one.startswith(text)]
+            return repr(near[0]) if near else ""
+    return ""
