@@ -39,7 +39,9 @@ def start(
     if around is not None:
         for field, given in (("user_id", user_id), ("session_id", session_id), ("url", url)):
             if given:
-                raise InvalidArgument("a child run has that of its parent", field=field)
+                raise InvalidArgument(
+                    "not allowed for a child run, which has its parent's", field=field
+                )
         return around.start(app, payload, pool=pool, name=invocation_id)
     with connect(url, token=token, settings=settings) as client:
         run = client.start_run(
@@ -82,8 +84,8 @@ def watch_value(
     """
     if CURRENT.get() is not None:
         raise InvalidArgument(
-            "a run does not watch values, for a replay would see others: declare a reaction with "
-            "tape.on_value_change, or wait at a gate"
+            "a run cannot watch values, because a replay would see other ones: declare a "
+            "reaction with tape.on_value_change, or wait at a gate"
         )
     return _changes(namespace, key, from_version, url, token)
 
@@ -120,7 +122,7 @@ def recover_once(
     """Do all that a worker would find to do now, and return; how many pieces of work it was."""
     if _has_loop():
         raise InvalidArgument(
-            "it has an event loop of its own: await asyncio.to_thread(tape.recover_once)"
+            "it has its own event loop: await asyncio.to_thread(tape.recover_once)"
         )
     return asyncio.run(_recover(pool, apps or DECLARED_APPS, url, token, settings or Settings()))
 

@@ -245,7 +245,7 @@ class Context(Acting):
     def _timer(self, timer_id: str, seconds: float, kind: str, payload: Any) -> SetTimer:
         """A timer that this run has not set before."""
         if not 0 <= seconds < math.inf:
-            raise InvalidArgument(f"{seconds} seconds cannot be waited", field=timer_id)
+            raise InvalidArgument(f"{seconds} seconds is not a time to wait", field=timer_id)
         if timer_id in self._timers:
             raise InvalidArgument(f"this run has set {timer_id!r} before", field="timer_id")
         text = to_json(payload, self._limits, field="payload")
@@ -406,7 +406,7 @@ class Context(Acting):
         """Wait for a child run: what it returned. One that did not succeed raises EffectFailed."""
         if run_id not in self._children:
             raise InvalidArgument(
-                f"{run_id!r} was not started by this run, which would wait for ever", field="run_id"
+                f"{run_id!r} was not started by this run, so it would wait for ever", field="run_id"
             )
         end = await self.gate(child_gate(run_id))
         if end["status"] != "terminal":

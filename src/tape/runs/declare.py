@@ -89,15 +89,15 @@ class EffectSpec:
             raise InvalidArgument("must not be empty", field="name")
         if self.semantics is Semantics.OBSERVE_ONLY and (self.compensate or self.undo_duplicate):
             raise InvalidArgument(
-                f"{self.name!r} only looks, and leaves nothing to undo: say semantics='idempotent' "
-                "if it does",
+                f"{self.name!r} is observe_only, so there is nothing to undo: use "
+                "semantics='idempotent' if there is",
                 field="compensate",
             )
         if self.semantics is Semantics.NON_IDEMPOTENT:
             if self.dispatch is not DispatchMode.OUTBOX:
                 raise InvalidArgument(
-                    f"{self.name!r} is not idempotent: say dispatch='outbox', or a crash between "
-                    "the act and its record would have it done again",
+                    f"{self.name!r} is not idempotent: use dispatch='outbox', or after a crash "
+                    "between the act and its record it would be executed again",
                     field="dispatch",
                 )
             if self.check is None:

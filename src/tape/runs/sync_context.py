@@ -149,7 +149,7 @@ class SyncContext:
     def sample(self, function: Callable[[], R], /, *, name: str = "sample") -> R:
         is_drawn, before = self._here(lambda: self._context.begin_draw(name))
         if not is_drawn:
-            with within(f"what {name!r} draws"):
+            with within(f"the draw {name!r}"):
                 drawn = function()
             before = self._here(lambda: self._context.end_draw(name, drawn))
         result: R = before
@@ -260,7 +260,7 @@ class SyncContext:
         try:
             return asyncio.run_coroutine_threadsafe(awaited, self._loop).result()
         except CancelledError:
-            raise Abandoned(Closed("what this run does here was cut off")) from None
+            raise Abandoned(Closed("this run was interrupted")) from None
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
