@@ -152,7 +152,7 @@ class Consumer:
         if not _STREAM(stream):
             raise InvalidArgument("is not letters, digits, - and _", field="stream")
         if not subjects:
-            raise InvalidArgument("say which subjects it takes", field="subject")
+            raise InvalidArgument("is empty: name the subjects to consume", field="subject")
         for one in subjects:
             check_bus_pattern(one, field="subject")
         parse_nats_url(nats_url, field="nats_url")
@@ -190,8 +190,8 @@ def check_durable(name: str) -> str:
     """A durable's name is its cursor: one that is spelled otherwise is another one."""
     if not _DURABLE(name) or len(name) > DURABLE_MOST:
         raise InvalidArgument(
-            f"{name!r} is not lower-case words with - between, such as executor-default. The name "
-            "is the cursor: a consumer that is renamed starts at the oldest message that is kept",
+            f"{name!r} is not lower-case words joined by -, such as executor-default. The name "
+            "identifies the cursor: a renamed consumer starts at the oldest message that is kept",
             field="durable",
         )
     return name
@@ -262,14 +262,15 @@ async def _handle(
         tries = min(message.deliveries - 1, 30)
         delay_s = min(settings.retry_first_s * 2**tries, settings.retry_most_s)
         log.exception(
-            "consumer %s: the handler failed for message %s of %s, delivery %d; again in %g s",
+            "consumer %s: the handler failed for message %s of %s, delivery %d; retry in %g s",
             consumer.durable, message.message_id, message.subject, message.deliveries, delay_s,
         )  # fmt: skip
         await message.nak(delay_s)
     else:
         if not message.is_settled and not await message.ack():
             log.warning(
-                "consumer %s: message %s is handled but not acknowledged; it will come again",
+                "consumer %s: message %s was handled but could not be acknowledged; it will be "
+                "delivered again",
                 consumer.durable, message.message_id,
             )  # fmt: skip
 

@@ -144,8 +144,8 @@ def sink_for(target: str) -> Sink:
 def _held_up(entry: Entry, refused: BrokerRefused) -> BrokerRefused:
     seq = entry.global_seq
     return BrokerRefused(
-        f"entry {seq} ({entry.subject}) is refused, and nothing is relayed past it: {refused}. "
-        f"Mend that, or relay without the entry: --where 'global_seq != {seq}'"
+        f"entry {seq} ({entry.subject}) is refused, and no later entry is relayed: {refused}. "
+        f"Correct the cause, or relay without the entry: --where 'global_seq != {seq}'"
     )
 
 

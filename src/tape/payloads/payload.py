@@ -43,7 +43,7 @@ class _Declared(BaseModel):
             if name not in cls.model_fields:
                 near = get_close_matches(name, cls.model_fields, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise InvalidArgument(f"is no field of {cls.__name__}{hint}", field=name)
+                raise InvalidArgument(f"is not a field of {cls.__name__}{hint}", field=name)
 
 
 class Part(_Declared):
