@@ -150,7 +150,10 @@ def run_to_end(program: Coroutine[Any, Any, None]) -> None:
             except (SystemExit, KeyboardInterrupt) as raised:
                 if main.done() or came_by_signal(raised):
                     raise
-                log.exception("what a function of this program began was to end it; it goes on")
+                log.exception(
+                    "a task that a function of this program started tried to exit; the program "
+                    "continues"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,13 +323,13 @@ def _tls(options: ServeOptions) -> Tls | None:
         warn_of_readers(options.tls_key, "private key")
         return Tls(options.tls_cert, options.tls_key)
     if options.tls_cert or options.tls_key:
-        raise InvalidArgument("a certificate and its key go together", field="tls")
+        raise InvalidArgument("give a certificate together with its key", field="tls")
     return None
 
 
 def _tokens(options: ServeOptions) -> Tokens:
     if options.tokens is not None and options.token_file is not None:
-        raise InvalidArgument("tokens come as text or from a file, not both", field="tokens")
+        raise InvalidArgument("give tokens as text or as a file, not both", field="tokens")
     if options.token_file is not None:
         return Tokens.read(options.token_file)
     return Tokens() if options.tokens is None else Tokens.parse(options.tokens)

@@ -274,5 +274,5 @@ class GrpcBus(GrpcReactions):
                         waits = pauses()
                         yield message
             except StoreUnavailable as error:
-                log.warning("following waits: %s", error)
+                log.warning("following pauses: %s", error)
             await asyncio.sleep(next(waits))

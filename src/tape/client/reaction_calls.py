@@ -29,10 +29,10 @@ class ReactionCalls:
         """
         if isinstance(reaction, NewReaction):
             if subject_pattern or options:
-                raise InvalidArgument("has all settings itself", field="reaction")
+                raise InvalidArgument("already has all settings: give no others", field="reaction")
             return await self._operations.register_reaction(reaction)
         if options.setdefault("reaction_id", reaction) != reaction:
-            raise InvalidArgument("is the first argument already", field="reaction_id")
+            raise InvalidArgument("is already the first argument", field="reaction_id")
         new = in_pool(new_reaction(subject_pattern, **options), DECLARED_APPS.apps)
         return await self._operations.register_reaction(new)
 

@@ -162,8 +162,8 @@ async def watch_value(
         newest = value.version if value is not None else 0
         if from_version > newest:
             raise InvalidArgument(
-                f"{from_version} is beyond the newest version of {namespace}/{key}, {newest}: it "
-                "belongs to another journal, or this one was restored from a backup",
+                f"{from_version} is beyond the newest version of {namespace}/{key}, {newest}: "
+                "the version belongs to another journal, or this one was restored from a backup",
                 field="from_version",
             )
     subjects = (value_changed(namespace, key), value_deleted(namespace, key))
@@ -206,7 +206,7 @@ async def refuse_beyond_the_end(store: Store, cursor: int, *, field: str) -> Non
         if cursor > last:
             raise InvalidArgument(
                 f"{cursor} is beyond the end of this journal, {last}: the cursor belongs to "
-                "another one, or this one was restored from a backup",
+                "another journal, or this one was restored from a backup",
                 field=field,
             )
 
@@ -268,7 +268,7 @@ async def _patiently(read: Callable[P, Awaitable[T]], *arguments: P.args, **name
         try:
             return await read(*arguments, **named)
         except StoreUnavailable as error:
-            log.warning("following waits: %s", error)
+            log.warning("following pauses: %s", error)
         await asyncio.sleep(pause)
         pause = min(2 * pause, AWAY_MOST_S)
 

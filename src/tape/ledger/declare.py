@@ -30,7 +30,8 @@ class Subscriptions:
         known = self.declared.get(new.subscription_id)
         if known is not None and known != new:
             raise InvalidArgument(
-                f"another subscription is {new.subscription_id!r}: give one of them an id",
+                f"another subscription has the id {new.subscription_id!r}: give one of them "
+                "another id",
                 field="subscription_id",
             )
         self.declared[new.subscription_id] = new

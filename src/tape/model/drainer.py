@@ -200,7 +200,7 @@ def held_drainer(state: Reading, hold: Hold) -> Drainer:
         now = drainer.fencing_token if drainer else 0
         raise StaleLease(
             f"drainer {hold.drainer_id!r} is at fencing token {now}, this pass has "
-            f"{hold.fencing_token}: leave it to who has taken over"
+            f"{hold.fencing_token}: another instance has taken over"
         )
     return drainer._replace(lease_expires_at_ms=state.now_ms + hold.ttl_ms)
 

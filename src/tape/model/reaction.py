@@ -162,7 +162,7 @@ def check_reaction(new: NewReaction, limits: Limits) -> None:
     """Refuse what could never work; the predicate and the target are judged by who knows them."""
     check_name(new.reaction_id, limits, field="reaction_id", required=True)
     if 2 * len(encode_segment(new.reaction_id)) + TASK_SUBJECT_BYTES > limits.subject_bytes:
-        raise TooLarge("does not fit into the subjects of its tasks", field="reaction_id")
+        raise TooLarge("is too long for the subjects of its tasks", field="reaction_id")
     for field in ("name", "agent_app", "publish_target", "pool"):
         check_name(getattr(new, field), limits, field=field)
     parse_pattern(new.subject_pattern, limits=limits)
@@ -226,7 +226,7 @@ class RegisterReaction:
                 return Decision(lambda _place: reaction)
             if new.engine != before.engine:
                 raise InvalidArgument(
-                    f"is {before.engine!r}, and another would not know how far that one has come: "
+                    f"is {before.engine!r}, and another engine does not know its position: "
                     "deregister the reaction, then register it with from_global_seq",
                     field="engine",
                 )

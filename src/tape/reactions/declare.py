@@ -289,9 +289,7 @@ def _is_typed_in(declaration: Declaration) -> bool:
 
 def _id_of(origin: Origin) -> str:
     if not origin.name:
-        raise InvalidArgument(
-            "is needed for a handler without a name of its own", field="reaction_id"
-        )
+        raise InvalidArgument("is required for a handler that has no name", field="reaction_id")
     return f"{origin.module}.{origin.name}"
 
 
@@ -310,6 +308,6 @@ def _check_handler(function: Callable[..., Any], origin: Origin) -> None:
         signature.bind({})
     except TypeError as error:
         raise InvalidArgument(
-            f"{origin} is called with one argument, the envelope, and takes {signature}: {error}",
+            f"{origin} is called with one argument, the envelope, but takes {signature}: {error}",
             field="handler",
         ) from None

@@ -28,7 +28,7 @@ class EntryReply(Reply):
     seq: int
     kind: str
     subject: str
-    payload: Annotated[Any, Field(description="what the producer said")]
+    payload: Annotated[Any, Field(description="as the producer recorded it")]
     schema_version: int
     trace_id: str
     span_id: str

@@ -63,7 +63,7 @@ async def _refreshed(refresh: Refresh) -> None:
         async with asyncio.timeout(REFRESH_S):
             await refresh()
     except (TapeError, TimeoutError) as error:
-        log.warning("the metrics of the store are old: %s", error or "it does not answer")
+        log.warning("the metrics of the store are out of date: %s", error or "it does not answer")
         metrics.STORE_UP.set(0)
     else:
         metrics.STORE_UP.set(1)

@@ -167,8 +167,9 @@ class _Search:
         if has_waited or self._turns.used_s > allowed_s or self._size > KEPT_BYTES:
             self.is_over = True
             self.error = (
-                f"the page ends early, `where` takes long, and may take {allowed_s:g} s: go on "
-                f"with before={self.before}, narrow the search, or ask for less; {self.error}"
+                f"the page ends early, because a request may take {allowed_s:g} s for `where`: "
+                f"continue with before={self.before}, narrow the search, or use a simpler "
+                f"`where`; {self.error}"
             )
 
 
@@ -186,4 +187,4 @@ async def entry_at(door: Door, global_seq: int) -> Entry:
         for entry in (await door.operations.ledger.recent(query)).entries:
             if entry.global_seq == global_seq:
                 return entry
-    raise NotFound(f"the journal has no entry {global_seq}, or keeps it no more")
+    raise NotFound(f"the journal has no entry {global_seq}: it does not exist or was pruned")

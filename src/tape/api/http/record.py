@@ -22,12 +22,16 @@ class NewEventBody(Body):
     payload: Annotated[Any, Field(examples=[{"order": 7}])] = None
     entity_type: Annotated[str, Field(examples=["order"])] = ""
     entity_id: Annotated[str, Field(examples=["7"])] = ""
-    idempotency_key: Annotated[str, Field(description="the same one is recorded once")] = ""
-    caused_by: Annotated[str, Field(description="the event_id of the cause, or any text")] = ""
+    idempotency_key: Annotated[
+        str, Field(description="a second event with this key is not recorded")
+    ] = ""
+    caused_by: Annotated[str, Field(description="the event_id of the cause, or other text")] = ""
     source: str = ""
     occurred_at_ms: Annotated[BodyNumber, Field(ge=0, le=MOST_POSITION)] = 0
     schema_version: Annotated[BodyNumber, Field(ge=1, le=32_767)] = 1
-    run_id: Annotated[str, Field(description="with its fencing_token, by a run's driver")] = ""
+    run_id: Annotated[str, Field(description="only for a run's driver, with its fencing_token")] = (
+        ""
+    )
     fencing_token: Annotated[BodyNumber, Field(ge=0, le=MOST_POSITION)] = 0
     trace_id: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
     span_id: Annotated[str, Field(pattern=r"^([0-9a-f]{16})?$")] = ""

@@ -87,7 +87,7 @@ async def _start(door: Door, after: int | None) -> int:
     if after > min(info.head_global_seq, MOST_POSITION):
         raise InvalidArgument(
             f"{after} is beyond the end of this journal, {info.head_global_seq}: the cursor "
-            "belongs to another one, or this one was restored from a backup",
+            "belongs to another journal, or this one was restored from a backup",
             field="after",
         )
     if 0 < after < info.first_global_seq - 1:

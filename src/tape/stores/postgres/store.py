@@ -426,7 +426,7 @@ class PostgresStore:
                             async with asyncio.timeout(self._settings.poll_s):
                                 await self._woken.wait()
             except TapeError as error:
-                log.warning("not listening for now: %s", error)
+                log.warning("not listening for notifications for now: %s", error)
                 await asyncio.sleep(self._settings.poll_s)
 
     @contextlib.asynccontextmanager

@@ -128,6 +128,8 @@ class SqliteReader:
             yield
         except Error as error:
             if _NOT_OURS.search(str(error)):
-                raise StoreMismatch(f"{self._path} is no journal, or not up to date") from error
+                raise StoreMismatch(
+                    f"{self._path} is not a journal, or is not up to date"
+                ) from error
             kind = StoreUnavailable if isinstance(error, OperationalError) else StoreFailed
             raise kind(f"{self._path} cannot be read: {error}") from error
