@@ -35,8 +35,8 @@ _EVENT_ID = re.compile(r"(?:^|[:/])([0-9A-HJKMNP-TV-Z]{26})(?:~[0-9]+)?$")
 
 
 class ChainReply(Reply):
-    """`causes` from the nearest to the first; `effects` and `trace` in the order of the journal;
-    `runs` that drainers began for it. `complete` is false if there may be more.
+    """`causes` are ordered from the nearest to the first; `effects` and `trace` as in the journal;
+    `runs` are those that drainers started for it. `complete` is false if there may be more.
     """
 
     event: EntryReply
@@ -51,7 +51,7 @@ class ChainReply(Reply):
     "GET", "/api/events/{global_seq:int}/chain", role=Role.READ, reply=ChainReply, refusals=(404,)
 )
 async def get_chain(door: TheDoor, global_seq: PathPosition) -> Response:
-    """What led to an entry, what it led to, and what else is in its trace."""
+    """Get the causes and the effects of an entry, and the other entries of its trace."""
     entry = await entry_at(door, global_seq)
     causes, complete = await _causes(door, entry)
     effects: Sequence[Entry] = ()

@@ -21,7 +21,7 @@ _NAMES = ["payload" if name == "payload_json" else name for name in Entry._field
 
 
 class EntryReply(Reply):
-    """One entry; a text that it does not have is empty."""
+    """One entry; a text field that it does not have is empty."""
 
     global_seq: int
     run_id: str

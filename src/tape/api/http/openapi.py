@@ -51,7 +51,7 @@ _ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         "The state is not what the request expects; `reason` says how.",
         {
             "reason": "VERSION_MISMATCH",
-            "message": "The value has changed since the version you read.",
+            "message": "The value has changed since the version that you read.",
         },
     ),
     410: (

@@ -48,10 +48,12 @@ class RecentParams(FilterParams):
 
 
 class RecentReply(Reply):
-    """Newest first. `before` is where to go on, null if nothing older is kept; a page can be short
-    or empty and still have more behind it. Whoever streams after `head_global_seq` gets what has
-    come since, and nothing twice. `skipped` entries could not be decided by `where`, `error` is
-    the last reason, or that the page ends early because `where` takes too long.
+    """The newest entry comes first.
+
+    `before` is where to continue, null if no older entry is kept; a page can be short or empty and
+    still have more behind it. A stream after `head_global_seq` gets the newer entries, and none
+    twice. `skipped` counts entries for which `where` has no result; `error` is the last reason, or
+    says that the page ends early because `where` takes too long.
     """
 
     events: list[EntryReply]
@@ -65,7 +67,7 @@ class RecentReply(Reply):
 async def list_recent(
     door: TheDoor, request: Request, params: Annotated[RecentParams, Query()]
 ) -> Response:
-    """The newest entries that pass the filters."""
+    """List the newest entries that match the filters."""
     turns = door.pacer.turns(door.client_of(request))
     search = await door.while_wanted(request.receive, _searched(door, params, turns))
     return json_response(
@@ -177,7 +179,7 @@ class _Search:
     "GET", "/api/events/{global_seq:int}", role=Role.READ, reply=EntryReply, refusals=(404,)
 )
 async def get_event(door: TheDoor, global_seq: PathPosition) -> Response:
-    """One entry by its place in the journal."""
+    """Get one entry by its `global_seq`."""
     return json_response(entry_record(await entry_at(door, global_seq)))
 
 

@@ -16,7 +16,7 @@ routes = Routes("events")
 
 
 class NewEventBody(Body):
-    """An event as its producer states it. Only `event_type` is required."""
+    """An event as its producer records it. Only `event_type` is required."""
 
     event_type: Annotated[str, Field(min_length=1, examples=["order.placed"])]
     payload: Annotated[Any, Field(examples=[{"order": 7}])] = None
@@ -39,13 +39,13 @@ class NewEventBody(Body):
 
 
 class NewEventsBody(Body):
-    """Several events: one that is refused refuses all, and is named by its index."""
+    """Several events. If one is refused, all are; the error names its index."""
 
     events: list[NewEventBody]
 
 
 class RecordedReply(Reply):
-    """`duplicate`: its key was used before, these are the first one's ids."""
+    """With `duplicate`, the key was used before: these are the first event's ids."""
 
     event_id: str
     global_seq: int
@@ -74,7 +74,7 @@ RecordBody = Annotated[
     refusals=(404,),
 )  # fmt: skip
 async def record_events(door: TheDoor, body: RecordBody) -> RecordedReply | RecordedAllReply:
-    """Record an event, or several at once; answered once durable."""
+    """Record one event, or several at once; answers once they are durable."""
     if isinstance(body, NewEventBody):
         (recorded,) = await door.operations.record_events([_new_event(body, door.limits)])
         return _reply(recorded)
