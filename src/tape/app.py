@@ -56,10 +56,11 @@ async def open_bus(
 def connect(
     url: str | None = None, *, token: str | None = None, settings: Settings | None = None
 ) -> TapeClient:
-    """Tape for a program without an event loop.
+    """Return a client for a program without an event loop.
 
-    `sqlite:` and `postgres:` work in this process, `tape:` and `tapes:` with a server. Without a
-    URL it is that of TAPE_URL, then TAPE_STORE, then the default server; the token is TAPE_TOKEN's.
+    `sqlite:` and `postgres:` URLs open the store in this process, `tape:` and `tapes:` URLs name a
+    server. Without a URL it is TAPE_URL, else TAPE_STORE, else the default server. Without a token
+    it is TAPE_TOKEN.
     """
     return TapeClient(lambda: _connected(url, token, settings))
 
@@ -67,7 +68,7 @@ def connect(
 def connect_async(
     url: str | None = None, *, token: str | None = None, settings: Settings | None = None
 ) -> Connecting:
-    """Like `connect`, on the running event loop: await it, or use it with `async with`."""
+    """Return a client like `connect`, on the running event loop: await it, or use `async with`."""
     return Connecting(lambda: _connected(url, token, settings))
 
 

@@ -63,17 +63,17 @@ class Message:
 
     @property
     def payload(self) -> Any:
-        """The payload, parsed anew at each use."""
+        """The payload, parsed at each use."""
         return orjson.loads(self._delivery.data)
 
     @property
     def message_id(self) -> str:
-        """The same each time the event is sent: its event id."""
+        """The event's id, the same each time the event is sent."""
         return self._delivery.headers.get("Nats-Msg-Id", "")
 
     @property
     def global_seq(self) -> int:
-        """The event's place on the journal, 0 for a message that did not come from there."""
+        """The event's number in the journal; 0 if the message does not come from the journal."""
         text = self.attribute("tapeseq")
         return int(text) if text.isdecimal() else 0
 
@@ -93,7 +93,7 @@ class Message:
 
     @property
     def stream_seq(self) -> int:
-        """The message's place in the stream."""
+        """The message's number in the stream."""
         return self._delivery.stream_seq
 
     @property
@@ -105,16 +105,18 @@ class Message:
         return unquote(self._delivery.headers.get(f"ce-{name}", ""))
 
     async def ack(self) -> bool:
-        """Done with. False if it could not be said now: then the message comes again."""
+        """Acknowledge the message. Returns False if that failed; then it is delivered again."""
         return await self._settle(b"+ACK")
 
     async def nak(self, delay_s: float = 0.0) -> bool:
-        """Not done: deliver it again, after a while."""
+        """Refuse the message: it is delivered again, after a pause."""
         nanoseconds = int(delay_s * 1_000_000_000)
         return await self._settle(b'-NAK {"delay": %d}' % nanoseconds if nanoseconds else b"-NAK")
 
     async def in_progress(self) -> bool:
-        """Still at work. Said for you every third of `ack_wait_s` while the message is in hand."""
+        """Report that the message is being handled. The consumer does so every third of
+        `ack_wait_s`.
+        """
         return await self._consumer.report(self._delivery.receipt)
 
     async def _settle(self, how: bytes) -> bool:
@@ -128,13 +130,13 @@ Handler = Callable[[Message], Awaitable[None] | None]
 
 
 class Consumer:
-    """A durable consumer. `async with` attaches it, `async for` gives its messages.
+    """A durable consumer. `async with` attaches it, `async for` returns its messages.
 
-    Each message of `async for` is acknowledged by whoever takes it. Several processes may use one
-    durable: each message goes to one of them. With `in_order` nothing is delivered, to any of them,
-    before the message ahead of it is acknowledged: a strict order, for a round trip per message.
+    The reader of `async for` acknowledges each message. Several processes may use one durable: each
+    message goes to one of them. With `in_order` no message is delivered to any of them before the
+    previous one is acknowledged: a strict order, at a round trip per message.
 
-    Without `settings` it goes by the settings file, as a command does.
+    Without `settings` it reads the settings file, as a command does.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ def check_durable(name: str) -> str:
 
 
 def run_consumer(consumer: Consumer, handler: Handler, *, concurrency: int = 1) -> None:
-    """Handle messages until SIGTERM or SIGINT; the ones in hand are finished."""
+    """Handle messages until SIGTERM or SIGINT, then finish the current ones."""
     from tape.app import run_to_end, stopping_on_signals
 
     async def work() -> None:
@@ -216,11 +218,11 @@ async def consume(
     concurrency: int = 1,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Handle messages until `stop` is set: one after the other, or so many at once.
+    """Handle messages until `stop` is set: one after the other, or `concurrency` at once.
 
-    A message is acknowledged when its handler returns. One whose handler fails comes again after
-    a while that grows with each delivery, and the others go on meanwhile. A handler that is not
-    asynchronous runs on a thread.
+    A message is acknowledged when its handler returns. If the handler fails, the message is
+    delivered again after a pause that grows with each delivery, and other messages are handled
+    meanwhile. A handler that is not asynchronous runs in a thread.
     """
     if concurrency < 1:
         raise InvalidArgument(f"{concurrency} is not 1 or more", field="concurrency")

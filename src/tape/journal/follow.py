@@ -55,9 +55,10 @@ class Follow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The next matching entries. `cursor` is how far the journal has been looked through: pass it
-    as `after` to go on from here. `skipped` entries could not be decided, `error` tells
-    the last reason.
+    """The next matching entries.
+
+    `cursor` is how far the journal has been read: pass it as `after` to continue. `skipped` counts
+    entries for which the predicate has no result; `error` is the last reason.
     """
 
     entries: list[Entry]

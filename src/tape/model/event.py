@@ -44,7 +44,9 @@ class NewEvent(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """Where an event is. `duplicate`: its key was used before, these are the first one's ids."""
+    """Where an event was recorded. With `duplicate`, its key was used before: these are the first
+    event's ids.
+    """
 
     event_id: str
     global_seq: int

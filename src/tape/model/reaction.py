@@ -36,7 +36,7 @@ class HandlerKind(IntEnum):
 
 
 class Reaction(NamedTuple):
-    """Its settings, as they are kept."""
+    """The settings of a reaction, as they are stored."""
 
     reaction_id: str
     name: str
@@ -59,12 +59,13 @@ class Reaction(NamedTuple):
 
 
 class NewReaction(NamedTuple):
-    """A reaction as it is declared. `from_global_seq` is exclusive; None starts at the head.
+    """A reaction as it is declared. `from_global_seq` is exclusive; None starts at the newest
+    entry.
 
-    `pool` is where the runs of an agent reaction go; empty is the default pool.
+    `pool` is the pool of an agent reaction's runs; empty is the default pool.
 
-    `retry_max` retries follow the first attempt. At `dlq_after_n` attempts, or when the retries are
-    used up, a task is dead-lettered; with 0 it is given up as failed instead.
+    `retry_max` retries follow the first attempt. After `dlq_after_n` attempts, or when the retries
+    are used up, a task becomes a dead letter; with 0 it ends as failed instead.
     """
 
     reaction_id: str
@@ -127,7 +128,7 @@ class Book(NamedTuple):
 
 
 class ReactionState(NamedTuple):
-    """A reaction and how it is doing. `position` is the lowest of its shards."""
+    """A reaction and its state. `position` is the lowest cursor of its shards."""
 
     reaction: Reaction
     position: int

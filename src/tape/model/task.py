@@ -160,7 +160,7 @@ Verdict = Literal["done", "failed", "refused", "given_back"]
 
 
 class TaskOutcome(NamedTuple):
-    """What a holder says became of a task. `traceback` is that of its handler."""
+    """The outcome of a task, as its owner reports it. `traceback` is the handler's."""
 
     task_id: str
     verdict: Verdict = "done"

@@ -72,7 +72,7 @@ def current_actor(effect: str) -> AmbientRun:
 
 
 def idempotency_key() -> str:
-    """The key of the effect being done, to be given to the counterparty."""
+    """Return the key of the effect that is being executed. Send it to the counterparty."""
     key = EFFECT_KEY.get()
     if not key:
         raise InvalidArgument(

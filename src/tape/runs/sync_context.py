@@ -28,7 +28,9 @@ R = TypeVar("R")
 
 
 class SyncContext:
-    """What a synchronous app is given."""
+    """The context of a synchronous app: the calls of `Context`, which block instead of being
+    awaited.
+    """
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         self._context = context
@@ -71,7 +73,9 @@ class SyncContext:
         return self._context.is_cancelled
 
     def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Do an effect of either kind: an asynchronous body on the loop, another right here."""
+        """Execute an effect of either kind: an asynchronous body on the loop, another in this
+        thread.
+        """
         if effect.is_async:
             return self._wait(self._context.call(effect, *args, **kwargs))
         call = self._wait(self._begun(effect, args, kwargs))
