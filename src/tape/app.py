@@ -56,10 +56,11 @@ async def open_bus(
 def connect(
     url: str | None = None, *, token: str | None = None, settings: Settings | None = None
 ) -> TapeClient:
-    """Tape for a program without an event loop.
+    """Return a client for a program without an event loop.
 
-    `sqlite:` and `postgres:` work in this process, `tape:` and `tapes:` with a server. Without a
-    URL it is that of TAPE_URL, then TAPE_STORE, then the default server; the token is TAPE_TOKEN's.
+    `sqlite:` and `postgres:` URLs open the store in this process, `tape:` and `tapes:` URLs name a
+    server. Without a URL it is TAPE_URL, else TAPE_STORE, else the default server. Without a token
+    it is TAPE_TOKEN.
     """
     return TapeClient(lambda: _connected(url, token, settings))
 
@@ -67,7 +68,7 @@ def connect(
 def connect_async(
     url: str | None = None, *, token: str | None = None, settings: Settings | None = None
 ) -> Connecting:
-    """Like `connect`, on the running event loop: await it, or use it with `async with`."""
+    """Return a client like `connect`, on the running event loop: await it, or use `async with`."""
     return Connecting(lambda: _connected(url, token, settings))
 
 
@@ -150,7 +151,10 @@ def run_to_end(program: Coroutine[Any, Any, None]) -> None:
             except (SystemExit, KeyboardInterrupt) as raised:
                 if main.done() or came_by_signal(raised):
                     raise
-                log.exception("what a function of this program began was to end it; it goes on")
+                log.exception(
+                    "a task that a function of this program started tried to exit; the program "
+                    "continues"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,13 +324,13 @@ def _tls(options: ServeOptions) -> Tls | None:
         warn_of_readers(options.tls_key, "private key")
         return Tls(options.tls_cert, options.tls_key)
     if options.tls_cert or options.tls_key:
-        raise InvalidArgument("a certificate and its key go together", field="tls")
+        raise InvalidArgument("give a certificate together with its key", field="tls")
     return None
 
 
 def _tokens(options: ServeOptions) -> Tokens:
     if options.tokens is not None and options.token_file is not None:
-        raise InvalidArgument("tokens come as text or from a file, not both", field="tokens")
+        raise InvalidArgument("give tokens as text or as a file, not both", field="tokens")
     if options.token_file is not None:
         return Tokens.read(options.token_file)
     return Tokens() if options.tokens is None else Tokens.parse(options.tokens)

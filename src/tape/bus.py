@@ -393,8 +393,9 @@ class Bus:
             known = (await self._store.read_reactions()).reactions
             if all(reaction.reaction_id != reaction_id for reaction in known):
                 raise Pruned(
-                    f"from_global_seq: entries up to {pruned} have been pruned: start from there, "
-                    "or from 0, which is the oldest kept, and backfill the rest from the lake"
+                    f"from_global_seq: entries up to {pruned} have been pruned: start from "
+                    "there, or from 0 for the oldest entry kept, and backfill the rest from the "
+                    "lake"
                 )
 
     async def deregister_reaction(self, reaction_id: str) -> bool:

@@ -13,7 +13,7 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a single request may hold. Larger ones are refused and change nothing."""
+    """What a single request may contain. A larger one is refused and changes nothing."""
 
     payload_bytes: int = 1 * MIB
     json_depth: int = 64
@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """How much the writer holds and how much of it goes into one transaction."""
+    """How much the writer queues, and how much of it goes into one transaction."""
 
     queue_moves: int = 10_000
     queue_bytes: int = 64 * MIB
@@ -42,8 +42,10 @@ class WriterSettings:
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """Sessions and time-outs. The first two bound how long a hung writer can hold others up;
-    `resolve_s` is how long a commit cut off in mid-flight is looked for before it is unknown.
+    """Sessions and time-outs.
+
+    `idle_in_transaction_s` and `transaction_s` limit how long a hung writer can delay others. If a
+    commit was cut off, the store looks for it for `resolve_s` before its outcome is unknown.
     """
 
     idle_in_transaction_s: float = 3.0
@@ -66,8 +68,8 @@ class SqliteSettings:
 
 @dataclass(frozen=True, slots=True)
 class MatcherSettings:
-    """`ttl_s` is how long a matcher that is not heard of keeps others from taking over; entries
-    that match nothing are noted as considered after `settle_s`.
+    """If a matcher is silent for `ttl_s`, another takes over. Entries that match nothing are
+    recorded as considered after `settle_s`.
     """
 
     ttl_s: float = 3.0
@@ -79,10 +81,10 @@ class MatcherSettings:
 
 @dataclass(frozen=True, slots=True)
 class DispatcherSettings:
-    """What one dispatcher holds at a time. A reaction's own limits hold over all dispatchers.
+    """What one dispatcher handles at a time. A reaction's own limits hold over all dispatchers.
 
-    `lease_s` is how long a task stays with a dispatcher that is not heard of; what runs for
-    `stuck_s` is warned of; `grace_s` is how long a stopping dispatcher lets handlers finish.
+    If a dispatcher is silent for `lease_s`, its tasks can be claimed again. A handler that runs for
+    `stuck_s` is reported in the log. A stopping dispatcher lets handlers finish for `grace_s`.
     """
 
     lease_s: float = 60.0
@@ -95,8 +97,8 @@ class DispatcherSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReactorSettings:
-    """`lease_ttl_s` is how long a lease stays with a reactor that is not heard of; `heartbeat_s` is
-    how often it is renewed, 0 is a third of the TTL.
+    """If a reactor is silent for `lease_ttl_s`, its lease expires. It renews the lease every
+    `heartbeat_s`; 0 means a third of the TTL.
     """
 
     lease_ttl_s: float = 30.0
@@ -109,9 +111,10 @@ class ReactorSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReactorsSettings:
-    """The leases of each reactor, and what all share: who lost a takeover pauses for
-    `backoff_first_s`, then longer, at most `backoff_most_s`; `runs` is how many one worker drives
-    at a time.
+    """The leases of each reactor, and the settings that all share.
+
+    A reactor that lost a takeover pauses for `backoff_first_s`, then longer, at most
+    `backoff_most_s`. `runs` is how many runs one worker drives at a time.
     """
 
     recovery: ReactorSettings = field(default_factory=ReactorSettings)
@@ -128,11 +131,11 @@ class ReactorsSettings:
 
 @dataclass(frozen=True, slots=True)
 class OutboxSettings:
-    """The relay of the outbox. `nats` is where it publishes, empty for the journal alone.
+    """The relay of the outbox. `nats` is where it publishes; empty means only to the journal.
 
-    Who does not lead tries again after `lead_retry_s`; a leader that is not heard of for `hung_s`
-    loses the lead; one whose broker has failed for `give_way_s` lets another try. Published rows
-    are kept for `keep_s`.
+    A relay that does not lead tries again after `lead_retry_s`. A leader that is silent for
+    `hung_s` loses the lead. A leader whose broker has failed for `give_way_s` resigns. Published
+    rows are kept for `keep_s`.
     """
 
     nats: str = ""
@@ -150,7 +153,7 @@ class OutboxSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """The JetStream stream of the outbox. Without subjects it is left to others to make one."""
+    """The JetStream stream of the outbox. Without subjects, the relay does not create it."""
 
     name: str = "tape-bus"
     subjects: tuple[str, ...] = ()
@@ -162,9 +165,11 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class BrokersSettings:
-    """`hosts` may be given the logins of this process, and may be anywhere: HOST, HOST:PORT or
-    *.DOMAIN. Without `allow_private` no other target of a reaction leads to a loopback or private
-    address, which is so anyway at a server that others can reach."""
+    """`hosts` may get the logins of this process, at any address: HOST, HOST:PORT or *.DOMAIN.
+
+    Without `allow_private`, targets of reactions at other hosts may not lead to loopback or private
+    addresses. A server that other machines can reach always refuses these.
+    """
 
     hosts: tuple[str, ...] = ()
     allow_private: bool = True
@@ -172,7 +177,9 @@ class BrokersSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """A durable consumer. What is not acknowledged within `ack_wait_s` is delivered again."""
+    """A durable consumer. A message that is not acknowledged within `ack_wait_s` is delivered
+    again.
+    """
 
     ack_wait_s: float = 30.0
     fetch: int = 100
@@ -184,9 +191,9 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class DrainerSettings:
-    """`lease_s` is how long a drainer that is not heard of keeps others out; `retry_s` is when a
-    server tries a halted one again by itself, twice as late each time up to `retry_most_s`;
-    `await_s` is how long one pass waits for a run.
+    """If a drainer is silent for `lease_s`, another instance may take over. A server retries a
+    halted drainer after `retry_s`, then twice as late each time, up to `retry_most_s`. `await_s` is
+    how long one pass waits for a run.
     """
 
     lease_s: float = 30.0
@@ -198,11 +205,11 @@ class DrainerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PredicateSettings:
-    """What predicates may take of a process, all of them together.
+    """What all predicates of a process together may use.
 
-    They are evaluated for `slice_s` at a time, then others have a turn. What takes long gets
-    `share` of the time. A request that looks for entries ends its page after `request_s` of it;
-    reactions that take `page_s` more than is free are matched apart from the others.
+    They are evaluated for `slice_s` at a time, then other work has a turn. Slow predicates get
+    `share` of the time. A search ends its page after `request_s` of work. Reactions that take
+    `page_s` more than the free time are matched separately.
     """
 
     slice_s: float = 0.002
@@ -213,15 +220,16 @@ class PredicateSettings:
 
 @dataclass(frozen=True, slots=True)
 class DoorSettings:
-    """What clients may take of a server's doors.
+    """What clients may use of a server, over gRPC and HTTP.
 
-    The head of a request is there within `header_s`, its body `body_s` later; a reader that takes
-    nothing for `write_s` is cut off; a gRPC connection without a call is closed after `idle_s`.
+    The head of a request must arrive within `header_s`, its body within `body_s` after that. A
+    client that reads nothing for `write_s` is cut off. A gRPC connection without a call is closed
+    after `idle_s`.
 
-    `connections` may be open on the HTTP door: one more closes the oldest that has no whole
-    request. `requests` are answered at once there, `body_bytes` of bodies are held while they
-    come, and `unread_bytes` of answers while nobody takes them; over gRPC that many of each client
-    of both. A client, known by its token or else its address, has `calls_per_client` and
+    `connections` may be open over HTTP: one more closes the one that has gone longest without a
+    complete request. `requests` are answered at once there. `body_bytes` limits bodies that are
+    being received, and `unread_bytes` answers that are not read; over gRPC both hold per client. A
+    client, known by its token or else its address, may have `calls_per_client` calls and
     `streams_per_client` of all `streams`; each stream holds about `stream_bytes`.
     """
 
@@ -241,6 +249,8 @@ class DoorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """All settings with their defaults. `tape.yaml` has a section for each of these."""
+
     limits: Limits = field(default_factory=Limits)
     writer: WriterSettings = field(default_factory=WriterSettings)
     postgres: PostgresSettings = field(default_factory=PostgresSettings)

@@ -63,17 +63,17 @@ class Message:
 
     @property
     def payload(self) -> Any:
-        """The payload, parsed anew at each use."""
+        """The payload, parsed at each use."""
         return orjson.loads(self._delivery.data)
 
     @property
     def message_id(self) -> str:
-        """The same each time the event is sent: its event id."""
+        """The event's id, the same each time the event is sent."""
         return self._delivery.headers.get("Nats-Msg-Id", "")
 
     @property
     def global_seq(self) -> int:
-        """The event's place on the journal, 0 for a message that did not come from there."""
+        """The event's number in the journal; 0 if the message does not come from the journal."""
         text = self.attribute("tapeseq")
         return int(text) if text.isdecimal() else 0
 
@@ -93,7 +93,7 @@ class Message:
 
     @property
     def stream_seq(self) -> int:
-        """The message's place in the stream."""
+        """The message's number in the stream."""
         return self._delivery.stream_seq
 
     @property
@@ -105,16 +105,18 @@ class Message:
         return unquote(self._delivery.headers.get(f"ce-{name}", ""))
 
     async def ack(self) -> bool:
-        """Done with. False if it could not be said now: then the message comes again."""
+        """Acknowledge the message. Returns False if that failed; then it is delivered again."""
         return await self._settle(b"+ACK")
 
     async def nak(self, delay_s: float = 0.0) -> bool:
-        """Not done: deliver it again, after a while."""
+        """Refuse the message: it is delivered again, after a pause."""
         nanoseconds = int(delay_s * 1_000_000_000)
         return await self._settle(b'-NAK {"delay": %d}' % nanoseconds if nanoseconds else b"-NAK")
 
     async def in_progress(self) -> bool:
-        """Still at work. Said for you every third of `ack_wait_s` while the message is in hand."""
+        """Report that the message is being handled. The consumer does so every third of
+        `ack_wait_s`.
+        """
         return await self._consumer.report(self._delivery.receipt)
 
     async def _settle(self, how: bytes) -> bool:
@@ -128,13 +130,13 @@ Handler = Callable[[Message], Awaitable[None] | None]
 
 
 class Consumer:
-    """A durable consumer. `async with` attaches it, `async for` gives its messages.
+    """A durable consumer. `async with` attaches it, `async for` returns its messages.
 
-    Each message of `async for` is acknowledged by whoever takes it. Several processes may use one
-    durable: each message goes to one of them. With `in_order` nothing is delivered, to any of them,
-    before the message ahead of it is acknowledged: a strict order, for a round trip per message.
+    The reader of `async for` acknowledges each message. Several processes may use one durable: each
+    message goes to one of them. With `in_order` no message is delivered to any of them before the
+    previous one is acknowledged: a strict order, at a round trip per message.
 
-    Without `settings` it goes by the settings file, as a command does.
+    Without `settings` it reads the settings file, as a command does.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class Consumer:
         if not _STREAM(stream):
             raise InvalidArgument("is not letters, digits, - and _", field="stream")
         if not subjects:
-            raise InvalidArgument("say which subjects it takes", field="subject")
+            raise InvalidArgument("is empty: name the subjects to consume", field="subject")
         for one in subjects:
             check_bus_pattern(one, field="subject")
         parse_nats_url(nats_url, field="nats_url")
@@ -190,15 +192,15 @@ def check_durable(name: str) -> str:
     """A durable's name is its cursor: one that is spelled otherwise is another one."""
     if not _DURABLE(name) or len(name) > DURABLE_MOST:
         raise InvalidArgument(
-            f"{name!r} is not lower-case words with - between, such as executor-default. The name "
-            "is the cursor: a consumer that is renamed starts at the oldest message that is kept",
+            f"{name!r} is not lower-case words joined by -, such as executor-default. The name "
+            "identifies the cursor: a renamed consumer starts at the oldest message that is kept",
             field="durable",
         )
     return name
 
 
 def run_consumer(consumer: Consumer, handler: Handler, *, concurrency: int = 1) -> None:
-    """Handle messages until SIGTERM or SIGINT; the ones in hand are finished."""
+    """Handle messages until SIGTERM or SIGINT, then finish the current ones."""
     from tape.app import run_to_end, stopping_on_signals
     from tape.client.running_loop import refuse_running_loop
 
@@ -219,11 +221,11 @@ async def consume(
     concurrency: int = 1,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Handle messages until `stop` is set: one after the other, or so many at once.
+    """Handle messages until `stop` is set: one after the other, or `concurrency` at once.
 
-    A message is acknowledged when its handler returns. One whose handler fails comes again after
-    a while that grows with each delivery, and the others go on meanwhile. A handler that is not
-    asynchronous runs on a thread.
+    A message is acknowledged when its handler returns. If the handler fails, the message is
+    delivered again after a pause that grows with each delivery, and other messages are handled
+    meanwhile. A handler that is not asynchronous runs in a thread.
     """
     if concurrency < 1:
         raise InvalidArgument(f"{concurrency} is not 1 or more", field="concurrency")
@@ -265,14 +267,15 @@ async def _handle(
         tries = min(message.deliveries - 1, 30)
         delay_s = min(settings.retry_first_s * 2**tries, settings.retry_most_s)
         log.exception(
-            "consumer %s: the handler failed for message %s of %s, delivery %d; again in %g s",
+            "consumer %s: the handler failed for message %s of %s, delivery %d; retry in %g s",
             consumer.durable, message.message_id, message.subject, message.deliveries, delay_s,
         )  # fmt: skip
         await message.nak(delay_s)
     else:
         if not message.is_settled and not await message.ack():
             log.warning(
-                "consumer %s: message %s is handled but not acknowledged; it will come again",
+                "consumer %s: message %s was handled but could not be acknowledged; it will be "
+                "delivered again",
                 consumer.durable, message.message_id,
             )  # fmt: skip
 

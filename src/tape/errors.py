@@ -54,7 +54,7 @@ class NotFound(TapeError):
 
 
 class VersionMismatch(TapeError):
-    """The value has changed since the version you read."""
+    """The value has changed since the version that you read."""
 
     reason = "VERSION_MISMATCH"
 
@@ -66,7 +66,7 @@ class StaleLease(TapeError):
 
 
 class LeaseHeld(TapeError):
-    """Another driver holds this run: back off."""
+    """Another driver holds this run: try again later."""
 
     reason = "LEASE_HELD"
 
@@ -78,7 +78,7 @@ class RunEnded(TapeError):
 
 
 class RunCancelled(TapeError):
-    """The run is to be cancelled: it begins nothing new."""
+    """The run is being cancelled: it starts nothing new."""
 
     reason = "RUN_CANCELLED"
 
@@ -90,13 +90,13 @@ class BusinessKeyTaken(TapeError):
 
 
 class BudgetExceeded(TapeError):
-    """The run's budget does not admit this."""
+    """The run's budget does not allow this."""
 
     reason = "BUDGET_EXCEEDED"
 
 
 class Diverged(TapeError):
-    """The run does another step than its journal records: its code has changed or is random."""
+    """The run takes another step than its journal records: its code has changed or is random."""
 
     reason = "DIVERGED"
 
@@ -120,13 +120,13 @@ class NotHeld(TapeError):
 
 
 class NotLeading(TapeError):
-    """Another relay leads: leave the outbox to it."""
+    """Another relay leads and does the work."""
 
     reason = "NOT_LEADING"
 
 
 class NotInTransaction(TapeError):
-    """There is no open transaction: the event could be there without what it tells of."""
+    """There is no open transaction: the event could be committed without the change it reports."""
 
     reason = "NOT_IN_TRANSACTION"
 
@@ -138,7 +138,7 @@ class NotHalted(TapeError):
 
 
 class SchemaRefused(TapeError):
-    """The payload types have changed in a way that old consumers cannot read."""
+    """The payload types have changed so that old consumers cannot read them."""
 
     reason = "SCHEMA_REFUSED"
 
@@ -184,13 +184,13 @@ class StoreFull(TapeError):
 
 
 class StoreMismatch(TapeError):
-    """The database is not one this version of Tape can use."""
+    """This version of Tape cannot use the database."""
 
     reason = "STORE_MISMATCH"
 
 
 class Pruned(TapeError):
-    """The entries asked for have been pruned from the journal."""
+    """The requested entries have been pruned from the journal."""
 
     reason = "PRUNED"
 
@@ -202,13 +202,13 @@ class SparkUnavailable(TapeError):
 
 
 class StoreFailed(TapeError):
-    """The store refused this write for a reason of its own; nothing of it was written."""
+    """The database refused this write; nothing of it was written."""
 
     reason = "STORE_FAILED"
 
 
 class Unsafe(TapeError):
-    """That set-up would expose the journal; it needs a token and TLS."""
+    """This set-up would expose the journal: it needs a token and TLS."""
 
     reason = "UNSAFE"
 
@@ -220,7 +220,7 @@ class GiveUp(TapeError):
 
 
 class BrokerError(TapeError):
-    """A broker did not take the message."""
+    """The broker did not accept the message."""
 
     reason = "BROKER_FAILED"
 
@@ -232,7 +232,7 @@ class BrokerUnavailable(BrokerError):
 
 
 class BrokerRefused(BrokerError):
-    """The broker will not take this message as it is."""
+    """The broker refuses this message."""
 
     reason = "BROKER_REFUSED"
 

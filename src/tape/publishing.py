@@ -62,11 +62,11 @@ def publish_within(
     schema_version: int | None = None,
     settings: Settings | None = None,
 ) -> str | Coroutine[Any, Any, str]:
-    """Add an event to the transaction that `tx` is in the middle of; the event's id.
+    """Add an event to the open transaction of `tx` and return the event's id.
 
     The event is published if and only if that transaction commits. The payload is any JSON value or
-    a `tape.payloads.Payload`, whose version it then has. Pass the `settings` of the process that
-    relays where its limits are not the defaults.
+    a `tape.payloads.Payload`, whose version the event then has. If the relay's limits are not the
+    defaults, pass its `settings`.
     """
     said = NewEvent(
         "",
@@ -92,9 +92,9 @@ def processed_within(
 def processed_within(
     tx: Any, consumer: str, message_id: str, *, settings: Settings | None = None
 ) -> Any:
-    """Note that a consumer handles a message in this transaction.
+    """Record in this transaction that a consumer handles a message.
 
-    True the first time; False if it was handled before, and there is nothing to do.
+    Returns True the first time, and False if the message was handled before.
     """
     return processed.note_processed(
         adapt_caller(tx), consumer, message_id, (settings or Settings()).limits
@@ -108,7 +108,7 @@ def create_processed(
 @overload
 def create_processed(tx: BlockingHandle) -> None: ...
 def create_processed(tx: Any) -> Any:
-    """Make the table of `processed_within` in a database that is not Tape's, if it is missing."""
+    """Create the table of `processed_within` in a database that is not Tape's, if it is missing."""
     return processed.create_processed(adapt_caller(tx))
 
 
@@ -117,5 +117,8 @@ def forget_processed(tx: AsyncHandle, *, older_than_s: float) -> Coroutine[Any, 
 @overload
 def forget_processed(tx: BlockingHandle, *, older_than_s: float) -> int: ...
 def forget_processed(tx: Any, *, older_than_s: float) -> Any:
-    """Remove what was handled longer ago than a broker would deliver it again; how many."""
+    """Remove messages that were handled longer ago than `older_than_s`. Returns how many.
+
+    Keep messages for longer than the broker may deliver them again.
+    """
     return processed.forget_processed(adapt_caller(tx), older_than_s)

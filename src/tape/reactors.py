@@ -42,10 +42,10 @@ def run_reactors(
     pool: str = DEFAULT_POOL,
     apps: Apps = DECLARED_APPS,
 ) -> None:
-    """Drive the runs of a pool, and dispatch, reconcile and compensate the effects of what is
-    declared here, until SIGTERM or Ctrl-C.
+    """Drive the runs of a pool until SIGTERM or Ctrl-C.
 
-    A worker without reactions: `tape.reactions.run_dispatcher` handles those as well.
+    This also dispatches, reconciles and compensates the effects that are declared here. It is a
+    worker without reactions: `tape.reactions.run_dispatcher` handles those as well.
     """
     refuse_inside_loop("run_reactors")
     run_worker(
@@ -75,10 +75,10 @@ def run_outbox_relay(
     live: bool = True,
     on_progress: OnProgress = lambda _progress: None,
 ) -> None:
-    """Take the journal to a sink, or to several, until SIGTERM or SIGINT; the page in hand is
-    finished. Unless `live` it ends at the newest entry. The sinks are closed at the end.
+    """Send the journal to one or more sinks until SIGTERM or SIGINT, then finish the current page.
 
-    `where` is a CEL predicate: other entries are passed over. `predicate` is its older name.
+    With `live=False` it ends at the newest entry. It closes the sinks at the end. `where` is a CEL
+    predicate; other entries are passed over. `predicate` is its older name.
     """
     refuse_running_loop("run_outbox_relay", "await tape.reactors.relay_outbox(url, sink=sink)")
     where = only_where(where, predicate)
@@ -118,7 +118,7 @@ async def relay_outbox(
     backoff: Backoff = DEFAULT_BACKOFF,
     settings: Settings | None = None,
 ) -> None:
-    """Like `run_outbox_relay`, on the running event loop, until `stop` is set."""
+    """Send the journal like `run_outbox_relay`, on the running event loop, until `stop` is set."""
     where = only_where(where, predicate)
     targets = [*sinks, *([] if sink is None else [sink])]
     if not targets:

@@ -15,11 +15,12 @@ from tape.errors import InvalidArgument
 def run_relay(
     store: str | None = None, *, nats: str = "", settings: Settings | None = None
 ) -> None:
-    """Take outbox rows to the journal and to NATS until SIGTERM or SIGINT; the rows in hand are
-    finished. Without `nats` it is that of the settings, and without one there, the journal alone.
+    """Take outbox rows to the journal and to NATS until SIGTERM or SIGINT, then finish the current
+    rows.
 
-    Without `store` it is that of TAPE_STORE, then the default one. A relay cannot work through a
-    server, so it is refused where TAPE_URL alone says where the journal is.
+    Without `nats` the settings name it; if they do not, rows go only to the journal. Without
+    `store` it is TAPE_STORE, else the default store. A relay cannot work through a server, so it is
+    refused if only TAPE_URL is set.
     """
 
     refuse_running_loop("tape.run_relay", "await tape.relaying.relay_until(stop, store)")

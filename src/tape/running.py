@@ -32,15 +32,17 @@ def start(
     token: str | None = None,
     settings: Settings | None = None,
 ) -> Any:
-    """Start a run for a worker of its pool to drive; its id.
+    """Start a run for a worker of its pool, and return its id.
 
-    In an app it is a child of the run around it, and in an asynchronous app it is awaited.
+    In an app it starts a child of the current run; in an asynchronous app it must be awaited.
     """
     around: Any = CURRENT.get()
     if around is not None:
         for field, given in (("user_id", user_id), ("session_id", session_id), ("url", url)):
             if given:
-                raise InvalidArgument("a child run has that of its parent", field=field)
+                raise InvalidArgument(
+                    "not allowed for a child run, which has its parent's", field=field
+                )
         return around.start(app, payload, pool=pool, name=invocation_id)
     with connect(url, token=token, settings=settings) as client:
         run = client.start_run(
@@ -63,7 +65,7 @@ def send_signal(
     token: str | None = None,
     settings: Settings | None = None,
 ) -> bool:
-    """Open a gate of a run; False if it was open already, or the run has ended."""
+    """Open a gate of a run. Returns False if it was already open or the run has ended."""
     with connect(url, token=token, settings=settings) as client:
         return client.send_signal(run_id, gate_name, resolution)
 
@@ -76,15 +78,15 @@ def watch_value(
     url: str | None = None,
     token: str | None = None,
 ) -> Iterator[ValueChange]:
-    """Every change of a value with a greater version, with what was there before, then new ones
-    as they come, until the caller has seen enough.
+    """Read every change of a value with a greater version, with the previous value, then new ones.
 
-    Not in an app: what comes there is not the same in a replay. A reaction is for that.
+    It ends when the caller stops reading. An app cannot use it, because a replay would see other
+    changes; declare a reaction instead.
     """
     if CURRENT.get() is not None:
         raise InvalidArgument(
-            "a run does not watch values, for a replay would see others: declare a reaction with "
-            "tape.on_value_change, or wait at a gate"
+            "a run cannot watch values, because a replay would see other ones: declare a "
+            "reaction with tape.on_value_change, or wait at a gate"
         )
     return _changes(namespace, key, from_version, url, token)
 
@@ -99,13 +101,13 @@ def _changes(
 def cancel_run(
     run_id: str, reason: str = "", *, url: str | None = None, token: str | None = None
 ) -> Run:
-    """Ask for the end of a run; what it has done is compensated first."""
+    """Request the cancellation of a run. Its effects are compensated first."""
     with connect(url, token=token) as client:
         return client.cancel_run(run_id, reason)
 
 
 def resume(run_id: str, *, url: str | None = None, token: str | None = None) -> Run:
-    """Put a run that is stuck or waits back for a worker."""
+    """Make a run that is stuck or waits available to workers again."""
     with connect(url, token=token) as client:
         return client.resume_run(run_id)
 
@@ -118,7 +120,7 @@ def recover_once(
     token: str | None = None,
     settings: Settings | None = None,
 ) -> int:
-    """Do all that a worker would find to do now, and return; how many pieces of work it was."""
+    """Do all the work that a worker would find now, and return how many pieces it was."""
     refuse_running_loop("tape.recover_once", "await asyncio.to_thread(tape.recover_once)")
     return asyncio.run(_recover(pool, apps or DECLARED_APPS, url, token, settings or Settings()))
 

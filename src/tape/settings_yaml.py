@@ -105,7 +105,7 @@ def _merged(node: yaml.Node, section: Any, at: str) -> Any:
     for name, value in _pairs(node, [field.name for field in fields(section)], at):
         key = _join(at, name)
         if name in nodes:
-            raise _refusal(value, key, "is there twice; leave one")
+            raise _refusal(value, key, "is listed twice; remove one")
         nodes[name] = value
         now = getattr(section, name)
         if is_dataclass(now):
@@ -124,14 +124,14 @@ def _pairs(node: yaml.Node, known: list[str], at: str) -> Iterator[tuple[str, ya
         return
     listed = ", ".join(known)
     if not isinstance(node, yaml.MappingNode):
-        message = f"{_shown(node)} is no section; known here: {listed}"
+        message = f"{_shown(node)} is not a section; known here: {listed}"
         raise _refusal(node, at or str(node.start_mark.name), message)
     for key, value in node.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else _shown(key)
         if (at_key := _join(at, name)) in RETIRED:
             line = key.start_mark.line + 1
             log.warning(
-                "%s (%s, line %d) does nothing any more: %s. Remove it from the file",
+                "%s (%s, line %d) no longer has an effect: %s. Remove it from the file",
                 at_key, key.start_mark.name, line, RETIRED[at_key],
             )  # fmt: skip
             continue
@@ -204,15 +204,15 @@ def _at_odds(section: object) -> Iterator[tuple[str, str]]:
             yield "backoff_most_s", message
         case OutboxSettings(nats=nats) if "@" in nats:
             message = (
-                "holds a login, which `tape config show` would show; put it into TAPE_NATS_USER "
-                "and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS"
+                "contains a login, which `tape config show` would print; put it into "
+                "TAPE_NATS_USER and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS"
             )
             yield "nats", message
         case Settings(outbox=outbox, stream=stream) if outbox.keep_s < stream.duplicate_window_s:
             message = (
                 f"keep_s of tape.outbox is {outbox.keep_s:g} and must not be below "
                 f"duplicate_window_s of tape.stream, which is {stream.duplicate_window_s:g}: a "
-                "second event under an id that the outbox has forgotten would be dropped unseen"
+                "second event under an id that the outbox has forgotten would be dropped silently"
             )
             yield "outbox", message
             yield "stream", message

@@ -21,8 +21,10 @@ __all__ = [
 
 
 class BrokerSink:
-    """Entries to a broker. It remembers which of a failed `send` were acknowledged and which were
-    tried, so that the relay's next `send` of the same ones repeats little and marks it.
+    """Send entries to a broker.
+
+    It remembers which entries of a failed `send` were acknowledged and which were tried. So the
+    relay's next `send` of the same entries repeats few of them, and marks those.
     """
 
     def __init__(self, open_it: Callable[[], Awaitable[Broker]]) -> None:
@@ -70,7 +72,7 @@ class BrokerSink:
 
 
 class NatsSink(BrokerSink):
-    """To a JetStream stream: `nats://HOST:PORT/SUBJECT`."""
+    """Send entries to a JetStream stream: `nats://HOST:PORT/SUBJECT`."""
 
     def __init__(self, target: str) -> None:
         _require("nats", target)
@@ -78,8 +80,11 @@ class NatsSink(BrokerSink):
 
 
 class KafkaSink(BrokerSink):
-    """To a topic: `kafka://HOST:PORT/TOPIC`. `config` are client settings such as SASL and TLS,
-    else those of the file that TAPE_KAFKA_CONFIG names."""
+    """Send entries to a topic: `kafka://HOST:PORT/TOPIC`.
+
+    `config` has client settings such as SASL and TLS; by default they are in the file that
+    TAPE_KAFKA_CONFIG names.
+    """
 
     def __init__(
         self, target: str, *, config: Mapping[str, str | int | bool] | None = None
@@ -97,7 +102,7 @@ class KafkaSink(BrokerSink):
 
 
 class PubSubSink(BrokerSink):
-    """To a topic of Google Pub/Sub, with the run's id as ordering key."""
+    """Send entries to a topic of Google Pub/Sub, with the run's id as ordering key."""
 
     def __init__(self, project: str, topic: str) -> None:
         target = f"pubsub://{project}/{topic}"
@@ -106,8 +111,10 @@ class PubSubSink(BrokerSink):
 
 
 class WebhookSink(BrokerSink):
-    """Signed POSTs to an `https://` URL, with `X-Tape-Event-Id: run_id/seq`. The secret is that of
-    TAPE_WEBHOOK_SECRET unless one is given."""
+    """Send entries as signed POSTs to an `https://` URL, with `X-Tape-Event-Id: run_id/seq`.
+
+    The secret is TAPE_WEBHOOK_SECRET unless one is given.
+    """
 
     def __init__(self, url: str, *, secret: str | None = None) -> None:
         from tape.brokers.webhook import WebhookBroker
@@ -124,7 +131,7 @@ class WebhookSink(BrokerSink):
 
 
 class LogSink(BrokerSink):
-    """One line of CloudEvents JSON per entry, to standard output or to `out`."""
+    """Write one line of CloudEvents JSON per entry, to standard output or to `out`."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         async def open_it() -> Broker:
@@ -144,8 +151,8 @@ def sink_for(target: str) -> Sink:
 def _held_up(entry: Entry, refused: BrokerRefused) -> BrokerRefused:
     seq = entry.global_seq
     return BrokerRefused(
-        f"entry {seq} ({entry.subject}) is refused, and nothing is relayed past it: {refused}. "
-        f"Mend that, or relay without the entry: --where 'global_seq != {seq}'"
+        f"entry {seq} ({entry.subject}) is refused, and no later entry is relayed: {refused}. "
+        f"Correct the cause, or relay without the entry: --where 'global_seq != {seq}'"
     )
 
 

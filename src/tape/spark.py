@@ -42,9 +42,9 @@ __all__ = [
 def run(
     spark: SparkSession, url: str, job: Job, report: Report = say_nothing, *, config: str = ""
 ) -> Summary:
-    """Run a job on the store at this URL; it says what it did. The session stays.
+    """Run a job on the store at this URL and return its summary. The session stays open.
 
-    `config` is a settings file; without one the defaults hold.
+    `config` is a settings file; without it the defaults hold.
     """
     settings = read_yaml(Path(config), Settings()) if config else Settings()
     return job.run(Work(spark, url, Stores(settings).store(url), report, settings, config))

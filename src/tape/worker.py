@@ -226,7 +226,7 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
     served = [registered[name] for name in wanted if name in registered]
     if not served and not options.apps.apps:
         raise InvalidArgument(
-            "there is nothing to do: no app and no reaction is declared here",
+            "there is nothing to do: no app and no reaction is declared in this process",
             field="reactions",
         )
     return served

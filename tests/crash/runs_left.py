@@ -110,7 +110,7 @@ def check_one_writer(run: Left) -> int:
             holder = Holder(payload["owner"], token, payload["lease_expires_at_ms"])
         elif line.what in ("run waiting", "run runnable", "run terminal"):
             if "fencing_token" in payload:
-                assert holder is not None, f"let go of by nobody: {line}"
+                assert holder is not None, f"released by nobody: {line}"
                 assert payload["fencing_token"] == holder.token, f"{holder} has not written {line}"
                 holder = None
         elif _is_drivers(line, outbox):

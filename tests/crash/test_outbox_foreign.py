@@ -32,7 +32,7 @@ TOO_LARGE = re.compile(
     rf"the message has (\d+) bytes, \d+ of them headers, and the server's max_payload is "
     rf"{MAX_PAYLOAD}:"
 )
-ANOTHERS_ID = "event_id: is that of another event (row "
+ANOTHERS_ID = "event_id: belongs to another event (row "
 
 
 class Size(NamedTuple):

@@ -161,7 +161,7 @@ def _check_leases(left: Left) -> None:
             last = token
             owners.append(holder.owner)
         elif line.what in ("run waiting", "run runnable") and "waiting_on" in payload:
-            assert holder is not None, f"let go of by nobody: {line}"
+            assert holder is not None, f"released by nobody: {line}"
             assert payload["fencing_token"] == holder.token, f"{holder} and {line}"
             holder = None
         elif line.what in ("run terminal", "run compensating"):

@@ -26,43 +26,43 @@ INGEST = "ingest files --path in --checkpoint c --quarantine q"
 NATS = "ingest nats --server nats://127.0.0.1:1 --stream S --checkpoint c --quarantine q"
 KAFKA = "ingest kafka --server 127.0.0.1:1 --topic t --checkpoint c --quarantine q"
 WRONG = {
-    "audit --master nowhere": "master: 'nowhere' is no master; write local, local[4], spark://HO",
+    "audit --master nowhere": "master: 'nowhere' is not a master; write local, local[4], spark://HO",
     "audit --master local[x]": "master: 'local[x]' is no master",
     "audit --master spark:h:7077": "master: 'spark:h:7077' is no master",
     "audit --remote h:15002": "remote: 'h:15002' is not sc://HOST:PORT",
-    "audit --master local --remote sc://h": "remote: a session has a master or is remote, not both",
+    "audit --master local --remote sc://h": "remote: give a master or a remote, not both",
     "audit --conf nonsense": "--conf nonsense: write NAME=VALUE",
     "audit --metrics-file no/such/m.prom": "metrics_file: there is no folder no/such for m.prom",
     "audit --report no/such/a.html": "report: there is no folder no/such for a.html",
     "audit --report a.pdf": "report",
     "audit --check nonsense": "check: there is no check 'nonsense'",
-    "audit --limit -1": "limit: is how many violations to tell, not negative",
-    "audit --lake nowhere": "nowhere is no lake: archive into it first",
+    "audit --limit -1": "limit: is how many violations to show; it must be 0 or more",
+    "audit --lake nowhere": "nowhere is not a lake: archive into it first",
     "archive --lake file": "file is not a folder",
     "archive --lake file/lake": "file/lake is not a folder",
-    "archive --lake in": "in has a.json in it and is no lake: name an empty folder",
-    "archive --lake new --older-than yesterday": "older_than: 'yesterday' is no length of time",
-    "archive --lake new --keep-orphans x": "keep_orphans: 'x' is no length of time",
+    "archive --lake in": "in contains a.json and is not a lake: name an empty folder",
+    "archive --lake new --older-than yesterday": "older_than: 'yesterday' is not a length of time",
+    "archive --lake new --keep-orphans x": "keep_orphans: 'x' is not a length of time",
     "archive --lake new --rows-per-file 0": "0 is not in the range",
     "archive --lake s3://bucket/lake": "'s3://bucket/lake' is not a folder",
     "backfill": "reactions: name at least one reaction",
     "backfill r --from 9 --upto 3": "upto: 3 is before 9, where it begins",
-    "backfill --follow --dry-run": "dry_run: what is followed is also done",
-    "backfill r --lake nowhere": "nowhere is no lake",
+    "backfill --follow --dry-run": "dry_run: does not go with follow, which makes the tasks",
+    "backfill r --lake nowhere": "nowhere is not a lake",
     "backfill known --from 99": "from: 99 is not in 0..",
     "rollup --out file/x": "out: file/x cannot be written: ",
     "rollup --out o --window 7m": "window: 7m does not divide a day",
     "rollup --out o --to 90s --base 1m": "to: 90s is not made of 1m",
-    "rollup --out o --lake nowhere": "nowhere is no lake",
+    "rollup --out o --lake nowhere": "nowhere is not a lake",
     "ingest files --path none --checkpoint c --quarantine q": "path: there is no file or folder no",
     "ingest files --path none/*.json --checkpoint c --quarantine q": "path: there is no file or fo",
     "ingest files --path in/*.parquet --format parquet --checkpoint c --quarantine q": "no file, ",
-    "ingest files --checkpoint c --quarantine q": "path: is needed to ingest from files",
+    "ingest files --checkpoint c --quarantine q": "path: is required to ingest from files",
     f"{INGEST} --topic t": "topic: is an option of kafka, not of files",
     f"{INGEST} --server nats://h": "server: is an option of nats, not of files",
     "ingest landed --path in --format csv --checkpoint c --quarantine q": "format: is an option of",
-    f"{INGEST} --schema-versions 3-1": "schema_versions: '3-1' is no range as 1-3",
-    f"{INGEST} --dedup-window soon": "dedup_window: 'soon' is no span of time such as '10 minutes'",
+    f"{INGEST} --schema-versions 3-1": "schema_versions: '3-1' is not a range such as 1-3",
+    f"{INGEST} --dedup-window soon": "dedup_window: 'soon' is not a span of time such as",
     f"{INGEST} --max-per-trigger -1": "-1 is not in the range",
     "ingest files --path in --checkpoint file --quarantine q": "checkpoint: file cannot be written",
     "run none.yaml": "none.yaml: cannot be read: No such file",
@@ -134,7 +134,7 @@ def test_nats_without_its_client_names_the_extra(
 
 def test_a_lake_may_be_made_by_an_earlier_job() -> None:
     before = Before(Stores().store("sqlite:tape.db"))
-    with pytest.raises(InvalidArgument, match="is no lake"):
+    with pytest.raises(InvalidArgument, match="is not a lake"):
         Audit(lake="lake").check_options(before)
     Archive("lake").check_options(before)
     Audit(lake="lake").check_options(before)
@@ -143,7 +143,7 @@ def test_a_lake_may_be_made_by_an_earlier_job() -> None:
 
 def test_a_folder_that_is_closed_to_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_arguments: False)
-    with pytest.raises(InvalidArgument, match=r"cannot be written: .* is closed to us"):
+    with pytest.raises(InvalidArgument, match=r"cannot be written: no permission for"):
         refuse_unwritable_file(tmp_path / "a", "report")
 
 
@@ -155,7 +155,7 @@ def test_a_range_that_ends_before_it_begins() -> None:
 
 def test_what_spark_finds_is_one_sentence() -> None:
     missing = AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03")
-    assert str(in_one_sentence(missing)) == "Spark could not do it: Path does not exist: file:/x."
+    assert str(in_one_sentence(missing)) == "Spark failed: Path does not exist: file:/x."
     ours = PythonException(
         "\n  An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
         '  File "x.py", line 1, in read\ntape.errors.Pruned: from: entries up to 3 are gone\n'
@@ -168,9 +168,7 @@ def test_what_spark_finds_is_one_sentence() -> None:
         "org.apache.spark.SparkException: Job aborted due to stage failure\n\tat x.y(Z)"
     )
     with (
-        pytest.raises(
-            TapeError, match=r"^Spark could not do it: Job aborted due to stage failure$"
-        ),
+        pytest.raises(TapeError, match=r"^Spark failed: Job aborted due to stage failure$"),
         told_in_one_sentence(),
     ):
         raise java
@@ -194,7 +192,7 @@ def test_a_fault_of_spark_is_one_line_and_the_trace_is_for_who_asks(
     command = ["pipeline", "audit", "--store", "sqlite:tape.db"]
     assert run(command) == 1
     said = capfd.readouterr().err
-    assert said == "error: Spark could not do it: No space left on device\n"
+    assert said == "error: Spark failed: No space left on device\n"
     with pytest.raises(TapeError) as raised:
         run([*command, "--verbose"])
     assert isinstance(raised.value.__cause__, Py4JError)

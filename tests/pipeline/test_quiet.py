@@ -38,5 +38,5 @@ def test_standard_error_has_what_is_wrong_and_nothing_else(tmp_path: Path) -> No
     assert told[1:4] == ["  archived       1", "  files          1", "  deleted        0"]
     progress = re.compile(r"archive: [\d,]+ of [\d,]+ entries")
     (said,) = (line for line in done.stderr.splitlines() if not progress.fullmatch(line))
-    assert said.startswith("error: Spark could not do it: ")
+    assert said.startswith("error: Spark failed: ")
     assert "a.parquet" in said

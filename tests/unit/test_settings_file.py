@@ -182,9 +182,9 @@ WRONG = [
     ("tapes: {}", "tapes", "did you mean tape? known here: tape"),
     ("tape: {? [a] : 1}", "tape.a list", "there is no such key"),
     ("tape: {<<: {writer: {}}}", "tape.<<", "there is no such key"),
-    ("tape: 5", "tape", "5 is no section; known here: limits"),
-    ("tape: {writer: [1]}", "tape.writer", "a list is no section; known here: queue_moves"),
-    ("- tape", "desk.yaml", "a list is no section; known here: tape"),
+    ("tape: 5", "tape", "5 is not a section; known here: limits"),
+    ("tape: {writer: [1]}", "tape.writer", "a list is not a section; known here: queue_moves"),
+    ("- tape", "desk.yaml", "a list is not a section; known here: tape"),
     ("tape: {limits: {shards: }}", "tape.limits.shards", "an empty value is not a whole number"),
     ("tape: {limits: {shards: '5'}}", "tape.limits.shards", "5 in quotes is not a whole number"),
     ("tape: {limits: {shards: 5.0}}", "tape.limits.shards", "5.0 is not a whole number"),
@@ -197,9 +197,9 @@ WRONG = [
     ("tape: {writer: {queue_wait_s: .inf}}", "tape.writer.queue_wait_s", ".inf is not a number"),
     ("tape: {writer: {queue_wait_s: -1}}", "tape.writer.queue_wait_s", "0 or from 0.001 to 604800"),
     ("tape: {sqlite: {poll_s: 0}}", "tape.sqlite.poll_s", "0 is out of range; from 0.001 to"),
-    ("tape: {limits: {shards: 5, shards: 5}}", "tape.limits.shards", "is there twice"),
-    ("tape: {writer: {}, writer: {}}", "tape.writer", "is there twice"),
-    ("tape: {}\ntape: {}", "tape", "is there twice; leave one (desk.yaml, line 2)"),
+    ("tape: {limits: {shards: 5, shards: 5}}", "tape.limits.shards", "is listed twice"),
+    ("tape: {writer: {}, writer: {}}", "tape.writer", "is listed twice"),
+    ("tape: {}\ntape: {}", "tape", "is listed twice; remove one (desk.yaml, line 2)"),
     ("tape: {reactors: {agent: {heartbeat_s: 30}}}", "tape.reactors.agent.heartbeat_s",
      "heartbeat_s is 30 and must be below two thirds of lease_ttl_s, which is 30"),
     ("tape: {reactors: {outbox: {lease_ttl_s: 5, heartbeat_s: 8}}}",
@@ -210,7 +210,7 @@ WRONG = [
     ("tape: {reactors: {backoff_most_s: 0.5}}", "tape.reactors.backoff_most_s",
      "backoff_first_s is 1 and backoff_most_s only 0.5"),
     ("tape: {stream: {subjects: [a, {b: 1}]}}", "tape.stream.subjects[1]", "is not a text"),
-    ("tape: {outbox: {nats: 'nats://me:secret@host'}}", "tape.outbox.nats", "holds a login"),
+    ("tape: {outbox: {nats: 'nats://me:secret@host'}}", "tape.outbox.nats", "contains a login"),
     ("tape: {outbox: {keep_s: 10}}", "tape.outbox",
      "keep_s of tape.outbox is 10 and must not be below duplicate_window_s of tape.stream, which"),
     ("tape: {stream: {duplicate_window_s: 90000}}", "tape.stream", "is 86400 and must not be"),
@@ -266,4 +266,4 @@ def test_a_key_that_is_gone_is_told_of_and_does_nothing(
     file.write_text("tape:\n  reactors:\n    timers: {lease_ttl_s: 30}\n    runs: 7\n")
     assert read_yaml(file, Settings()) == Settings(reactors=ReactorsSettings(runs=7))
     (warning,) = caplog.messages
-    assert f"tape.reactors.timers ({file}, line 3) does nothing any more" in warning
+    assert f"tape.reactors.timers ({file}, line 3) no longer has an effect" in warning

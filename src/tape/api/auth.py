@@ -108,7 +108,8 @@ class Tokens:
 
 
 _NONE_FOUND = (
-    "tokens were asked for and {}, so everybody could do everything: give {}, or do not ask for any"
+    "tokens are required but {}, so every client could do everything: add {}, or do not require "
+    "tokens"
 )
 
 
@@ -118,11 +119,13 @@ def check_exposure(host: str, *, tokens: bool, tls: bool, insecure: bool) -> Non
         return
     where = host or "every interface"
     if not tokens:
-        raise Unsafe(f"{where} is open to others: give tokens, or listen on 127.0.0.1")
+        raise Unsafe(
+            f"{where} can be reached by other machines: give tokens, or listen on 127.0.0.1"
+        )
     if not tls and not insecure:
         raise Unsafe(
-            f"tokens would cross {where} in the clear: give a certificate and key, "
-            "or say insecure if something else encrypts"
+            f"tokens would cross {where} unencrypted: give a certificate and key, or insecure if "
+            "a proxy or the network encrypts"
         )
 
 

@@ -35,7 +35,7 @@ class CallsInHand:
         """Count the call that runs here until its answer is taken; Overloaded if it is too many."""
         if self._calls[client] >= self._settings.calls_per_client:
             raise Overloaded(
-                f"this client has {self._calls[client]} calls open, which is as many as one may "
+                f"this client has {self._calls[client]} calls open, the most that one client may "
                 "have (tape.doors.calls_per_client)",
                 retry_after_ms=RETRY_MS,
             )
@@ -46,7 +46,7 @@ class CallsInHand:
         """Count a request while it is worked on; Overloaded if the client's are too large."""
         if self._asked[client] and self._asked[client] + size > self._settings.body_bytes:
             raise Overloaded(
-                "too many large requests of this client are worked on at once "
+                "the requests of this client that are in progress are too large together "
                 "(tape.doors.body_bytes): retry later",
                 retry_after_ms=RETRY_MS,
             )
@@ -112,7 +112,7 @@ class CallsInHand:
 
     def _nobody_takes(self, client: str) -> Overloaded:
         return Overloaded(
-            f"this client has not taken {self._untaken[client]} bytes of earlier answers "
+            f"this client has not read {self._untaken[client]} bytes of earlier answers "
             "(tape.doors.unread_bytes)",
             retry_after_ms=RETRY_MS,
         )

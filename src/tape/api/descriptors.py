@@ -23,8 +23,8 @@ def fit_to_descriptors(doors: DoorSettings) -> DoorSettings:
     if doors.connections <= most:
         return doors
     log.warning(
-        "each door takes %d connections instead of %d (tape.doors.connections), because this "
-        "process may open %d files: raise the hard limit (ulimit -Hn) to %d",
+        "gRPC and HTTP accept %d connections each instead of %d (tape.doors.connections), "
+        "because this process may open %d files: raise the hard limit (ulimit -Hn) to %d",
         most, doors.connections, limit, DOORS * doors.connections + RESERVE,
     )  # fmt: skip
     return replace(doors, connections=most)

@@ -206,7 +206,10 @@ class Handlers:
             writing = stalled.writing
         with self._calls.idle():
             await _written(writing)
-        raise Closed("nothing was read for a while: come back and go on from where you are")
+        raise Closed(
+            "the client did not read for a while, so the stream was cut off: follow again from "
+            "your cursor"
+        )
 
     def _sending(self, context: Context, method: str) -> Send:
         write_s = self._slots.settings.write_s
@@ -227,7 +230,7 @@ class Handlers:
             if not writing.done():
                 metrics.CUT_OFF.labels(CutOff.UNREAD).inc()
                 log.warning(
-                    "ended a stream of %s: its reader took nothing for %g s (tape.doors.write_s)",
+                    "cut off a stream of %s: its client read nothing for %g s (tape.doors.write_s)",
                     method, write_s,
                 )  # fmt: skip
                 raise _Stalled(writing)
@@ -312,7 +315,10 @@ async def _written(writing: "asyncio.Future[None]") -> None:
 
 def _readable(request: Any) -> Any:
     if request is _UNREADABLE:
-        raise InvalidArgument("the request is not a message of this method, or its text not UTF-8")
+        raise InvalidArgument(
+            "the request cannot be decoded: it is not a message of this method, or its text is "
+            "not UTF-8"
+        )
     return request
 
 

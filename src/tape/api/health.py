@@ -48,7 +48,7 @@ class Health(health_pb2_grpc.HealthServicer):
         host = host_of_peer(context.peer())
         if self._watchers[host] >= WATCHERS_OF_A_HOST or self._watchers.total() >= WATCHERS:
             await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch already: ask with Check"
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients watch already: use Check"
             )
         self._watchers[host] += 1
         try:

@@ -160,4 +160,8 @@ class ReactionCalls:
                 owner, [TaskOutcome(task.task_id, "given_back") for task in tasks]
             )
         except TapeError as error:
-            log.warning("%d tasks wait for the end of their lease: %s", len(tasks), error)
+            log.warning(
+                "%d tasks could not be released and stay claimed until their lease expires: %s",
+                len(tasks),
+                error,
+            )

@@ -31,8 +31,8 @@ class StreamSlots:
         mine, settings = self._by_client[client], self.settings
         if mine >= settings.streams_per_client:
             raise Overloaded(
-                f"this client has {mine} streams open, which is as many as one may have "
-                "(tape.doors.streams_per_client): close some, or follow more with one",
+                f"this client has {mine} streams open, the most that one client may have "
+                "(tape.doors.streams_per_client): close some, or follow a wider pattern with one",
                 retry_after_ms=RETRY_MS,
             )
         if self._open >= settings.streams:

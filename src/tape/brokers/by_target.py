@@ -37,7 +37,7 @@ def check_target(target: str, reach: Reach) -> None:
     parsed = parse_target(target)
     if isinstance(parsed, NatsTarget) and parsed.user:
         raise InvalidArgument(
-            "holds a login, which everybody who may list reactions would see; put it into "
+            "contains a login, which everybody who may list reactions could read; put it into "
             "TAPE_NATS_USER and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS, "
             "where the worker runs",
             field="publish_target",

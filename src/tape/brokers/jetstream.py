@@ -57,7 +57,7 @@ def check_stream(settings: StreamSettings) -> None:
         field = f"tape.stream.subjects[{place}]"
         check_bus_pattern(subject, field=field)
         if subject in settings.subjects[:place]:
-            raise InvalidArgument(f"{subject} is there twice", field=field)
+            raise InvalidArgument(f"{subject} is listed twice", field=field)
     if settings.duplicate_window_s > settings.max_age_s:
         raise InvalidArgument(
             f"is {settings.duplicate_window_s:g} s and may not be longer than max_age_s, "
@@ -184,14 +184,14 @@ def _refuse(settings: StreamSettings, found: list[Difference], *, force: bool) -
         return
     told = "; ".join(f"{d.field} is {d.is_now}, wanted {d.wanted}" for d in bad)
     if any(difference.verdict == "impossible" for difference in bad):
-        advice = "a stream cannot change that: name another stream, or remove this one"
+        advice = "JetStream cannot change this: name another stream, or remove this one"
     else:
         advice = (
-            "that could lose messages: correct the settings, or say "
-            "`tape outbox stream apply --force`"
+            "that could lose messages: correct the settings, or run `tape outbox stream apply "
+            "--force`"
         )
     raise InvalidArgument(
-        f"the stream {settings.name} is otherwise: {told}; {advice}",
+        f"the stream {settings.name} differs from the settings: {told}; {advice}",
         field=f"tape.stream.{bad[0].field}",
     )
 
@@ -206,8 +206,8 @@ async def _explained(
         others = [name for name in names if name != settings.name]
         if others:
             return InvalidArgument(
-                f"{subject} is taken by the stream {', '.join(others)}: name that one in "
-                "tape.stream.name, or take the subject out of one of them",
+                f"{subject} is taken by the stream {', '.join(others)}: set tape.stream.name to "
+                "that stream, or remove the subject from one of them",
                 field="tape.stream.subjects",
             )
     return InvalidArgument(str(error), field="tape.stream.subjects")

@@ -202,7 +202,7 @@ class KafkaBroker:
     def _translated(self, error: KafkaError) -> BrokerError:
         where, name = self._target.shown, error.name()
         if error.code() in _PURGED:
-            return BrokerUnavailable(f"{where}: given up on before it was acknowledged")
+            return BrokerUnavailable(f"{where}: stopped before it was acknowledged")
         if error.code() in _REFUSED:
             return BrokerRefused(f"{where}: {name}")
         return BrokerUnavailable(f"{where}: {name}")

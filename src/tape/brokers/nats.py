@@ -87,7 +87,7 @@ class NatsBroker:
 
         async def send(over: NatsConnection, message: Outgoing) -> None:
             if not may_send():
-                raise BrokerUnavailable("not sent: the right to publish is not certain")
+                raise BrokerUnavailable("not sent: this relay may no longer lead")
             await self._send(over, message)
 
         self._publishing += 1
@@ -200,15 +200,15 @@ class NatsBroker:
     def _over_limit(self, size: int, in_headers: int, limit: int) -> BrokerRefused:
         return _OverLimit(
             f"{self._target.shown}: the message has {size} bytes, {in_headers} of them headers, "
-            f"and the server's max_payload is {limit}: raise that, or leave the message out"
+            f"and the server's max_payload is {limit}: raise max_payload, or skip the message"
         )
 
     def _translated(self, error: Exception, subject: str, size: int) -> BrokerError:
         where, name = self._target.shown, type(error).__name__
         if isinstance(error, NoStreamResponseError):
             return BrokerRefused(
-                f"{where}: no stream takes the subject {subject!r}; "
-                "make one, or correct the subject"
+                f"{where}: no stream takes the subject {subject!r}; create one, or correct the "
+                "subject"
             )
         if isinstance(error, BadHeaderError):
             return BrokerRefused(f"{where}: {name}")

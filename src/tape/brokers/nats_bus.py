@@ -60,9 +60,9 @@ class NatsBusBroker:
         window_s = info["config"].get("duplicate_window", 0) / NS
         if self._keep_s < window_s:
             log.warning(
-                "tape.outbox.keep_s is %g, below the duplicate window of the stream %s, which is "
-                "%g s: the stream would drop a second event under an id that the outbox has "
-                "forgotten; raise keep_s",
+                "tape.outbox.keep_s is %g, below the duplicate window of the stream %s, which "
+                "is %g s: the stream would silently drop an event whose id the outbox no longer "
+                "knows; raise keep_s",
                 self._keep_s, self._stream.name, window_s,
             )  # fmt: skip
 
@@ -72,7 +72,7 @@ class NatsBusBroker:
         try:
             applied = await apply_stream(connection, self._stream)
         except InvalidArgument as fault:
-            log.error("the stream stays as it is: %s", fault)  # noqa: TRY400 - the text says all
+            log.error("the stream was not changed: %s", fault)  # noqa: TRY400 - the text says all
         else:
             tell(self._stream, applied)
 

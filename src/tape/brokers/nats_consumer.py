@@ -245,8 +245,9 @@ def refuse_other(durable: str, has: ConsumerConfig, wants: ConsumerConfig) -> No
     ]
     if told:
         raise InvalidArgument(
-            f"the consumer {durable} exists and is otherwise: {'; '.join(told)}. Ask for what it "
-            "is, or use another name; a new name starts at the oldest message that is kept",
+            f"the consumer {durable} exists with other properties: {'; '.join(told)}. Use the "
+            "same properties, or another name; a new name starts at the oldest message that is "
+            "kept",
             field="durable",
         )
 

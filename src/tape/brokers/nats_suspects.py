@@ -113,6 +113,6 @@ class _OwnConnection:
 def _closes_connection(lost: ConnectionLost) -> BrokerRefused:
     return BrokerRefused(
         f"{lost} again as soon as this message was sent alone. It has {lost.size} bytes with its "
-        "headers; the account's max_payload may be lower than the server's: raise that, or leave "
-        "the message out"
+        "headers; the account's max_payload may be lower than the server's: raise it, or skip "
+        "the message"
     )

@@ -87,9 +87,11 @@ class Reach:
             if literal is not None and (why := self._objection(literal)):
                 raise _refusal(f"{place} is {why}", place)
         if strange and (login := login_of(target)):
-            raise _refusal(f"{login} of this process is not for {strange[0]}", strange[0])
+            raise _refusal(f"{login} of this process may not be sent to {strange[0]}", strange[0])
         if strange and isinstance(target, KafkaTarget) and self.exposed:
-            raise _refusal(f"the Kafka client goes wherever {strange[0]} sends it", strange[0])
+            raise _refusal(
+                f"the Kafka client connects to any address that {strange[0]} names", strange[0]
+            )
 
     async def resolve(self, place: Place) -> list[str]:
         """The addresses of a host, each of which may be connected to."""
@@ -99,7 +101,7 @@ class Reach:
                 found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError, TimeoutError) as error:
             reason = type(error).__name__
-            raise BrokerUnavailable(f"{place}: its address is not known ({reason})") from None
+            raise BrokerUnavailable(f"{place}: its address cannot be resolved ({reason})") from None
         addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
         if not self.trusts(place):
             for address in addresses:
@@ -207,4 +209,4 @@ def _refusal(what: str, place: Place) -> InvalidArgument:
 
 
 def _remedy(place: Place) -> str:
-    return f"if that is meant, add {str(place)!r} to {SETTING} or to {HOSTS_VARIABLE}"
+    return f"to allow it, add {str(place)!r} to {SETTING} or to {HOSTS_VARIABLE}"

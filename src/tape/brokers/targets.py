@@ -106,7 +106,7 @@ def parse_nats_url(text: str, *, field: str) -> tuple[str, ...]:
         raise InvalidArgument(f"is not {NATS_URL_FORM}", field=field)
     if "@" in place:
         raise InvalidArgument(
-            "holds a login, which everybody who may see the settings would see; put it into "
+            "contains a login, which everybody who may see the settings could read; put it into "
             "TAPE_NATS_USER and TAPE_NATS_PASSWORD, or name a file in TAPE_NATS_CREDENTIALS",
             field=field,
         )
@@ -135,8 +135,8 @@ def _kafka(rest: str) -> KafkaTarget:
     hosts, _, topic = rest.partition("/")
     if "@" in hosts:
         raise _refusal(
-            "holds credentials; those of Kafka go into a file of client settings, "
-            "named in TAPE_KAFKA_CONFIG"
+            "contains credentials; put them into a file of client settings, and name the file "
+            "in TAPE_KAFKA_CONFIG"
         )
     if not topic:
         raise _refusal(f"names no topic; use {KAFKA_FORM}")
@@ -148,7 +148,7 @@ def _kafka(rest: str) -> KafkaTarget:
 def _pubsub(rest: str) -> PubSubTarget:
     project, _, topic = rest.partition("/")
     if "@" in project:
-        raise _refusal("holds credentials; those of Pub/Sub come from Google's environment")
+        raise _refusal("contains credentials; Pub/Sub takes them from Google's environment")
     if not project or not topic:
         raise _refusal(f"names no {'topic' if project else 'project'}; use {PUBSUB_FORM}")
     if not _PROJECT(project):
@@ -168,13 +168,13 @@ def _webhook(text: str, scheme: str) -> WebhookTarget:
     except ValueError:
         raise _refusal(f"is not a URL; use {WEBHOOK_FORM}") from None
     if "@" in parts.netloc:
-        raise _refusal("holds credentials; a webhook is signed with TAPE_WEBHOOK_SECRET instead")
+        raise _refusal("contains credentials; a webhook is signed with TAPE_WEBHOOK_SECRET instead")
     if not _HOST(parts.netloc):
         raise _refusal(f"names no host; use {WEBHOOK_FORM}")
     if parts.fragment or not re.fullmatch(r"[\x21-\x7e]+", text):
         raise _refusal("a webhook's URL has no fragment, no spaces and only ASCII characters")
     if scheme == "http" and not _is_loopback(host):
-        raise _refusal("http:// would send entries in the clear; use https://")
+        raise _refusal("http:// would send entries unencrypted; use https://")
     shown = f"[{host}]" if ":" in host else host
     return WebhookTarget(text, f"{scheme}://{shown}" + (f":{port}" if port else ""))
 

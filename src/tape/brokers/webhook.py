@@ -43,14 +43,14 @@ def secret_key(secret: str) -> bytes:
     """The key of a secret `whsec_<base64>`; another text is taken as it is."""
     if not secret:
         raise InvalidArgument(
-            f"a webhook is signed: put its secret into {SECRET_VARIABLE}", field="secret"
+            f"webhooks are signed: put the secret into {SECRET_VARIABLE}", field="secret"
         )
     key = secret.encode()
     if secret.startswith(SECRET_PREFIX):
         try:
             key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
         except binascii.Error:
-            raise InvalidArgument("what follows whsec_ is not base64", field="secret") from None
+            raise InvalidArgument("the text after whsec_ is not base64", field="secret") from None
     if not SECRET_LEAST <= len(key) <= SECRET_MOST:
         raise InvalidArgument(
             f"has {len(key)} bytes; a secret has {SECRET_LEAST} to {SECRET_MOST}", field="secret"

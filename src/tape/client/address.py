@@ -39,14 +39,16 @@ def parse_address(url: str, *, with_token: bool) -> Address:
     if not host or parts.path.strip("/"):
         raise InvalidArgument(f"names no server; use {parts.scheme}://HOST:PORT", field="url")
     if parts.username is not None:
-        raise InvalidArgument("a token goes into token= or TAPE_TOKEN, not here", field="url")
+        raise InvalidArgument(
+            "put the token into token= or TAPE_TOKEN, not into the URL", field="url"
+        )
     secure = parts.scheme == "tapes"
     if unknown := query.keys() - ({"ca"} if secure else {"insecure"}):
         raise InvalidArgument(f"{parts.scheme}: has no setting {min(unknown)!r}", field="url")
     if with_token and not secure and query.get("insecure") != "1" and not _is_loopback(host):
         raise Unsafe(
-            f"the token would cross the network to {host} in the clear: "
-            "use tapes://, or ?insecure=1 if something else encrypts"
+            f"the token would cross the network to {host} unencrypted: use tapes://, or "
+            "?insecure=1 if a proxy or the network encrypts"
         )
     return Address(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}", secure, query.get("ca", "")

@@ -80,9 +80,9 @@ def _streaming(
 
 
 class TapeClient:
-    """Tape for a program without an event loop. Make it with `tape.connect`.
+    """The client for a program without an event loop. Create it with `tape.connect`.
 
-    Safe to use from several threads. `close()` ends every stream; so does leaving `with`.
+    Several threads may use it. `close()`, or leaving `with`, ends every stream.
     """
 
     def __init__(self, connecting: Callable[[], Coroutine[Any, Any, AsyncTapeClient]]) -> None:
@@ -168,7 +168,7 @@ class TapeClient:
         return self._portal.run(lambda: self._client.run_result(run_id))
 
     def close(self) -> None:
-        """End every stream, write what is queued, let the connection go."""
+        """End every stream, write what is queued, and close the connection."""
         self._abandon.detach()
         with suppress(Closed):
             self._portal.run(self._client.close)

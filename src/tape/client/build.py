@@ -38,7 +38,7 @@ def event(
     span_id: str = "",
     parent_span_id: str = "",
 ) -> NewEvent:
-    """An event for `record_many`; `payload` is anything that can be written as JSON."""
+    """Make an event for `record_many`. `payload` is any value that can be written as JSON."""
     must_be_text(
         event_type=event_type,
         entity_type=entity_type,

@@ -15,8 +15,8 @@ class Connecting:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"there is no client yet to call {name!r} of: write `async with connect_async(url) as "
-            "client:` or `client = await connect_async(url)`"
+            f"this is not a client yet, so you cannot call {name!r}: write `async with "
+            "connect_async(url) as client:` or `client = await connect_async(url)`"
         )
 
     def __await__(self) -> Generator[Any, None, AsyncTapeClient]:

@@ -29,7 +29,7 @@ LIST_PAGE = 1_000
 
 
 class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
-    """Tape for a program with an event loop. Make it with `tape.connect_async`."""
+    """The client for a program with an event loop. Create it with `tape.connect_async`."""
 
     def __init__(self, operations: Operations) -> None:
         super().__init__(operations)
@@ -57,7 +57,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         run_id: str = "",
         fencing_token: int = 0,
     ) -> Recorded:
-        """Put one event on the journal; where it is, once durable."""
+        """Record one event. Returns its ids and its `global_seq` once it is durable."""
         new = event(
             event_type,
             payload,
@@ -75,7 +75,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         return recorded
 
     async def record_many(self, events: Iterable[NewEvent]) -> list[Recorded]:
-        """Put all of them on the journal or none, in one request. `tape.event` makes one."""
+        """Record several events in one request, all or none. `tape.event` makes one."""
         return await self._record("record_many", list(events))
 
     def follow(
@@ -87,11 +87,11 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         live: bool = True,
         max_batch: int = 0,
     ) -> Stream[Entry]:
-        """Entries that match, in order, with a `global_seq` greater than `after`.
+        """Read matching entries in order, those with a `global_seq` greater than `after`.
 
-        `where` is a CEL predicate. `after=None` starts at the head. Unless `live`, the stream ends
-        at the head. That is the head as the stream starts: on the way into `async with`, or at the
-        first item.
+        `where` is a CEL predicate. `after=None` starts at the newest entry. With `live=False` the
+        stream ends at the entry that was the newest when the stream started: at `async with`, or at
+        the first item.
         """
         must_be_text(pattern=pattern, where=where)
         query = FollowQuery(pattern, where, after or 0, max_batch)
@@ -110,7 +110,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         live: bool = True,
         max_batch: int = 0,
     ) -> Stream[Page]:
-        """Like `follow`, by the page, for readers that keep `page.cursor` or need speed."""
+        """Read entries like `follow`, page by page. Use it to store `page.cursor`, or for speed."""
         must_be_text(pattern=pattern, where=where)
         query = FollowQuery(pattern, where, after or 0, max_batch)
 
@@ -120,7 +120,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         return self._stream(start)
 
     def follow_run(self, run_id: str, *, after_seq: int = 0) -> Stream[Entry]:
-        """The entries of one run in its own order, then its new ones as they come."""
+        """Read the entries of one run in its own order, then wait for new ones."""
 
         async def start() -> Batches[Entry]:
             return _batches(self._operations.follow_run(run_id, after_seq))
@@ -136,7 +136,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         if_version: int = ANY_VERSION,
         writer: str = "",
     ) -> Value:
-        """Set a value. `if_version` 0 only creates, n replaces version n, -1 does not look."""
+        """Set a value. `if_version` 0 only creates it, n replaces version n, -1 does not check."""
         must_be_text(namespace=namespace, key=key)
         text = as_json(value, field="value")
         with recording(f"set_value {namespace}") as trace:
@@ -144,7 +144,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
             return await self._operations.write_value(namespace, key, text, if_version, author)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
-        """The value as it is; None where there is none or it was deleted."""
+        """Return the current value; None if it does not exist or was deleted."""
         must_be_text(namespace=namespace, key=key)
         found = await self._operations.get_value(namespace, key)
         return None if found is None or found.deleted else found
@@ -152,7 +152,9 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
     def watch_value(
         self, namespace: str, key: str, *, from_version: int = 0
     ) -> Stream[ValueChange]:
-        """Every change with a greater version, with what was there before, then new ones."""
+        """Read every change with a greater version, with the previous value, then wait for new
+        ones.
+        """
 
         async def start() -> Batches[ValueChange]:
             return _singly(self._operations.watch_value(namespace, key, from_version))
@@ -160,12 +162,13 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         return self._stream(start)
 
     async def delete_value(self, namespace: str, key: str, *, writer: str = "") -> Deleted:
+        """Delete a value. Its history stays."""
         with recording(f"delete_value {namespace}") as trace:
             author = Author(writer, trace=trace, request_id=uuid4().hex)
             return await self._operations.delete_value(namespace, key, author)
 
     async def list_values(self, namespace: str) -> list[Value]:
-        """All live values of a namespace, by key."""
+        """Return all values of a namespace that are not deleted, by key."""
         values: list[Value] = []
         after_key = ""
         while page := await self._operations.list_values(namespace, after_key, LIST_PAGE):
@@ -194,7 +197,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         session_id: str = "",
         state: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Start a session; one that exists is answered as it is."""
+        """Create a session. If it exists, return it unchanged."""
         text = as_json(state or {}, field="state")
         key = SessionKey(app_name, user_id, session_id)
         with recording(f"create_session {app_name}") as trace:
@@ -203,16 +206,16 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
     async def get_session(
         self, app_name: str, user_id: str, session_id: str, *, max_events: int = 0
     ) -> SessionWithEvents | None:
-        """The session with its newest events, oldest of them first."""
+        """Return the session with its newest events, the oldest of them first."""
         key = SessionKey(app_name, user_id, session_id)
         return await self._operations.get_session(key, max_events)
 
     async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
-        """A user's sessions without their events, newest change first."""
+        """Return a user's sessions without their events, the last changed first."""
         return await self._operations.list_sessions(app_name, user_id)
 
     async def delete_session(self, app_name: str, user_id: str, session_id: str) -> bool:
-        """False where there was no such session."""
+        """Delete a session. Returns False if it did not exist."""
         key = SessionKey(app_name, user_id, session_id)
         with recording(f"delete_session {app_name}") as trace:
             return await self._operations.delete_session(key, trace)
@@ -226,10 +229,10 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         *,
         state_delta: Mapping[str, Any] | None = None,
     ) -> Appended:
-        """Append to a session and change its state, together; a repeat of an id changes nothing.
+        """Append an event to a session and change its state, in one step.
 
-        The event is a SessionEvent, or a mapping of the same names in which `content` and
-        `actions` are plain Python values.
+        A repeated event id changes nothing. The event is a SessionEvent, or a mapping with the same
+        names in which `content` and `actions` are plain Python values.
         """
         delta = as_json(state_delta or {}, field="state_delta")
         key = SessionKey(app_name, user_id, session_id)
@@ -238,18 +241,20 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
             return await self._operations.append_event(key, new, delta, trace=trace)
 
     async def outbox_status(self) -> OutboxStatus:
-        """What waits in the outbox, what was not taken and why, and which relays lead."""
+        """Return the rows that wait in the outbox, those that were refused and why, and the leading
+        relays.
+        """
         return await self._operations.outbox_status()
 
     async def skip_outbox_row(self, row_id: int, *, reason: str, by: str = "") -> OutboxPlace:
-        """Let what comes after a row that was not taken pass it."""
+        """Skip an outbox row that was refused, so that later rows of its subject are published."""
         return await self._operations.skip_outbox_row(row_id, reason=reason, by=by)
 
     async def info(self) -> JournalInfo:
         return await self._operations.info()
 
     async def close(self) -> None:
-        """End every stream, write what is queued, let the connection go."""
+        """End every stream, write what is queued, and close the connection."""
         for stream in list(self._streams):
             await stream.aclose()
         if not self._closed:

@@ -25,11 +25,11 @@ class LedgerCalls:
         awaits_end: bool = True,
         pool: str = "",
     ) -> EventSubscription:
-        """Events whose type matches the glob become runs of the app, in order.
+        """Run the app for each event whose type matches the glob, in order.
 
-        `where` is a CEL predicate, `input` names recipes such as `$.payload.price`. Without an id
-        it is named after the app and the glob. One that is there is changed. Its runs go to that
-        `pool`, or to the app's own if it is declared in this process.
+        `where` is a CEL predicate; `input` maps names to recipes such as `$.payload.price`. Without
+        an id the subscription is named after the app and the glob. If it exists, it is updated. Its
+        runs go to `pool`, or to the app's own pool if the app is declared in this process.
         """
         new = new_subscription(
             event_type_glob,
@@ -45,30 +45,36 @@ class LedgerCalls:
         return await self._operations.ledger.put_subscription(new)
 
     async def unsubscribe_events(self, subscription_id: str) -> bool:
-        """Remove a subscription; False if there was none. The runs it has made go on."""
+        """Remove a subscription. Returns False if it does not exist. The runs that it started
+        continue.
+        """
         return await self._operations.ledger.delete_subscription(subscription_id)
 
     async def event_subscriptions(self, drainer: str = "") -> list[EventSubscription]:
-        """By id, of one drainer or of all."""
+        """Return the subscriptions of one drainer, or of all, by id."""
         return await self._operations.ledger.list_subscriptions(drainer)
 
     async def drain(
         self, drainer: str = DEFAULT_DRAINER, *, limit: int = 0, await_s: float | None = None
     ) -> DrainReport:
-        """One pass: dispatch the events after the cursor in order, at most `limit` of them, and
-        wait for a run's end at most so long."""
+        """Make one pass: dispatch at most `limit` events after the cursor, in order.
+
+        `await_s` is how long the pass waits for the end of a run.
+        """
         return await self._operations.ledger.drain(drainer, limit=limit, await_s=await_s)
 
     async def drainers(self) -> list[DrainerState]:
-        """By id, with how they are doing."""
+        """Return all drainers with their state, by id."""
         return await self._operations.ledger.list_drainers()
 
     async def skip_event(
         self, drainer: str, event_id: str, *, reason: str, by: str = ""
     ) -> DrainerState:
-        """Move past the event that a drainer is halted on, and no other."""
+        """Move a drainer past the event at which it is halted or for whose run it waits, and no
+        other.
+        """
         return await self._operations.ledger.skip(drainer, event_id, reason=reason, by=by)
 
     async def resume_drainer(self, drainer: str = DEFAULT_DRAINER, *, by: str = "") -> DrainerState:
-        """Have a halted drainer try its event again now."""
+        """Let a halted drainer retry its event now."""
         return await self._operations.ledger.resume(drainer, by=by)

@@ -22,26 +22,30 @@ class ReactionCalls:
     async def register_reaction(
         self, reaction: str | NewReaction, subject_pattern: str = "", **options: Unpack[Options]
     ) -> Reaction:
-        """Add a reaction, or change the settings of one that is there; never how far it has come.
+        """Register a reaction. If it exists, update its settings; its cursor does not move.
 
-        `reaction` is its id, and the options are those of `tape.on`; or it is a NewReaction with
-        all of that. With an empty id it is named after what it does.
+        `reaction` is its id, with the options of `tape.on`, or a NewReaction that has all of them.
+        An empty id is derived from what the reaction does.
         """
         if isinstance(reaction, NewReaction):
             if subject_pattern or options:
-                raise InvalidArgument("has all settings itself", field="reaction")
+                raise InvalidArgument("already has all settings: give no others", field="reaction")
             return await self._operations.register_reaction(reaction)
         if options.setdefault("reaction_id", reaction) != reaction:
-            raise InvalidArgument("is the first argument already", field="reaction_id")
+            raise InvalidArgument("is already the first argument", field="reaction_id")
         new = in_pool(new_reaction(subject_pattern, **options), DECLARED_APPS.apps)
         return await self._operations.register_reaction(new)
 
     async def deregister_reaction(self, reaction_id: str) -> bool:
-        """Stop it; False if there was none. Its tasks stay, unclaimed."""
+        """Stop a reaction. Returns False if it does not exist. Its tasks stay but cannot be
+        claimed.
+        """
         return await self._operations.deregister_reaction(reaction_id)
 
     async def list_reactions(self, subject_pattern: str = "") -> list[ReactionState]:
-        """All with how they are doing; those with this pattern, or that this subject would wake."""
+        """Return reactions with their state: all, those with this pattern, or those that match this
+        subject.
+        """
         return await self._operations.list_reactions(subject_pattern)
 
     async def claim_tasks(
@@ -54,7 +58,7 @@ class ReactionCalls:
         lease_ms: int = DEFAULT_LEASE_MS,
         wait_ms: int = 0,
     ) -> list[Task]:
-        """Take up to `most` tasks of each reaction on lease; if there are none, wait for some."""
+        """Claim up to `most` tasks of each reaction; if there are none, wait for some."""
         named = [reaction_ids] if isinstance(reaction_ids, str) else list(reaction_ids)
         wants = [Want(reaction_id, shard, most) for reaction_id in named]
         return await self._operations.claim_tasks(Claim(owner, lease_ms, wants), wait_ms)
@@ -62,11 +66,11 @@ class ReactionCalls:
     async def extend_tasks(
         self, task_ids: Sequence[str], *, owner: str, lease_ms: int = DEFAULT_LEASE_MS
     ) -> list[str]:
-        """Prolong leases from now on; the ids of those that the owner still holds."""
+        """Renew leases from now on. Returns the ids of the tasks that the owner still holds."""
         return await self._operations.extend_tasks(owner, lease_ms, task_ids)
 
     async def complete_task(self, task_id: str, *, owner: str) -> Task:
-        """The task is done; as it is now. A repeat changes nothing."""
+        """Mark a task as done and return it. A repeat changes nothing."""
         return await settle_one(self._operations, owner, TaskOutcome(task_id))
 
     async def nack_task(
@@ -78,23 +82,24 @@ class ReactionCalls:
         permanent: bool = False,
         traceback: str = "",
     ) -> Task:
-        """The task failed, and is retried later unless `permanent`; as it is now."""
+        """Report that a task failed, and return it. It is retried later unless `permanent`."""
         outcome = failed_task(task_id, error, permanent=permanent, traceback=traceback)
         return await settle_one(self._operations, owner, outcome)
 
     async def settle_tasks(
         self, outcomes: Iterable[TaskOutcome], *, owner: str
     ) -> list[TaskStatus | TapeError]:
-        """What became of many tasks; for each in order its status now, or why it is not ours."""
+        """Report many outcomes. Returns for each, in order, its new status or the refusal."""
         return await self._operations.settle_tasks(owner, list(outcomes))
 
     async def get_task(self, task_id: str) -> Task | None:
+        """Return a task; None if it does not exist."""
         return await self._operations.get_task(task_id)
 
     async def list_tasks(
         self, reaction_id: str = "", *, status: TaskStatus | None = None, limit: int = TASKS_PAGE
     ) -> list[Task]:
-        """Tasks by reaction, shard and source, at most `limit`, whatever they are at."""
+        """Return at most `limit` tasks of any status, by reaction, shard and source."""
         found: list[Task] = []
         while len(found) < limit:
             after = found[-1].task_id if found else ""
@@ -107,9 +112,9 @@ class ReactionCalls:
         return found
 
     async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
-        """Queue dead letters again; without ids all of the reaction's. How many there were."""
+        """Queue dead letters again; without ids, all of the reaction. Returns how many."""
         return await self._operations.replay_dead_letters(reaction_id, task_ids)
 
     async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
-        """Give dead letters up for good; they stay on record as failed."""
+        """Give dead letters up for good. They stay on record as failed. Returns how many."""
         return await self._operations.drop_dead_letters(reaction_id, task_ids)

@@ -50,9 +50,9 @@ class RunCalls:
         session_id: str = "",
         invocation_id: str = "",
     ) -> Run:
-        """Have a worker run an app; the run as it is now.
+        """Start a run for a worker to drive, and return it.
 
-        With an `invocation_id` the same call again finds the same run.
+        The same `invocation_id` returns the same run.
         """
         new = new_run(
             app,
@@ -81,9 +81,9 @@ class RunCalls:
         session_id: str = "",
         invocation_id: str = "",
     ) -> Any:
-        """Run an app durably, here and now; what it returns.
+        """Run an app durably in this process and return its result.
 
-        If this process ends in the middle, a worker of its pool goes on.
+        If this process dies in the middle, a worker of the app's pool continues the run.
         """
         declared = app if isinstance(app, App) else DECLARED_APPS.apps.get(app)
         if declared is None:
@@ -101,10 +101,11 @@ class RunCalls:
             return outcome_of(await self._running_here().run(traced, declared, is_new=is_new))
 
     async def run_result(self, run_id: str) -> Any:
-        """Wait for the end of a run that a worker drives; what it returned."""
+        """Wait for the end of a run that a worker drives, and return its result."""
         return outcome_of(await self._running_here().ended(run_id))
 
     async def get_run(self, run_id: str) -> Run | None:
+        """Return a run; None if it does not exist."""
         return await self._operations.runs.get_run(run_id)
 
     async def list_runs(
@@ -116,17 +117,18 @@ class RunCalls:
         limit: int = 0,
         after: str = "",
     ) -> list[Run]:
-        """Newest first; `after` is the id of the last one of the page before."""
+        """Return runs, the newest first. `after` is the id of the last run of the previous page."""
         number = _status_number(status)
         return await self._operations.runs.list_runs(RunQuery(number, app_name, pool, limit, after))
 
     async def waiting_runs(self, older_than_s: float = WAITING_MS / 1000) -> list[WaitingRuns]:
-        """Runs that no worker has taken for so long, by app and pool; who has waited longest
-        first."""
+        """Return runs that no worker has taken for `older_than_s`, by app and pool, the longest
+        wait first.
+        """
         return await self._operations.runs.list_waiting_runs(int(older_than_s * 1000))
 
     async def read_run(self, run_id: str) -> list[Entry]:
-        """A run's whole journal, in its own order."""
+        """Return the whole journal of a run, in its own order."""
         entries: list[Entry] = []
         after = 0
         while page := await self._operations.runs.read_run(run_id, after, READ_PAGE):
@@ -135,7 +137,7 @@ class RunCalls:
         return entries
 
     async def send_signal(self, run_id: str, gate_name: str, resolution: Any = None) -> bool:
-        """Open a gate of a run; False if it was open already, or the run has ended."""
+        """Open a gate of a run. Returns False if it was already open or the run has ended."""
         text = as_json(resolution, field="resolution")
         sent: Signalled = await self._operations.runs.change_run(
             run_id, SendSignal(gate_name, text)
@@ -143,12 +145,12 @@ class RunCalls:
         return sent.accepted
 
     async def cancel_run(self, run_id: str, reason: str = "") -> Run:
-        """Ask for the end of a run. What it has done is compensated first."""
+        """Request the cancellation of a run. Its effects are compensated first."""
         run: Run = await self._operations.runs.change_run(run_id, CancelRun(reason))
         return run
 
     async def resume_run(self, run_id: str) -> Run:
-        """Put a run that is stuck or waits back for a worker."""
+        """Make a run that is stuck or waits available to workers again."""
         return await self._operations.runs.resume_run(run_id)
 
     def _running_here(self) -> RunsHere:

@@ -96,4 +96,6 @@ def _error_of(failed: grpc.aio.AioRpcError, *, writes: bool) -> TapeError:
     said = failed.details() or ""
     if any(text in said for text in _NEVER_DONE):
         return error
-    return OutcomeUnknown(f"the call was cut off and may have been done: {said}")
+    return OutcomeUnknown(
+        f"the connection was lost during the call, which the server may have executed: {said}"
+    )

@@ -56,9 +56,10 @@ class Follow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The next matching entries. `cursor` is how far the journal has been looked through: pass it
-    as `after` to go on from here. `skipped` entries could not be decided, `error` tells
-    the last reason.
+    """The next matching entries.
+
+    `cursor` is how far the journal has been read: pass it as `after` to continue. `skipped` counts
+    entries for which the predicate has no result; `error` is the last reason.
     """
 
     entries: list[Entry]
@@ -163,8 +164,8 @@ async def watch_value(
         newest = value.version if value is not None else 0
         if from_version > newest:
             raise InvalidArgument(
-                f"{from_version} is beyond the newest version of {namespace}/{key}, {newest}: it "
-                "belongs to another journal, or this one was restored from a backup",
+                f"{from_version} is beyond the newest version of {namespace}/{key}, {newest}: "
+                "the version belongs to another journal, or this one was restored from a backup",
                 field="from_version",
             )
     subjects = (value_changed(namespace, key), value_deleted(namespace, key))
@@ -207,7 +208,7 @@ async def refuse_beyond_the_end(store: Store, cursor: int, *, field: str) -> Non
         if cursor > last:
             raise InvalidArgument(
                 f"{cursor} is beyond the end of this journal, {last}: the cursor belongs to "
-                "another one, or this one was restored from a backup",
+                "another journal, or this one was restored from a backup",
                 field=field,
             )
 

@@ -68,7 +68,9 @@ def parse_age(text: str, *, field: str) -> int:
     """`7d`, `12h`, `30m`, `90s`, `250ms` in milliseconds; a bare 0 is none."""
     found = _AGE.fullmatch(text.strip())
     if found is None or (found[2] is None and int(found[1])):
-        raise InvalidArgument(f"{text!r} is no length of time such as 7d, 12h or 30m", field=field)
+        raise InvalidArgument(
+            f"{text!r} is not a length of time such as 7d, 12h or 30m", field=field
+        )
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 

@@ -30,7 +30,8 @@ class Subscriptions:
         known = self.declared.get(new.subscription_id)
         if known is not None and known != new:
             raise InvalidArgument(
-                f"another subscription is {new.subscription_id!r}: give one of them an id",
+                f"another subscription has the id {new.subscription_id!r}: give one of them "
+                "another id",
                 field="subscription_id",
             )
         self.declared[new.subscription_id] = new
@@ -85,11 +86,11 @@ def on_event(
     pool: str = "",
     registry: Subscriptions | None = None,
 ) -> Callable[[A], A]:
-    """Have events whose type matches run the app below, in order.
+    """Run the app below for each event whose type matches, in order.
 
-    `where` is a CEL predicate, `input` names recipes such as `$.payload.price`; without them the
-    app is given the whole event. Its runs go to that `pool`, or the app's own. The app itself stays
-    as it is.
+    `where` is a CEL predicate; `input` maps names to recipes such as `$.payload.price`. Without
+    `input` the app gets the whole event. Its runs go to `pool`, or to the app's own pool. The
+    decorator returns the app unchanged.
     """
 
     def declare(app: A) -> A:

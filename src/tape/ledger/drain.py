@@ -336,7 +336,9 @@ class _Pass:
         elif is_slow:
             drainer = await self._drain.store.get_drainer(self._hold.drainer_id)
             if drainer is None or not drainer.lease_owner:
-                raise StaleLease(f"drainer {self._hold.drainer_id!r} was moved on by an operator")
+                raise StaleLease(
+                    f"drainer {self._hold.drainer_id!r} was moved past the event by an operator"
+                )
 
     async def _renew(self) -> None:
         await self._drain.writer.submit(RenewDrainer(self._hold))
@@ -345,7 +347,7 @@ class _Pass:
     async def _found(self, run_id: str) -> Run:
         run = await self._drain.store.get_run(run_id)
         if run is None:
-            raise NotFound(f"run {run_id!r} was begun and is not there")
+            raise NotFound(f"run {run_id!r} was started but is not in the store")
         return run
 
     async def _halt(self, failure: Failure) -> None:
@@ -380,7 +382,11 @@ class _Pass:
         except StaleLease:
             pass  # what was cut short has let go of it, or another has taken over
         except TapeError as error:  # then it runs out
-            log.warning("the lease of drainer %r stays: %s", self._hold.drainer_id, error)
+            log.warning(
+                "the lease of drainer %r could not be released and stays until it expires: %s",
+                self._hold.drainer_id,
+                error,
+            )
 
 
 async def beyond(store: Store, head: int, wait_s: float | None) -> None:

@@ -29,10 +29,11 @@ class Budget(NamedTuple):
     def refusal(self, usd: float, tokens: int) -> str:
         """Why so much more is not admitted; empty if it is."""
         if self.usd_cap > 0 and self.usd_spent + usd > self.usd_cap:
-            return f"{self.usd_spent:g} of {self.usd_cap:g} USD are spent, {usd:g} more is too much"
+            spent = f"{self.usd_spent:g} of {self.usd_cap:g} USD"
+            return f"{spent} are spent, {usd:g} more would exceed the cap"
         if self.token_cap > 0 and self.tokens_spent + tokens > self.token_cap:
             spent = f"{self.tokens_spent} of {self.token_cap} tokens"
-            return f"{spent} are spent, {tokens} more is too much"
+            return f"{spent} are spent, {tokens} more would exceed the cap"
         return ""
 
 

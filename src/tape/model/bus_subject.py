@@ -39,7 +39,7 @@ def check_bus_subject(text: str, *, field: str = "subject") -> str:
     for token in text.split("."):
         if set(token) & {_ANY, _REST}:
             raise InvalidArgument(
-                "wildcards select subjects; an event has one subject of its own",
+                "an event has one subject; wildcards are only for patterns",
                 field=field,
                 position=at,
             )
@@ -55,7 +55,7 @@ def check_bus_pattern(text: str, *, field: str = "subject") -> str:
     at = 0
     for index, token in enumerate(tokens):
         if token == _REST and index + 1 < len(tokens):
-            raise InvalidArgument("> stands only at the end", field=field, position=at)
+            raise InvalidArgument("> may only be the last token", field=field, position=at)
         if token not in (_ANY, _REST):
             _check_token(token, at, field, text)
         at += len(token) + 1
@@ -93,7 +93,7 @@ def _check_text(text: str, field: str) -> None:
 
 def _check_token(token: str, at: int, field: str, text: str) -> None:
     if not token:
-        raise InvalidArgument("there is an empty token", field=field, position=at)
+        raise InvalidArgument("a token is empty", field=field, position=at)
     fault = _FAULT(token)
     if fault is None:
         return

@@ -133,13 +133,13 @@ class Triggered(NamedTuple):
 
 
 class DrainReport(NamedTuple):
-    """What one pass has done.
+    """What one pass of a drainer has done.
 
-    `processed` events were passed, `triggered` are the newest of the runs they were dispatched to:
-    a run is in the report of one pass, the one that passed its event. `halted_on_event_id` failed
-    with `error`, and is tried again at `next_try_at_ms`; `waiting_on_run_id` is a run that has not
-    ended within the time given, which is no failure. `skipped_due_to_lock`: another instance is at
-    work, or has taken over. `more` if there is more to drain at once.
+    It moved past `processed` events. `triggered` are the newest runs that they were dispatched to;
+    only the pass that moved past an event reports its run. `halted_on_event_id` failed with `error`
+    and is retried at `next_try_at_ms`. `waiting_on_run_id` has not ended in time, which is not a
+    failure. `skipped_due_to_lock`: another instance is working, or has taken over. `more`: there is
+    more to drain at once.
     """
 
     drainer_id: str
@@ -157,9 +157,12 @@ class DrainReport(NamedTuple):
 
 
 class DrainerState(NamedTuple):
-    """A drainer and how it is doing. `subscriptions` are those enabled, `lag` is how many entries
-    the journal is ahead of it, `is_held` while an instance is at work. `waiting_on_app` and
-    `waiting_on_pool` are of the run that it waits for."""
+    """A drainer and its state.
+
+    `subscriptions` counts the enabled ones. `lag` is how many entries the journal is ahead.
+    `is_held` is True while an instance is working. `waiting_on_app` and `waiting_on_pool` belong to
+    the run that it waits for.
+    """
 
     drainer: Drainer
     subscriptions: int
@@ -200,7 +203,7 @@ def held_drainer(state: Reading, hold: Hold) -> Drainer:
         now = drainer.fencing_token if drainer else 0
         raise StaleLease(
             f"drainer {hold.drainer_id!r} is at fencing token {now}, this pass has "
-            f"{hold.fencing_token}: leave it to who has taken over"
+            f"{hold.fencing_token}: another instance has taken over"
         )
     return drainer._replace(lease_expires_at_ms=state.now_ms + hold.ttl_ms)
 

@@ -143,8 +143,8 @@ class BeginEffect(NamedTuple):
         mode = _one_of(_DISPATCH_MODES, self.dispatch_mode, "dispatch_mode")
         if semantics == Semantics.NON_IDEMPOTENT and mode != DispatchMode.OUTBOX:
             raise InvalidArgument(
-                "an effect that is not idempotent goes through the outbox: a crash between the "
-                "act and its record would have it done again",
+                "an effect that is not idempotent must go through the outbox: after a crash "
+                "between the act and its record it would be executed again",
                 field="dispatch_mode",
             )
         return semantics, mode
@@ -171,7 +171,7 @@ class BeginEffect(NamedTuple):
                 raise InvalidArgument(f"{key!r} is {known.tool_name!r}'s", field="custom_key")
             return Written(run, known)
         if run.cancel_reason and self.semantics != Semantics.OBSERVE_ONLY:
-            raise RunCancelled(f"run {run.run_id!r} is to be cancelled: {run.cancel_reason}")
+            raise RunCancelled(f"run {run.run_id!r} is being cancelled: {run.cancel_reason}")
         row = Effect(
             run.run_id,
             key,
@@ -247,7 +247,7 @@ class CompleteEffect(NamedTuple):
             return Written(run, row)
         if row.dispatch_mode == DispatchMode.OUTBOX:
             raise InvalidArgument(
-                "an effect of the outbox is settled by whoever has claimed it",
+                "only the worker that claimed an outbox effect may settle it",
                 field="idempotency_key",
             )
         row = row._replace(
@@ -294,7 +294,10 @@ def find_effect(state: Reading, run: Run, key: str) -> Effect:
 
 def check_claim(row: Effect, token: int) -> None:
     if row.claim_token != token or not row.dispatch_claimed_by:
-        raise StaleLease(f"effect {row.idempotency_key!r} was claimed by another or let go of")
+        raise StaleLease(
+            f"effect {row.idempotency_key!r} was claimed by another worker, or its claim was "
+            "released"
+        )
 
 
 def effect_line(verb: str, row: Effect, **details: Any) -> Line:

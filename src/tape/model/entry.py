@@ -88,5 +88,5 @@ class Entry(NamedTuple):
 
     @property
     def payload(self) -> Any:
-        """The parsed payload, parsed anew at each use."""
+        """The payload, parsed at each use."""
         return orjson.loads(self.payload_json)

@@ -44,7 +44,9 @@ class NewEvent(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """Where an event is. `duplicate`: its key was used before, these are the first one's ids."""
+    """Where an event was recorded. With `duplicate`, its key was used before: these are the first
+    event's ids.
+    """
 
     event_id: str
     global_seq: int
@@ -66,7 +68,7 @@ def check_statement(event: NewEvent) -> None:
     if told is not None and told != event.schema_version:
         raise InvalidArgument(
             f"the payload says {told}, the event {event.schema_version}: give the event the "
-            "payload's",
+            "payload's version",
             field=VERSION_FIELD,
         )
 
@@ -89,7 +91,8 @@ def stated_version(payload_json: str) -> int:
 def refuse_reserved(event_type: str) -> None:
     if event_type.startswith(OWN_PREFIX):
         raise InvalidArgument(
-            f"types that begin with {OWN_PREFIX} are Tape's own; choose another", field="event_type"
+            f"types that begin with {OWN_PREFIX} are reserved for Tape; choose another",
+            field="event_type",
         )
 
 
@@ -108,8 +111,8 @@ def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
         _check_names(event, limits)
     if idempotency_key.startswith(OUTBOX_KEY_PREFIX):
         raise InvalidArgument(
-            f"{OUTBOX_KEY_PREFIX!r} is how keys of the outbox begin on the journal: begin this one "
-            "otherwise",
+            f"{OUTBOX_KEY_PREFIX!r} begins the keys of the outbox in the journal: choose another "
+            "key",
             field="idempotency_key",
         )
     if schema_version not in VERSIONS:
@@ -189,7 +192,9 @@ class RecordEvents:
 
     def _note_token(self, event: NewEvent) -> None:
         if self._tokens.setdefault(event.run_id, event.fencing_token) != event.fencing_token:
-            raise InvalidArgument("one request names two tokens for one run", field="fencing_token")
+            raise InvalidArgument(
+                "the request has two fencing tokens for one run", field="fencing_token"
+            )
 
     def _all_new(self, place: Place) -> list[Recorded]:
         numbered = enumerate(self._drafts, place.global_seq)

@@ -55,7 +55,7 @@ def parse_glob(text: str, limits: Limits, *, field: str = "event_type_glob") -> 
     for position, character in enumerate(text):
         if character in _NOT_WILD:
             raise InvalidArgument(
-                f"{character!r} is no part of a glob: only * is a wildcard",
+                f"{character!r} is not allowed in a glob: only * is a wildcard",
                 field=field,
                 position=position,
             )

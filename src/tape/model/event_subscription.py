@@ -27,8 +27,11 @@ RUN_USER = "event"
 
 
 class EventSubscription(NamedTuple):
-    """As it is kept. With `awaits_end` an event counts as dispatched when its run has ended well;
-    without, when the run has begun."""
+    """A subscription as it is stored.
+
+    With `awaits_end` an event counts as dispatched when its run has succeeded; without it, when the
+    run has started.
+    """
 
     subscription_id: str
     drainer_id: str

@@ -55,7 +55,7 @@ class Taker(NamedTuple):
         check_name(self.pool, limits, field="pool")
         ttl = self.ttl_ms if self.ttl_ms > 0 else DEFAULT_TTL_MS
         if ttl > MOST_TTL_MS:
-            raise InvalidArgument("a lease is for a day at most", field="lease_ttl_ms")
+            raise InvalidArgument("a lease may last a day at most", field="lease_ttl_ms")
         return self._replace(ttl_ms=ttl)
 
 
@@ -136,7 +136,7 @@ class BeginRun:
         if parent and parent != run.parent_run_id:
             # It would wait for the end of a run that tells somebody else.
             raise InvalidArgument(
-                f"the run's is {run.parent_run_id!r}: begin one by another name",
+                f"the run's parent is {run.parent_run_id!r}: start a run with another name",
                 field="parent_run_id",
             )
         held = run.is_leased(state.now_ms) and run.lease_owner != self._taker.owner
@@ -151,7 +151,7 @@ class BeginRun:
             return
         parent = fenced_run(state, self._new.parent_run_id, self._new.parent_fencing_token)
         if parent.cancel_reason:
-            raise RunCancelled(f"run {parent.run_id!r} is to be cancelled: {parent.cancel_reason}")
+            raise RunCancelled(f"run {parent.run_id!r} is being cancelled: {parent.cancel_reason}")
 
     def _written(self, run: Run, details: dict[str, Any], *, resumed: bool) -> Decision[Begun]:
         run = run._replace(seq_cursor=run.seq_cursor + 1)
@@ -206,7 +206,7 @@ class ResumeRun:
                 f"{run.lease_expires_at_ms - state.now_ms} ms"
             )
         if self._expected not in (WHOEVER, run.fencing_token):
-            raise LeaseHeld(f"run {run.run_id!r} was taken over by another in the meantime")
+            raise LeaseHeld(f"run {run.run_id!r} was taken over by another driver in the meantime")
         return self._written(*_granted(run, self._taker, state.now_ms))
 
     def _put_back(self, run: Run, now_ms: int) -> Decision[Run]:

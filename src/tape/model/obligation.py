@@ -316,7 +316,8 @@ def _found(state: Reading, run: Run, key: ObligationKey) -> Obligation:
 def _check_claim(row: Obligation, token: int) -> None:
     if row.claim_token != token or not row.claimed_by:
         raise StaleLease(
-            f"obligation {row.seq} of run {row.run_id!r} was claimed by another or let go of"
+            f"obligation {row.seq} of run {row.run_id!r} was claimed by another worker, or its "
+            "claim was released"
         )
 
 

@@ -40,17 +40,17 @@ class SkipOutboxRow:
         if row is None:
             raise NotFound(f"the outbox has no row {self._row_id}")
         if row.published_to_nats:
-            raise InvalidArgument(f"row {row.id} is done with already", field="row_id")
+            raise InvalidArgument(f"row {row.id} was already published or skipped", field="row_id")
         if row.repeat_of:
             raise InvalidArgument(
-                f"row {row.id} is a repeat of the event {row.repeat_of}: it is not published, and "
-                "holds up nothing",
+                f"row {row.id} is a repeat of the event {row.repeat_of}: it is not published and "
+                "blocks no other row",
                 field="row_id",
             )
         if not row.last_error:
             raise InvalidArgument(
-                f"row {row.id} has not failed: it is published in its turn, and only what has "
-                "failed may be skipped",
+                f"row {row.id} has not failed and will be published in its turn; only a row that "
+                "failed can be skipped",
                 field="row_id",
             )
         here = state.next_global_seq + len(state.entries)

@@ -74,8 +74,8 @@ def _about_the_whole(newest: PayloadSchema, declared: PayloadSchema) -> Iterator
     if declared.subject != newest.subject:
         yield finding(
             "subject",
-            f"is for {declared.subject}, and was for {newest.subject}, where its consumers are; "
-            "declare another type for the other subject",
+            f"is for {declared.subject}, and was for {newest.subject}, which its consumers read; "
+            "declare another type for the new subject",
         )
 
 
@@ -102,7 +102,7 @@ def _compare_fields(old: Fields, new: Fields, path: str) -> Iterator[_Break]:
             continue
         come.remove(successor)
         advice = f"keep {name} and add {successor} beside it"
-        said = f"was renamed to {successor}, by the look of it; {advice}"
+        said = f"seems to be renamed to {successor}; {advice}"
         yield f"{path}{name}", "renamed", said
     for name in come:
         yield f"{path}{name}", "added", "was added"

@@ -147,7 +147,7 @@ def draft_row(row: OutboxRow, limits: Limits) -> Draft:
     """The event that a row becomes; InvalidArgument if it cannot be one."""
     check_bus_subject(row.subject)
     if not _ULID(row.event_id):
-        raise InvalidArgument("is not a ULID, as every event's id is", field="event_id")
+        raise InvalidArgument("is not a ULID, which every event id must be", field="event_id")
     event = NewEvent(
         row.subject, row.payload_json, row.entity_type, row.entity_id, row.idempotency_key or "",
         row.caused_by, row.source, happened_at_ms(row), row.schema_version, "", 0, row.trace_id,
@@ -186,8 +186,8 @@ def _is_same(draft: Draft, first: _First) -> bool:
 def _taken(first: _First) -> str:
     row = f"row {first.row_id}, " if first.row_id else ""
     return (
-        f"event_id: is that of another event ({row}subject {first.subject}, global_seq "
-        f"{first.global_seq}), with another subject or payload: each event has an id of its own"
+        f"event_id: belongs to another event ({row}subject {first.subject}, global_seq "
+        f"{first.global_seq}), with another subject or payload: give each event its own id"
     )
 
 

@@ -36,7 +36,7 @@ class HandlerKind(IntEnum):
 
 
 class Reaction(NamedTuple):
-    """Its settings, as they are kept."""
+    """The settings of a reaction, as they are stored."""
 
     reaction_id: str
     name: str
@@ -59,12 +59,13 @@ class Reaction(NamedTuple):
 
 
 class NewReaction(NamedTuple):
-    """A reaction as it is declared. `from_global_seq` is exclusive; None starts at the head.
+    """A reaction as it is declared. `from_global_seq` is exclusive; None starts at the newest
+    entry.
 
-    `pool` is where the runs of an agent reaction go; empty is the default pool.
+    `pool` is the pool of an agent reaction's runs; empty is the default pool.
 
-    `retry_max` retries follow the first attempt. At `dlq_after_n` attempts, or when the retries are
-    used up, a task is dead-lettered; with 0 it is given up as failed instead.
+    `retry_max` retries follow the first attempt. After `dlq_after_n` attempts, or when the retries
+    are used up, a task becomes a dead letter; with 0 it ends as failed instead.
     """
 
     reaction_id: str
@@ -127,7 +128,7 @@ class Book(NamedTuple):
 
 
 class ReactionState(NamedTuple):
-    """A reaction and how it is doing. `position` is the lowest of its shards."""
+    """A reaction and its state. `position` is the lowest cursor of its shards."""
 
     reaction: Reaction
     position: int
@@ -162,7 +163,7 @@ def check_reaction(new: NewReaction, limits: Limits) -> None:
     """Refuse what could never work; the predicate and the target are judged by who knows them."""
     check_name(new.reaction_id, limits, field="reaction_id", required=True)
     if 2 * len(encode_segment(new.reaction_id)) + TASK_SUBJECT_BYTES > limits.subject_bytes:
-        raise TooLarge("does not fit into the subjects of its tasks", field="reaction_id")
+        raise TooLarge("is too long for the subjects of its tasks", field="reaction_id")
     for field in ("name", "agent_app", "publish_target", "pool"):
         check_name(getattr(new, field), limits, field=field)
     parse_pattern(new.subject_pattern, limits=limits)
@@ -226,7 +227,7 @@ class RegisterReaction:
                 return Decision(lambda _place: reaction)
             if new.engine != before.engine:
                 raise InvalidArgument(
-                    f"is {before.engine!r}, and another would not know how far that one has come: "
+                    f"is {before.engine!r}, and another engine does not know its position: "
                     "deregister the reaction, then register it with from_global_seq",
                     field="engine",
                 )

@@ -102,7 +102,7 @@ def find_run(state: Reading, run_id: str) -> Run:
 def check_token(run_id: str, fencing_token: int) -> None:
     """A token fences the writes of one run; without the run it would fence nothing."""
     if fencing_token and not run_id:
-        raise InvalidArgument("goes with the run_id that it was granted for", field="fencing_token")
+        raise InvalidArgument("needs the run_id for which it was granted", field="fencing_token")
 
 
 def fenced_run(state: Reading, run_id: str, fencing_token: int) -> Run:
@@ -117,7 +117,7 @@ def fenced_run(state: Reading, run_id: str, fencing_token: int) -> Run:
             f"this write carries {fencing_token}: abandon the work"
         )
     if not run.lease_owner:
-        raise StaleLease(f"run {run_id!r} was let go of: resume it before you write for it")
+        raise StaleLease(f"run {run_id!r} was released: resume it before you write for it")
     return run
 
 

@@ -64,7 +64,10 @@ class _ChangeRun:
         replies: list[Any] = []
         for write in self._writes:
             if before.is_open and not run.is_open:
-                raise RunEnded(f"nothing comes after the end of run {run.run_id!r} in one move")
+                raise RunEnded(
+                    f"nothing can be written after the end of run {run.run_id!r} in the same "
+                    "request"
+                )
             written = write.write(overlay, run)
             overlay.apply(written.changes)
             run = self._numbered(written.run, written.lines, ids, drafts)

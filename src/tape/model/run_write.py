@@ -14,7 +14,7 @@ MOST_CLAIM_MS = 24 * 3600 * 1000
 def check_claim_ttl(ttl_ms: int) -> None:
     if not 0 < ttl_ms <= MOST_CLAIM_MS:
         raise InvalidArgument(
-            "a claim is for a day at most, and for some time", field="lease_ttl_ms"
+            "a claim must last longer than 0 ms and at most a day", field="lease_ttl_ms"
         )
 
 

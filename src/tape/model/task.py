@@ -69,7 +69,7 @@ def parse_task_id(task_id: str, *, field: str = "") -> TaskKey:
         utf8_length(reaction_id, "task_id")
     key = TaskKey(reaction_id, int(shard), int(seq))
     if key.shard >= 2**31:
-        raise InvalidArgument(f"{shard} is no shard", field="task_id")
+        raise InvalidArgument(f"{shard} is not a shard", field="task_id")
     return key
 
 
@@ -160,7 +160,7 @@ Verdict = Literal["done", "failed", "refused", "given_back"]
 
 
 class TaskOutcome(NamedTuple):
-    """What a holder says became of a task. `traceback` is that of its handler."""
+    """The outcome of a task, as its owner reports it. `traceback` is the handler's."""
 
     task_id: str
     verdict: Verdict = "done"
@@ -428,7 +428,7 @@ def no_such_task(task_id: str) -> NotFound:
 
 
 def not_held(task_id: str, owner: str) -> NotHeld:
-    return NotHeld(f"task {task_id!r} was last claimed by another than {owner!r}")
+    return NotHeld(f"task {task_id!r} was last claimed by another owner than {owner!r}")
 
 
 def clipped_error(error: str) -> str:

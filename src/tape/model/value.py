@@ -29,12 +29,12 @@ class Value(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """The parsed value, parsed anew at each use; None if it was deleted."""
+        """The value, parsed at each use; None if it was deleted."""
         return orjson.loads(self.value_json) if self.value_json else None
 
 
 class ValueChange(NamedTuple):
-    """A change with what was there before it; what a watcher sees."""
+    """A change of a value, with the previous value."""
 
     value: Value
     prev_version: int
@@ -42,7 +42,7 @@ class ValueChange(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """`deleted` is false where there was nothing to delete."""
+    """`deleted` is False if there was nothing to delete."""
 
     deleted: bool
     version: int

@@ -91,7 +91,7 @@ class JournalRelay:
                 while (page := await _next(pages, stopping)) is not None:
                     if page.skipped:
                         log.warning(
-                            "%d entries left out, the predicate has no result: %s",
+                            "%d entries were left out because the predicate has no result: %s",
                             page.skipped, page.error,
                         )  # fmt: skip
                     if page.entries and may_repeat:

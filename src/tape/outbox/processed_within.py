@@ -13,9 +13,9 @@ from tape.errors import InvalidArgument
 from tape.model.names import check_name
 from tape.ports.caller import Answer, CallerTransaction, Handled
 
-LEST = "the message could count as handled although its handling is not done, or the reverse"
-CREATE_LEST = "the table could be made by half"
-FORGET_LEST = "what is removed could not be kept back together with the rest of your work"
+LEST = "the message could count as handled although your work was rolled back, or the reverse"
+CREATE_LEST = "the table could be created only in part"
+FORGET_LEST = "the removal could not be rolled back together with the rest of your work"
 
 
 def note_processed(

@@ -23,7 +23,7 @@ from tape.model.outbox import NewOutboxRow
 from tape.ports.caller import CallerTransaction, settled
 from tape.telemetry.tracing import recording
 
-LEST = "the event could be there without what it tells of (a ghost event)"
+LEST = "the event could be committed without the change that it reports (a ghost event)"
 _NAMES = ("entity_type", "entity_id", "idempotency_key", "caused_by", "source")
 
 

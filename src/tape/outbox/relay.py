@@ -114,7 +114,7 @@ class Relay:
             async with asyncio.timeout(self._settings.hung_s):
                 await self._writer.submit(move)
         except (TapeError, TimeoutError) as error:
-            log.warning("the resignation is not on the journal: %s", error)
+            log.warning("the resignation could not be recorded: %s", error)
 
     def _lead(self) -> Lead:
         offset = 0 if self._name == NATS_RELAY else 1

@@ -43,7 +43,7 @@ def declared_in(modules: Iterable[ModuleType]) -> list[PayloadSchema]:
             if found.setdefault(kind.__name__, kind) is not kind:
                 raise InvalidArgument(
                     f"{kind.__module__} and {found[kind.__name__].__module__} both declare a "
-                    f"{kind.__name__}; a name stands for one type",
+                    f"{kind.__name__}; give each type its own name",
                     field="--module",
                 )
     return [
@@ -82,8 +82,8 @@ def unrecorded(checked: Checked) -> list[Finding]:
 
 def _undeclared(name: str) -> Finding:
     message = (
-        "is in the history, and no module given here declares it; name all modules, and keep a "
-        "type as long as payloads of it may be read"
+        "is in the history, but none of the given modules declares it; name all modules, and "
+        "keep a type as long as payloads of it may be read"
     )
     return Finding(name, "", "undeclared", message)
 

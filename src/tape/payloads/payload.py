@@ -43,15 +43,15 @@ class _Declared(BaseModel):
             if name not in cls.model_fields:
                 near = get_close_matches(name, cls.model_fields, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise InvalidArgument(f"is no field of {cls.__name__}{hint}", field=name)
+                raise InvalidArgument(f"is not a field of {cls.__name__}{hint}", field=name)
 
 
 class Part(_Declared):
-    """A type for fields of payloads. Every field of its own has a default."""
+    """A type for fields of payloads. Each of its fields has a default."""
 
 
 class Payload(_Declared):
-    """A payload for the subjects that `subject` selects, given where the class is made."""
+    """A payload for the subjects that `subject` selects; give it where the class is declared."""
 
     subject_pattern: ClassVar[str] = ""
 
@@ -82,7 +82,7 @@ class Payload(_Declared):
 
     @classmethod
     def read(cls, data: str | bytes) -> Self:
-        """From JSON, of this version or any other; fields that are not known are ignored."""
+        """Read a payload of this or any other version from JSON. Unknown fields are ignored."""
         try:
             made = cls.model_validate_json(data)
         except ValidationError as error:

@@ -21,7 +21,7 @@ def check_class(cls: type[BaseModel]) -> None:
         if field.is_required():
             _refuse(cls, name, _NO_DEFAULT)
         if field.alias or field.validation_alias or field.serialization_alias:
-            _refuse(cls, name, "has an alias; its name is its name in JSON")
+            _refuse(cls, name, "has an alias; the name of the field must be its name in JSON")
         if field.default_factory_takes_validated_data:
             _refuse(cls, name, "has a default that depends on other fields; give it one of its own")
     _check_defaults(cls)
@@ -36,11 +36,15 @@ _NO_DEFAULT = "has no default, so a payload of a version without it could not be
 def _check_version_field(cls: type[BaseModel]) -> None:
     first, field = next(iter(cls.model_fields.items()), ("", None))
     if first != VERSION_FIELD or field is None:
-        _refuse(cls, first, f"comes first; the first field is `{VERSION_FIELD}: int = 1`")
+        _refuse(cls, first, f"comes first; the first field must be `{VERSION_FIELD}: int = 1`")
     if field.annotation is not int:
-        _refuse(cls, first, "is an integer, never a text: `schema_version: int = 1`")
+        _refuse(cls, first, "must be an integer, not text: `schema_version: int = 1`")
     if field.is_required() or type(field.default) is not int:
-        _refuse(cls, first, "has the class's version as its default: `schema_version: int = 1`")
+        _refuse(
+            cls,
+            first,
+            "must have the version of the class as its default: `schema_version: int = 1`",
+        )
     if not 1 <= field.default <= MAX_VERSION:
         _refuse(cls, first, f"{field.default} is not in 1..{MAX_VERSION}")
 
@@ -53,10 +57,10 @@ def _check_defaults(cls: type[BaseModel]) -> None:
     except ValidationError as error:
         fault = error.errors()[0]
         path = ".".join(map(str, fault["loc"]))
-        _refuse(cls, path, f"has a default that it does not take itself: {fault['msg']}")
+        _refuse(cls, path, f"has a default that is not valid for its own type: {fault['msg']}")
     if made != again:
         names = [n for n in cls.model_fields if getattr(made, n) != getattr(again, n)]
-        _refuse(cls, names[0], "has another default each time; a default is the same for everybody")
+        _refuse(cls, names[0], "has a default that varies; a default must be constant")
     if read != made:
         _refuse(cls, "", f"reads {text} back as another payload than the one that was written")
 
@@ -66,7 +70,7 @@ def _faults(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
     for name in schema.get("required", ()):
         yield f"{path}.{name}", _NO_DEFAULT
     if schema.get("additionalProperties") is False:
-        yield path, "refuses fields that it does not know; a later version may have some"
+        yield path, "must not refuse unknown fields; a later version may add some"
     for name, inner in schema.get("properties", {}).items():
         yield from _faults(inner, f"{path}.{name}")
     for key in ("items", "additionalProperties"):

@@ -41,8 +41,10 @@ def in_one_sentence(fault: Exception) -> TapeError:
         return _made(kind, message.strip())
     said = _sentence(text)
     if not said:
-        return SparkUnavailable("Spark has ended without saying why (--verbose shows what it did)")
-    return TapeError(f"Spark could not do it: {said}")
+        return SparkUnavailable(
+            "Spark stopped without giving a reason (--verbose shows its output)"
+        )
+    return TapeError(f"Spark failed: {said}")
 
 
 def _made(kind: type[TapeError], message: str) -> TapeError:

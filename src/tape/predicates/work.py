@@ -60,7 +60,7 @@ class LimitError(Exception):
     """The budget is spent. Not an EvaluationError: nothing absorbs it."""
 
     def __init__(self) -> None:
-        super().__init__("the predicate does more work than one evaluation may")
+        super().__init__("the predicate does more work than one evaluation may do")
 
 
 def new_work(steps: int) -> Work:

@@ -26,10 +26,11 @@ def run_dispatcher(
     reaction_ids: "Sequence[str]" = (),
     pool: str = DEFAULT_POOL,
 ) -> None:
-    """Register what is declared and handle its tasks, until SIGTERM or Ctrl-C.
+    """Register the declared reactions and handle their tasks until SIGTERM or Ctrl-C.
 
-    Without a URL it is that of TAPE_URL, then TAPE_STORE, then the default server. A store's URL
-    (`sqlite:`, `postgres:`) needs no server: this process matches, too. It drives runs of `pool`.
+    Without a URL it is TAPE_URL, else TAPE_STORE, else the default server. The URL of a store
+    (`sqlite:`, `postgres:`) needs no server: then this process also matches. It also drives runs of
+    `pool`.
     """
     from tape.config import Settings
     from tape.worker import WorkerOptions, refuse_inside_loop, run_worker
@@ -59,8 +60,8 @@ def run_pubsub_bridge(
 ) -> None:
     """Publish tasks to a Pub/Sub topic instead of handling them here, until SIGTERM or Ctrl-C.
 
-    By default those of every registered reaction that makes tasks. Each is done when Pub/Sub has
-    acknowledged it.
+    By default it publishes the tasks of every registered reaction that makes tasks. A task is done
+    when Pub/Sub has acknowledged it.
     """
     from tape.config import Settings
     from tape.worker import WorkerOptions, refuse_inside_loop, run_worker
@@ -81,7 +82,7 @@ def run_pubsub_bridge(
 def register_all(
     url: str | None = None, *, token: str | None = None, settings: "Settings | None" = None
 ) -> "list[Reaction]":
-    """Register every declared reaction and event subscription with a journal, and do no more."""
+    """Register every declared reaction and event subscription, and do nothing else."""
     import asyncio
 
     from tape.worker import refuse_inside_loop, register

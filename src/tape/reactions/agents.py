@@ -56,7 +56,7 @@ class Agents:
 
     async def _begin(self, task: Task, reaction: Reaction | None) -> TaskOutcome:
         if reaction is None or not reaction.agent_app:
-            return TaskOutcome(task.task_id, "given_back", "its reaction names no app any more")
+            return TaskOutcome(task.task_id, "given_back", "its reaction no longer names an app")
         name = RunName(reaction.agent_app, "", "", f"{task.reaction_id}/{task.source_global_seq}")
         source = task.entry
         new = NewRun(

@@ -142,12 +142,12 @@ def on(
     from_global_seq: int | None = None,
     engine: str = "server",
 ) -> Callable[[F], F]:
-    """React to entries whose subject matches and for which `where`, a CEL predicate, holds.
+    """React to entries whose subject matches and for which `where`, a CEL predicate, is true.
 
-    The function below is called with each one's envelope, by a dispatcher. With `agent` the entry
-    starts a run of that app instead, in that `pool` or the app's own, with `publish` it goes to
-    that target; the function is not called then. The function itself stays as it is. `predicate`
-    is the older name of `where`.
+    A dispatcher calls the decorated function with the envelope of each entry. With `agent` the
+    entry starts a run of that app instead, in `pool` or the app's own pool. With `publish` it is
+    published to that target. In both cases the function is not called. The decorator returns the
+    function unchanged. `predicate` is the older name of `where`.
     """
     if callable(subject_pattern):
         raise InvalidArgument(
@@ -188,42 +188,44 @@ def on(
 def on_value_change(
     namespace: str, key: str | None = None, **options: Unpack[Options]
 ) -> Callable[[F], F]:
-    """A value was set; without a key, any value of the namespace."""
+    """React when a value is set; without a key, any value of the namespace."""
     return on(f"/tape/value/changed/{_named(namespace=namespace)}/{_key(key)}", **options)
 
 
 def on_value_deleted(
     namespace: str, key: str | None = None, **options: Unpack[Options]
 ) -> Callable[[F], F]:
+    """React when a value is deleted; without a key, any value of the namespace."""
     return on(f"/tape/value/deleted/{_named(namespace=namespace)}/{_key(key)}", **options)
 
 
 def on_effect_confirmed(tool: str | None, **options: Unpack[Options]) -> Callable[[F], F]:
-    """A call of this tool is known to have happened, in any run; None is any tool."""
+    """React when a call of this tool is confirmed, in any run; None is any tool."""
     return on(f"/tape/effect/confirmed/{_named(tool=tool)}/*", **options)
 
 
 def on_effect_failed(tool: str | None, **options: Unpack[Options]) -> Callable[[F], F]:
+    """React when a call of this tool has failed, in any run; None is any tool."""
     return on(f"/tape/effect/failed/{_named(tool=tool)}/*", **options)
 
 
 def on_effect_unknown(tool: str | None, **options: Unpack[Options]) -> Callable[[F], F]:
-    """Nobody can tell whether a call of this tool happened."""
+    """React when it is unknown whether a call of this tool happened; None is any tool."""
     return on(f"/tape/effect/unknown/{_named(tool=tool)}/*", **options)
 
 
 def on_effect_reconciled(tool: str | None, **options: Unpack[Options]) -> Callable[[F], F]:
-    """It was found out what became of a call of this tool that nobody could tell of."""
+    """React when the outcome of an unknown call of this tool was found out; None is any tool."""
     return on(f"/tape/effect/reconciled/{_named(tool=tool)}/*", **options)
 
 
 def on_decision_recorded(
     run_id: str | None = None, decision_index: int | None = None, **options: Unpack[Options]
 ) -> Callable[[F], F]:
-    """A decision of this run, or of any; with an index only that one of a run.
+    """React to decisions of this run, or of any; with an index, only to that decision.
 
-    What is drawn (`tape.now()` and the like) is `/tape/decision/drawn/…`, what could not be decided
-    `/tape/decision/failed/…`. They are counted together.
+    Draws (`tape.now()` and the like) are `/tape/decision/drawn/…`, failed decisions
+    `/tape/decision/failed/…`. All three share one numbering.
     """
     if decision_index is not None and type(decision_index) is not int:
         raise InvalidArgument(f"{decision_index!r} is not a whole number", field="decision_index")
@@ -234,12 +236,12 @@ def on_decision_recorded(
 def on_gate(
     gate: str | None, verb: str = "waiting", **options: Unpack[Options]
 ) -> Callable[[F], F]:
-    """A run waits at this gate, or with the verb `released` was let through."""
+    """React when a run waits at this gate, or with the verb `released`, when the gate opened."""
     return on(f"/tape/gate/{_named(verb=verb)}/{_named(gate=gate)}/*", **options)
 
 
 def on_run(status: str, app: str | None = None, **options: Unpack[Options]) -> Callable[[F], F]:
-    """A run of this app, or of any, has come to this status: `done`, `failed`, …"""
+    """React when a run of this app, or of any, reaches this status: `done`, `failed`, …"""
     word = STATUS_WORDS[status_named(status)]
     return on(f"/tape/run/{word}/{_named(app=app)}/**", **options)
 
@@ -289,9 +291,7 @@ def _is_typed_in(declaration: Declaration) -> bool:
 
 def _id_of(origin: Origin) -> str:
     if not origin.name:
-        raise InvalidArgument(
-            "is needed for a handler without a name of its own", field="reaction_id"
-        )
+        raise InvalidArgument("is required for a handler that has no name", field="reaction_id")
     return f"{origin.module}.{origin.name}"
 
 
@@ -310,6 +310,6 @@ def _check_handler(function: Callable[..., Any], origin: Origin) -> None:
         signature.bind({})
     except TypeError as error:
         raise InvalidArgument(
-            f"{origin} is called with one argument, the envelope, and takes {signature}: {error}",
+            f"{origin} is called with one argument, the envelope, but takes {signature}: {error}",
             field="handler",
         ) from None

@@ -236,7 +236,7 @@ class Dispatcher:
                 outcomes = [TaskOutcome(task.task_id, "given_back") for task in tasks]
         except BaseException as error:
             failure = as_failure(error)
-            log.exception("the work of reaction %s failed in a way it should not", reaction_id)
+            log.exception("the dispatcher of reaction %s failed unexpectedly", reaction_id)
             outcomes = _failed(tasks, failure)
         metrics.TASK_HANDLING.labels(reaction_id).observe(loop.time() - started)
         self._outcomes += outcomes
@@ -251,7 +251,9 @@ class Dispatcher:
 
     def _abandon(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            log.warning("task %s has not ended; its lease will run out", task.task_id)
+            log.warning(
+                "task %s has not ended and stays claimed until its lease expires", task.task_id
+            )
             self._release(task.task_id)
 
     async def _settle_all(self) -> None:
@@ -312,7 +314,7 @@ class Dispatcher:
             self._renewing.succeeded()
             for task_id in set(ids).difference(kept).intersection(self._held):
                 block = last_block(within_s=self._settings.lease_s)
-                why = f" while {block.what} held up the event loop: {WHAT_TO_DO}" if block else ""
+                why = f" while {block.what} blocked the event loop: {WHAT_TO_DO}" if block else ""
                 log.warning("task %s is no longer held: its lease ran out%s", task_id, why)
 
     def _tell_stuck(self, now: float) -> None:
@@ -339,7 +341,9 @@ class Dispatcher:
                     self._freed.clear()
                     await self._freed.wait()
         for task_id in tuple(self._held):
-            log.warning("task %s could not be settled; its lease will run out", task_id)
+            log.warning(
+                "task %s could not be settled and stays claimed until its lease expires", task_id
+            )
             self._release(task_id)
 
 

@@ -187,7 +187,7 @@ class Matcher:
         self._late.add(rule)
         if rule.reaction_id not in self._told_of:  # it may come and go with every entry
             self._told_of.add(rule.reaction_id)
-            log.warning("matched apart, its predicate takes long: %s", rule.reaction_id)
+            log.warning("matched separately, because its predicate is slow: %s", rule.reaction_id)
 
     async def _match(self, page: EntryRange) -> Matched:
         """In turns with others that evaluate predicates. The lease is kept meanwhile."""

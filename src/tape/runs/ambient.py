@@ -38,8 +38,8 @@ def refuse_within(what: str) -> None:
     """Refuse a step in a place that a replay does not come to again: it would be missing there."""
     if inside := WITHIN.get():
         raise InvalidArgument(
-            f"{what} cannot come of {inside}, which is not called again in a replay: do it in the "
-            "app"
+            f"{what} cannot be called in {inside}, which is not called again in a replay: call "
+            "it in the app"
         )
 
 
@@ -72,14 +72,14 @@ def current_actor(effect: str) -> AmbientRun:
 
 
 def idempotency_key() -> str:
-    """The key of the effect being done, to be given to the counterparty."""
+    """Return the key of the effect that is being executed. Send it to the counterparty."""
     key = EFFECT_KEY.get()
     if not key:
-        raise InvalidArgument(f"there is a key only while an effect is being done{_IN_A_TEST}")
+        raise InvalidArgument(
+            f"there is an idempotency key only while an effect is executed{_IN_A_TEST}"
+        )
     return key
 
 
 def _only_in_a_run(what: str) -> str:
-    return (
-        f"{what} is only for an app while it is run: begin it with client.run or client.start_run"
-    )
+    return f"{what} works only in a run: start the app with client.run or client.start_run"

@@ -58,7 +58,7 @@ def check_arguments(
     try:
         inspect.signature(plain(function)).bind(*args, **kwargs)
     except TypeError as error:
-        raise GiveUp(f"it does not take what it was begun with: {error}") from None
+        raise GiveUp(f"it does not accept the input it was started with: {error}") from None
 
 
 def in_words(error: BaseException) -> str:

@@ -93,7 +93,9 @@ class Compensation(ClaimReactor[Obligation]):
 
     def _tell_foreign(self, refs: set[str]) -> None:
         for ref in refs - self._foreign:
-            log.warning("effect %r has obligations, and nothing here undoes it", ref)
+            log.warning(
+                "effect %r has obligations, but this process has no compensator for it", ref
+            )
         self._foreign = refs
 
     async def _compensate(self, claim: Claim[Obligation]) -> None:

@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 class Context(Acting):
-    """What an asynchronous app is given."""
+    """The context of an asynchronous app."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Context(Acting):
 
     @property
     def app_version(self) -> str:
-        """The version of the app that started this run, which may be older than this code."""
+        """The version of the app that started this run; it may be older than this code."""
         return self._run.app_version
 
     @property
@@ -105,16 +105,16 @@ class Context(Acting):
 
     @property
     def is_replaying(self) -> bool:
-        """Whether the next step is one that has been done before."""
+        """Whether the next step is replayed from the journal."""
         return self._log.is_replaying
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody has asked for the end of this run. Its next new effect is refused."""
+        """Whether the cancellation of this run was requested. Its next new effect is refused."""
         return bool(self.cancel_reason)
 
     def now(self) -> datetime:
-        """The time, the same each time this step is replayed."""
+        """Return the time; every replay of this step returns the same."""
         ms = self._drawn("now", lambda: round(datetime.now(UTC).timestamp() * 1000))
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
 
@@ -122,14 +122,15 @@ class Context(Acting):
         return uuid_module.UUID(self._drawn("uuid", lambda: str(uuid_module.uuid4())))
 
     def random(self) -> float:
-        """A number in 0 <= x < 1."""
+        """Return a number in 0 <= x < 1; every replay returns the same."""
         drawn: float = self._drawn("random", random_module.random)
         return drawn
 
     def sample(self, function: Callable[[], R], /, *, name: str = "sample") -> R:
-        """What the function returns, as JSON, once and for all. It must not act on the world.
+        """Call the function once and return its result, as JSON, now and in every replay.
 
-        What it raises is not recorded: an app that catches it must not go another way for it.
+        The function must not act on the world. An exception from it is not recorded: an app that
+        catches it must not take another branch because of it.
         """
         drawn: R = self._drawn(name, function)
         return drawn
@@ -143,9 +144,10 @@ class Context(Acting):
         rationale: str = "",
         policy_version: str = "",
     ) -> Any:
-        """A decision, such as a model's answer: asked for once, and replayed from then on.
+        """Make a decision, such as a model's answer: `ask` is called once, and replays return its
+        answer.
 
-        If `ask` raises, that is recorded as well, and is EffectFailed now and in every replay.
+        If `ask` raises, that is recorded too, and EffectFailed is raised now and in every replay.
         """
         record = self.decision(model, request, rationale=rationale, policy_version=policy_version)
         is_answered, answer = self.begin_decision(record)
@@ -167,8 +169,10 @@ class Context(Acting):
         return answer
 
     def patched(self, name: str) -> bool:
-        """Whether this run is to take the new way. Runs that were past this point before the
-        change, or are replaying it, go the old one; and one that took the new way keeps to it.
+        """Return whether this run takes the new branch.
+
+        A run that was past this point before the change, or replays it, takes the old branch. A run
+        that took the new branch once always does.
         """
         if name not in self._patches:
             model = f"patched/{name}"
@@ -180,10 +184,10 @@ class Context(Acting):
         return self._patches[name]
 
     async def gate(self, name: str, payload: Any = None, *, timeout_s: float | None = None) -> Any:
-        """Wait for the word of somebody outside; what `send_signal` was given.
+        """Wait for a signal from outside, and return what `send_signal` was given.
 
-        Past the time-out it is `{"timed_out": true}`. A gate opens once: another wait needs
-        another name.
+        After the time-out the answer is `{"timed_out": true}`. A gate opens once: use another name
+        for another wait.
         """
         if name in self._gates:
             raise InvalidArgument(
@@ -222,7 +226,7 @@ class Context(Acting):
         raise parked
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long, by the store's clock, even if the process does not live that long."""
+        """Wait, by the store's clock, even if this process ends meanwhile."""
         self._sleeps += 1
         timer = self._timer(f"sleep:{self._sleeps}", seconds, REDRIVE, None)
         await self._set(timer)
@@ -232,11 +236,13 @@ class Context(Acting):
     async def set_timer(
         self, timer_id: str, seconds: float, *, kind: str = REDRIVE, payload: Any = None
     ) -> None:
-        """Have `/tape/timer/fired/<kind>/<run_id>` on the journal then."""
+        """Set a timer. When it fires, `/tape/timer/fired/<kind>/<run_id>` is written to the
+        journal.
+        """
         await self._set(self._timer(timer_id, seconds, kind, payload))
 
     async def cancel_timer(self, timer_id: str) -> bool:
-        """Whether it was cancelled before it fired is told by the answer, the same ever after."""
+        """Cancel a timer. Returns whether that was before it fired, the same in every replay."""
         cancel = CancelTimer(timer_id).checked(self._limits)
         with self._line.place() as place:
             ask = partial(self._pen.write, cancel)
@@ -245,7 +251,7 @@ class Context(Acting):
     def _timer(self, timer_id: str, seconds: float, kind: str, payload: Any) -> SetTimer:
         """A timer that this run has not set before."""
         if not 0 <= seconds < math.inf:
-            raise InvalidArgument(f"{seconds} seconds cannot be waited", field=timer_id)
+            raise InvalidArgument(f"{seconds} seconds is not a time to wait", field=timer_id)
         if timer_id in self._timers:
             raise InvalidArgument(f"this run has set {timer_id!r} before", field="timer_id")
         text = to_json(payload, self._limits, field="payload")
@@ -267,8 +273,10 @@ class Context(Acting):
     async def set_value(
         self, namespace: str, key: str, value: Any, *, if_version: int = ANY_VERSION
     ) -> int:
-        """Write a value as this run; its version. With `if_version` VersionMismatch is raised,
-        now and in every replay, if it is not at that version.
+        """Write a value as this run, and return its version.
+
+        With `if_version`, VersionMismatch is raised if the value is at another version, now and in
+        every replay.
         """
         name = f"{namespace}/{key}"
         value_json = self._journal.checked_value(namespace, key, value)
@@ -298,13 +306,13 @@ class Context(Acting):
         return step is not None and (step.kind, step.name) == (DECISION, model)
 
     async def get_value(self, namespace: str, key: str) -> Any:
-        """A value as it is now, and in every replay; None where there is none."""
+        """Return the current value; every replay returns the same. None if there is none."""
         with self._line.place() as place:
             ask = partial(self._journal.get_value, namespace, key)
             return await self._ask(place, f"value/{namespace}/{key}", None, ask)
 
     async def delete_value(self, namespace: str, key: str) -> bool:
-        """Delete a value as this run; whether there was one."""
+        """Delete a value as this run. Returns whether it existed."""
         name = f"{namespace}/{key}"
         self._journal.check_name(namespace, key)
         nothing = self.decision(f"delete_value/{name}", None)._replace(verb=DRAWN)
@@ -325,8 +333,9 @@ class Context(Acting):
     async def record(
         self, event_type: str, payload: Any = None, *, entity_type: str = "", entity_id: str = ""
     ) -> None:
-        """Record an event as this run, once. If the payload has a `schema_version`, it is the
-        event's.
+        """Record an event as this run, once.
+
+        If the payload has a `schema_version`, it becomes the event's.
         """
         key = f"{self.run_id}/event-{self._events + 1}"
         event = self._journal.event(event_type, payload, (entity_type, entity_id), key)
@@ -341,7 +350,7 @@ class Context(Acting):
                 await self._journalled(self._journal.record(event, self._pen))
 
     async def set_budget(self, *, usd: float = 0.0, tokens: int = 0) -> None:
-        """What this run may spend in all; zero is no cap."""
+        """Set what this run may spend in all; zero means no cap."""
         budget = SetBudget(usd, tokens).checked(self._limits)
         self._enter("a budget")
         self._budgets += 1
@@ -349,7 +358,7 @@ class Context(Acting):
             await self._pen.write(budget)
 
     async def charge(self, *, usd: float = 0.0, tokens: int = 0) -> None:
-        """Note what was spent."""
+        """Record an expense against the budget."""
         charge = ChargeBudget(usd, tokens, f"charge-{self._charges + 1}").checked(self._limits)
         self._enter("a charge")
         self._charges += 1
@@ -370,7 +379,7 @@ class Context(Acting):
     async def start(
         self, app: App[Any] | str, payload: Any = None, *, pool: str = "", name: str = ""
     ) -> ChildId[Any]:
-        """Start a child run; its id. It goes its own way: `result` waits for it."""
+        """Start a child run and return its id. It runs independently; `result` waits for it."""
         app_name = app.name if isinstance(app, App) else app
         number = name or str(self._starts + 1)
         child = RunName(app_name, self.user_id, self.session_id, f"{self.run_id}/{number}")
@@ -403,10 +412,12 @@ class Context(Acting):
     async def result(self, run_id: str) -> Any: ...
 
     async def result(self, run_id: str) -> Any:
-        """Wait for a child run: what it returned. One that did not succeed raises EffectFailed."""
+        """Wait for a child run and return its result. If it did not succeed, EffectFailed is
+        raised.
+        """
         if run_id not in self._children:
             raise InvalidArgument(
-                f"{run_id!r} was not started by this run, which would wait for ever", field="run_id"
+                f"{run_id!r} was not started by this run, so it would wait for ever", field="run_id"
             )
         end = await self.gate(child_gate(run_id))
         if end["status"] != "terminal":
@@ -416,7 +427,9 @@ class Context(Acting):
         return end["outcome"]
 
     async def heartbeat(self) -> None:
-        """Renew the lease now. It is renewed by itself; this is for a body that must be sure."""
+        """Renew the lease now. Leases are renewed automatically; call this to be sure at this
+        point.
+        """
         self.check()
         try:
             run = await self._journal.heartbeat()

@@ -30,7 +30,7 @@ AppFunction = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often an act is tried and how long between: the pause doubles up to `most_s`."""
+    """How often an effect is tried. The pause between attempts doubles, up to `most_s`."""
 
     attempts: int = 3
     first_s: float = 0.2
@@ -63,11 +63,12 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class EffectSpec:
-    """An effect as declared. `check` and `compensate` are called by reactors, with no run at hand.
+    """An effect as declared. Reactors call `check` and `compensate` outside any run.
 
     `check(key, request)` says what the counterparty knows of an effect: see `tape.Observed`.
-    `compensate(request, response, key)` undoes it, and must bear being called again.
-    `undo_duplicate(request, response, key)` undoes what happened once too often.
+    `compensate(request, response, key)` undoes it, and may be called more than once.
+    `undo_duplicate(request, response, key)` undoes an effect that happened once too often. Both get
+    only the parameters that they declare.
     """
 
     name: str
@@ -89,15 +90,15 @@ class EffectSpec:
             raise InvalidArgument("must not be empty", field="name")
         if self.semantics is Semantics.OBSERVE_ONLY and (self.compensate or self.undo_duplicate):
             raise InvalidArgument(
-                f"{self.name!r} only looks, and leaves nothing to undo: say semantics='idempotent' "
-                "if it does",
+                f"{self.name!r} is observe_only, so there is nothing to undo: use "
+                "semantics='idempotent' if there is",
                 field="compensate",
             )
         if self.semantics is Semantics.NON_IDEMPOTENT:
             if self.dispatch is not DispatchMode.OUTBOX:
                 raise InvalidArgument(
-                    f"{self.name!r} is not idempotent: say dispatch='outbox', or a crash between "
-                    "the act and its record would have it done again",
+                    f"{self.name!r} is not idempotent: use dispatch='outbox', or after a crash "
+                    "between the act and its record it would be executed again",
                     field="dispatch",
                 )
             if self.check is None:
@@ -135,7 +136,7 @@ def effect_name(function: Callable[..., Any]) -> str:
 class App(Generic[R_co]):
     """A function that is run durably: `function(ctx)` or `function(ctx, input)`.
 
-    App[dict] is one whose runs return a dict, whether its function is `async` or not.
+    The runs of an App[dict] return a dict, whether its function is `async` or not.
     """
 
     name: str
@@ -201,7 +202,7 @@ class DeclareApp(Protocol):
 def app(
     name: str, *, version: str = "", pool: str = DEFAULT_POOL, registry: Apps | None = None
 ) -> DeclareApp:
-    """Register a durable function. `version` is remembered by every run that it starts."""
+    """Declare a durable function. Every run records the `version` of the app that started it."""
     if callable(name):
         called = getattr(name, "__name__", "NAME")
         raise InvalidArgument(
@@ -256,7 +257,7 @@ def effect(
 
 
 def effect(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Declare an act upon the world. See EffectSpec for what each option means.
+    """Declare an effect: a function that acts on the world. EffectSpec explains each option.
 
     `semantics` is idempotent (the counterparty recognises the key; the default), non_idempotent, or
     observe_only; `dispatch` is inline or outbox.

@@ -146,7 +146,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
 def _unknown(row: Effect, error: Exception) -> RunWrite:
     words, traceback = in_words(error), traceback_of(error)
     block = TracebackBlock(traceback)
-    log.warning("effect %s may have been done or not: %s%s", row.idempotency_key, words, block)
+    log.warning("effect %s may or may not have happened: %s%s", row.idempotency_key, words, block)
     return RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, traceback=traceback)
 
 
@@ -155,4 +155,4 @@ def _arguments(request_json: str) -> tuple[Sequence[Any], dict[str, Any]]:
     match orjson.loads(request_json):
         case {"args": list(args), "kwargs": dict(kwargs)}:
             return args, kwargs
-    raise GiveUp('it was not begun with {"args": […], "kwargs": {…}}')
+    raise GiveUp('it was not started with {"args": […], "kwargs": {…}}')

@@ -78,10 +78,10 @@ class Driver:
             await self._let_go(run, driven)
             raise
         except Abandoned as abandoned:
-            log.info("run %s is left to another: %s", run.run_id, abandoned)
+            log.info("run %s is left to another driver: %s", run.run_id, abandoned)
             await driven.stopped()
         except TapeError as error:
-            log.warning("run %s is left to another: %s", run.run_id, error)
+            log.warning("run %s is left to another driver: %s", run.run_id, error)
         finally:
             driven.let_be()
         return None
@@ -119,7 +119,7 @@ class Driver:
             return await self._park(run, pen, parked.waiting_on)
         except HasDiverged as diverged:
             changed = run.app_version != app.version
-            note = f" (begun by version {run.app_version!r}, this is {app.version!r})"
+            note = f" (started by version {run.app_version!r}, this is {app.version!r})"
             log.error(  # noqa: TRY400 - where in the app it was says nothing more
                 "run %s of %s is stuck: %s", run.run_id, run.app_name, diverged.error
             )
@@ -182,7 +182,7 @@ class Driver:
         """This process ends: another may go on at once instead of after the lease, unless
         something that cannot be cut off is still under way here.
         """
-        driven.context.stop(Closed("this process lets go of its runs"))
+        driven.context.stop(Closed("this process releases its runs"))
         try:
             async with asyncio.timeout(LET_GO_S):
                 await driven.stopped()
@@ -192,7 +192,11 @@ class Driver:
                     await self._operations.runs.release_run(run.run_id, run.fencing_token)
                     boundary("after ReleaseRun")
         except (TapeError, TimeoutError) as error:
-            log.warning("run %s waits for the end of its lease: %r", run.run_id, error)
+            log.warning(
+                "run %s could not be released and waits until its lease expires: %r",
+                run.run_id,
+                error,
+            )
 
     async def _read(self, run: Run, journal: ReplayLog) -> None:
         while True:
@@ -247,7 +251,7 @@ class _Driven:
         asked_at = asyncio.get_running_loop().time()
         begun = await self._begin(writes)
         if begun.resumed or begun.fencing_token != token:
-            raise StaleLease(f"run {run_id!r} was begun by another")
+            raise StaleLease(f"run {run_id!r} was started by another process")
         self._begin = None
         self.hold(asked_at)
         return begun.extended or Extended(begun.run, 0, [])
@@ -282,11 +286,12 @@ class _Driven:
             return
         block = last_block(within_s=self._keeper.ttl_ms / 1000)
         if block is None:
-            log.warning("run %s is left to another: %s", self._run.run_id, cause)
+            log.warning("run %s is left to another driver: %s", self._run.run_id, cause)
             return
         log.warning(
-            "run %s is left to another: %s. Its lease of %g s was not renewed while %s held up the "
-            "event loop for %.1f s, at %s: %s, or raise the lease_ttl_s of tape.reactors",
+            "run %s is left to another driver: %s. Its lease of %g s was not renewed while %s "
+            "blocked the event loop for %.1f s, at %s: %s, or raise the lease_ttl_s of "
+            "tape.reactors",
             self._run.run_id, cause, self._keeper.ttl_ms / 1000, block.what, block.seconds,
             block.where, WHAT_TO_DO,
         )  # fmt: skip

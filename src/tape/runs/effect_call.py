@@ -174,7 +174,7 @@ class EffectCall:
         if isinstance(error, AckLost) and not self.only_looks:
             recorded = raised_json(error, self._limits)
             await self._settle(pen, EffectStatus.UNKNOWN, error_json=recorded)
-            what = f"effect {self.key} may have been done or not"
+            what = f"effect {self.key} may or may not have happened"
             log_raised(log, logging.WARNING, what, recorded)
             raise Parked(f"effect {self.key}"[:256]) from error
         if self._attempt < self.spec.retry.attempts and not isinstance(error, GiveUp):

@@ -36,7 +36,7 @@ async def is_still(status: EffectStatus, claim: Claim[Effect], hands: Hands[Effe
     row = claim.row
     if row.status == status:
         return True
-    words = f"claimed as {status.name.lower()}, which it was no longer"
+    words = f"claimed as {status.name.lower()}, but its status had changed"
     await hands.write(
         claim,
         RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, claim.in_ms(0)),

@@ -15,8 +15,8 @@ _OURS = {
     "admit": "asks its budget for",
     "cancel_timer": "cancels timer",
     "delete_value": "deletes value",
-    "failed": "could not decide by",
-    "patched": "takes the new way at",
+    "failed": "failed to decide with",
+    "patched": "takes the patched branch at",
     "set_value": "sets value",
     "start": "starts a run of",
     "value": "reads value",
@@ -45,7 +45,7 @@ def deciding(model: str, verb: str = RECORDED) -> str:
     kind, slash, name = model.partition("/")
     if slash and kind in _OURS:
         return f"{_OURS[kind]} {name}"
-    return f"draws {model}" if verb == DRAWN else f"decides by {model}"
+    return f"draws {model}" if verb == DRAWN else f"decides with {model}"
 
 
 def value_words(_verb: str, payload: Any, _entry: Entry) -> Told:

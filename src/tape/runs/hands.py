@@ -276,9 +276,9 @@ class Hands(Generic[Row]):
         try:
             await work
         except (ClaimLost, TapeError) as error:
-            log.warning("%s: %s is left to others: %s", self.reactor, what, error)
+            log.warning("%s: %s is left to other workers: %s", self.reactor, what, error)
         except Exception:
-            log.exception("%s: %s failed in a way it should not", self.reactor, what)
+            log.exception("%s: %s failed unexpectedly", self.reactor, what)
 
     def _tell_slow(self, claim: Claim[Row], told_s: float) -> float:
         """Say so of an act that takes long, each time it takes twice as long."""
@@ -286,7 +286,7 @@ class Hands(Generic[Row]):
         if age < told_s:
             return told_s
         what = self.claiming.describe(claim.row)
-        log.warning("%s: %s has been going on for %.0f s", self.reactor, what, age)
+        log.warning("%s: %s has been running for %.0f s", self.reactor, what, age)
         return 2 * age
 
     async def _renew(self, claim: Claim[Row], until: float, *, late: bool) -> float:

@@ -25,6 +25,6 @@ def refuse_while_importing() -> None:
     """No run begins where a module is imported for its declarations."""
     if _imported:
         raise InvalidArgument(
-            f"module {_imported[-1]!r} begins a run while it is imported for what it declares, so "
-            'every worker would begin one: put that below `if __name__ == "__main__":`'
+            f"module {_imported[-1]!r} starts a run when it is imported, so every worker "
+            'would start one: put that below `if __name__ == "__main__":`'
         )

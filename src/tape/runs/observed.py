@@ -7,10 +7,10 @@ from tape.model.effect_claim import Resolution
 
 
 class Observed(NamedTuple):
-    """`resolution` is confirmed, failed, absent, duplicate or stuck.
+    """The answer of a check. `resolution` is confirmed, failed, absent, duplicate or stuck.
 
-    Absent means that it certainly did not happen and may be done again. A check that cannot tell
-    raises an error, and is asked again later.
+    Absent means that the effect certainly did not happen and may be executed again. A check that
+    cannot tell raises an error and is called again later.
     """
 
     resolution: str

@@ -31,8 +31,8 @@ from tape.runs.replay import ReplayLog, Step
 from tape.runs.signals import HasDiverged, Parked, ReplayEnded
 
 _NEXT = {
-    "effect pending": "begins effect",
-    "gate waiting": "comes to gate",
+    "effect pending": "starts effect",
+    "gate waiting": "reaches gate",
     "timer set": "sets timer",
     "value changed": "sets value",
     "value deleted": "deletes value",
@@ -62,7 +62,7 @@ async def replay_offline(
 ) -> Replayed:
     """What the app does with the whole journal of a run. One that is not async needs a thread."""
     if not entries or entries[0].seq != 1:
-        raise InvalidArgument("the beginning of its journal is not kept any more", field="run_id")
+        raise InvalidArgument("the beginning of its journal has been pruned", field="run_id")
     log = _OfflineLog()
     log.add(entries)
     nowhere = cast("JournalOperations", _Nowhere(run))
@@ -80,7 +80,7 @@ async def replay_offline(
             note = f"the journal has that it {note} (seq {at}), the code {end.words}"
     text = _told(verdict, log.position, at, note)
     if run.app_version and run.app_version != app.version:
-        text += f" (begun by version {run.app_version!r}, this is {app.version!r})"
+        text += f" (started by version {run.app_version!r}, this is {app.version!r})"
     return Replayed(verdict, log.position, at, text)
 
 
@@ -213,7 +213,7 @@ class _OfflineContext(Context):
     async def begun(self, call: EffectCall) -> None:
         """Never returns: it would be done now. Other branches go as far as the journal goes."""
         await super().begun(call)
-        self._ended = ReplayEnded(f"does effect {call.spec.name} again, for it is pending")
+        self._ended = ReplayEnded(f"executes effect {call.spec.name} again, because it is pending")
         raise self._ended
 
     def check_end(self, error: BaseException | None) -> None:

@@ -151,7 +151,9 @@ class Runs:
             self._note_trace(new, begun)
             return begun
         if not taker.owner:
-            raise InvalidArgument("who writes for a run takes its lease", field="lease_owner")
+            raise InvalidArgument(
+                "a request that writes for a run must take its lease", field="lease_owner"
+            )
         if len(writes) > MOST_WRITES:
             raise InvalidArgument(f"must hold 0..{MOST_WRITES} writes", field="writes")
         ids = self._ids.take(1 + IDS_PER_WRITE * len(writes))

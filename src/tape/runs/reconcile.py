@@ -126,7 +126,8 @@ class Reconciler(ClaimReactor[Effect]):
         rows = {(row.run_id, row.idempotency_key): row for row in found if row.tool_name in blind}
         for key in rows.keys() - self._unchecked:
             log.error(
-                "effect %s of run %s may have been done or not, and stays so: %s has no check",
+                "effect %s of run %s may or may not have happened, and stays unknown: %s has no "
+                "check",
                 rows[key].idempotency_key,
                 rows[key].run_id,
                 rows[key].tool_name,
@@ -170,7 +171,7 @@ class Reconciler(ClaimReactor[Effect]):
         if isinstance(error, GiveUp) or checks % self._checks.attempts == 0:
             recorded = raised_json(error, self._runs.limits)
             which = f"effect {row.idempotency_key} of run {row.run_id}"
-            what = f"{which} may have been done or not, and its check cannot tell"
+            what = f"{which} may or may not have happened, and its check cannot tell"
             log_raised(log, logging.ERROR, what, recorded)
             return RecordExternalObservation(
                 row.idempotency_key, row.claim_token, Resolution.STUCK, error_json=recorded
@@ -200,9 +201,11 @@ def _observation(
     if resolution is Resolution.DUPLICATE:
         on_duplicate = compensation_of(spec, key, request, response, limits, duplicate=True)
         if on_duplicate is None:
-            log.error("effect %s was done more than once, and nothing undoes it", key)
+            log.error(
+                "effect %s happened more than once, and no compensator undoes the duplicate", key
+            )
     elif resolution is Resolution.STUCK:
-        log.error("effect %s of run %s is stuck, says its check", key, row.run_id)
+        log.error("effect %s of run %s is stuck, according to its check", key, row.run_id)
     error_json = "null"
     if not happened and resolution is not Resolution.ABSENT:
         error_json = _error_json(observed, limits)

@@ -121,7 +121,7 @@ class RunsHere:
         run = await self._drive(self._driver.drive(expected, app, _beginning(new), begin))
         run = run or await self._runs.get_run(expected.run_id)
         if run is None:
-            raise refused or NotFound(f"run {expected.run_id!r} was not begun")
+            raise refused or NotFound(f"run {expected.run_id!r} was not started")
         return run
 
     async def _drive(self, driving: Coroutine[Any, Any, Run | None]) -> Run | None:

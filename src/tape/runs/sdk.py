@@ -19,14 +19,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may spend; zero is no cap."""
+    """What a run may spend; zero means no cap."""
 
     usd: float = 0.0
     tokens: int = 0
 
 
 def now() -> datetime:
-    """The time, the same in every replay."""
+    """Return the time; every replay returns the same."""
     found: datetime = current_run("now").now()
     return found
 
@@ -37,29 +37,32 @@ def uuid() -> UUID:
 
 
 def random() -> float:
-    """A number in 0 <= x < 1, the same in every replay."""
+    """Return a number in 0 <= x < 1; every replay returns the same."""
     found: float = current_run("random").random()
     return found
 
 
 def sample(function: Callable[[], R], /, *, name: str = "sample") -> R:
-    """What the function returns, once and for all. It must not act on the world."""
+    """Call the function once and return its result, now and in every replay.
+
+    The function must not act on the world.
+    """
     found: R = current_run("sample").sample(function, name=name)
     return found
 
 
 def patched(name: str) -> bool:
-    """Whether this run takes the new way: see Context.patched."""
+    """Return whether this run takes the new branch: see Context.patched."""
     return bool(current_run("patched").patched(name))
 
 
 def gate(name: str, payload: Any = None, *, timeout_s: float | None = None) -> Any:
-    """Wait for the word of somebody outside."""
+    """Wait for a signal from outside, and return it."""
     return current_run("gate").gate(name, payload, timeout_s=timeout_s)
 
 
 def sleep(seconds: float) -> Any:
-    """Wait by the store's clock."""
+    """Wait, by the store's clock."""
     return current_run("sleep").sleep(seconds)
 
 
@@ -77,17 +80,17 @@ def heartbeat() -> Any:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has asked for the end of this run."""
+    """Return whether the cancellation of this run was requested."""
     return bool(current_run("is_cancelled").is_cancelled)
 
 
 def set_value(namespace: str, key: str, value: Any, *, if_version: int = ANY_VERSION) -> Any:
-    """Write a value as this run; its version."""
+    """Write a value as this run. Returns its version."""
     return current_run("set_value").set_value(namespace, key, value, if_version=if_version)
 
 
 def get_value(namespace: str, key: str) -> Any:
-    """A value as it was when this run first asked for it here."""
+    """Return a value as it was when this run first read it here."""
     return current_run("get_value").get_value(namespace, key)
 
 

@@ -113,7 +113,7 @@ class RunSteps:
     def _check_ended(self) -> None:
         """Unwind a branch that outlives its app: nothing comes after the end of a run."""
         if self._has_ended:
-            raise Abandoned(RunEnded("the app has returned, and this is left of it"))
+            raise Abandoned(RunEnded("the app has returned, but this step was still running"))
 
     def _step(self, kind: str, name: str) -> Step | None:
         """The recorded step that this one repeats, None if it is a new one."""
@@ -127,7 +127,7 @@ class RunSteps:
     def _check_cancelled(self) -> None:
         self.check()
         if self.cancel_reason:
-            raise RunCancelled(f"run {self._run.run_id!r} is to be cancelled: {self.cancel_reason}")
+            raise RunCancelled(f"run {self._run.run_id!r} is being cancelled: {self.cancel_reason}")
 
     async def _journalled(self, asked: Awaitable[R]) -> R:
         """What the journal says. If it cannot be had, or the run is another's, the app unwinds."""
@@ -214,7 +214,7 @@ class Decisions(RunSteps):
         is_drawn, before = self.begin_draw(model)
         if is_drawn:
             return before
-        with within(f"what {model!r} draws"):
+        with within(f"the draw {model!r}"):
             drawn = draw()
         return self.end_draw(model, drawn)
 
@@ -241,7 +241,7 @@ class Decisions(RunSteps):
         """Write down that it could not be had, for an app that goes another way then."""
         failed = record._replace(model=FAILED + record.model, verb=model_decision.FAILED)
         error_json = raised_json(error, self._limits)
-        what = f"decision {record.model} of run {self._run.run_id} could not be had"
+        what = f"decision {record.model} of run {self._run.run_id} failed"
         log_raised(log, logging.WARNING, what, error_json)
         recorded = self._record(failed, error_json)
         raise EffectFailed(failure(record.model, recorded)) from error

@@ -28,7 +28,9 @@ R = TypeVar("R")
 
 
 class SyncContext:
-    """What a synchronous app is given."""
+    """The context of a synchronous app: the calls of `Context`, which block instead of being
+    awaited.
+    """
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         self._context = context
@@ -71,7 +73,9 @@ class SyncContext:
         return self._context.is_cancelled
 
     def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Do an effect of either kind: an asynchronous body on the loop, another right here."""
+        """Execute an effect of either kind: an asynchronous body on the loop, another in this
+        thread.
+        """
         if effect.is_async:
             return self._wait(self._context.call(effect, *args, **kwargs))
         call = self._wait(self._begun(effect, args, kwargs))
@@ -149,7 +153,7 @@ class SyncContext:
     def sample(self, function: Callable[[], R], /, *, name: str = "sample") -> R:
         is_drawn, before = self._here(lambda: self._context.begin_draw(name))
         if not is_drawn:
-            with within(f"what {name!r} draws"):
+            with within(f"the draw {name!r}"):
                 drawn = function()
             before = self._here(lambda: self._context.end_draw(name, drawn))
         result: R = before
@@ -260,7 +264,7 @@ class SyncContext:
         try:
             return asyncio.run_coroutine_threadsafe(awaited, self._loop).result()
         except CancelledError:
-            raise Abandoned(Closed("what this run does here was cut off")) from None
+            raise Abandoned(Closed("this run was interrupted")) from None
         except RuntimeError:
             if not self._loop.is_closed():
                 raise

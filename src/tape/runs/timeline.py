@@ -141,13 +141,13 @@ class Timeline:
             case "runnable" | "waiting":
                 return self._released(verb, payload)
             case "cancel_requested":
-                return Told(f"asked to end: {payload['reason']}", tone="warning")
+                return Told(f"cancellation requested: {payload['reason']}", tone="warning")
         return self._over(verb, payload)
 
     def _over(self, verb: str, payload: Any) -> Told:
         self._let_go()
         if verb == "compensating":
-            text = f"is to be {payload['ending']}: what it did is undone first"
+            text = f"will end as {payload['ending']}: its effects are undone first"
             return Told(text, said(payload["detail"]), "warning")
         text = _ENDS.get(verb, verb) + self._after(self._began_ms)
         return Told(text, said(payload.get("detail")), "good" if verb == "terminal" else "bad")
@@ -173,7 +173,9 @@ class Timeline:
         self._lease = _Lease(owner, payload["lease_expires_at_ms"])
         whose = f"{owner} ({payload['reactor']}) with token {payload['fencing_token']}"
         if before is None:
-            alone = f", {elapsed(now - free_since)} with nobody" if free_since is not None else ""
+            alone = (
+                f", {elapsed(now - free_since)} without a holder" if free_since is not None else ""
+            )
             return Told(f"lease granted to {whose}{alone}")
         if before.owner == owner:
             return Told(f"lease granted again to {whose}")
@@ -195,11 +197,10 @@ class Timeline:
         self._let_go()
         waits_for = payload["waiting_on"]
         if verb == "waiting":
-            return Told(f"waits for {waits_for}, let go of by {owner}")
+            return Told(f"waits for {waits_for}, released by {owner}")
         if waits_for:
-            came = "something had come for it in the meantime"
-            return Told(f"was to wait for {waits_for}, but {came}; let go of by {owner}")
-        return Told(f"let go of by {owner}")
+            return Told(f"no longer had to wait for {waits_for}; released by {owner}")
+        return Told(f"released by {owner}")
 
     def _effect(self, verb: str, payload: Any, entry: Entry) -> Told:
         key, tool = payload["idempotency_key"], payload["tool_name"]
@@ -215,10 +216,10 @@ class Timeline:
             case "claimed":
                 return Told(f"{name} claimed by {payload['claimer']}, {_why(act, payload)}")
             case "attempted":
-                known = "is still in doubt" if act.in_doubt else "was not done"
+                known = "is still unknown" if act.in_doubt else "was not done"
                 return Told(f"{name} {known}, it is tried again", payload["error"], "warning")
             case "stuck":
-                text = f"{name} is stuck: what became of it could not be found out"
+                text = f"{name} is stuck: its outcome could not be determined"
                 return Told(text, said(payload["error"]), "bad")
         return self._outcome(verb, name, act, payload)
 
@@ -231,7 +232,7 @@ class Timeline:
             ref = f", reference {payload['external_ref']}" if payload["external_ref"] else ""
             return Told(f"{found}{after}{again}{ref}", said(payload["response"]), "good")
         if status == "pending":
-            return Told(f"{name} did not happen, it is to be done{after}", tone="warning")
+            return Told(f"{name} did not happen and will be executed{after}", tone="warning")
         error = said(payload["error"])
         if status == "unknown":
             return Told(f"{found}{after}: it may have happened", error, "warning")
@@ -265,7 +266,8 @@ class Timeline:
         if verb == "waiting":
             self._awaited_ms[name] = self._now_ms
             early = "" if opened is None else f", open for {elapsed(self._now_ms - opened)}"
-            return Told(f"comes to {what}{early}", said(payload["payload"]))
+            does = "waits for" if child else "reaches"
+            return Told(f"{does} {what}{early}", said(payload["payload"]))
         self._opened_ms[name] = self._now_ms
         if payload["resolution"] == _TIMED_OUT:
             return Told(f"{what} timed out{self._after(waited)}", tone="warning")
@@ -286,7 +288,7 @@ class Timeline:
 
 def _why(act: _Act, payload: Any) -> str:
     if act.in_doubt or not payload["attempt"]:
-        return "to find out what became of it"
+        return "to find out its outcome"
     act.dispatches = payload["attempt"]
     return f"dispatch {act.dispatches}"
 

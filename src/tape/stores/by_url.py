@@ -77,7 +77,7 @@ async def open_store(
             clock=clock or system_clock,
         )
     if clock is not None:
-        raise InvalidArgument("Postgres has a clock of its own; give none", field="clock")
+        raise InvalidArgument("Postgres has its own clock; give none", field="clock")
     from tape.stores.postgres.store import PostgresStore
 
     return await PostgresStore.open(url, settings.postgres, migrating=migrating, creating=creating)

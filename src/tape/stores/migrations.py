@@ -121,7 +121,7 @@ def pending(
                 )
         elif migration.checksum != record.checksum:
             raise StoreMismatch(
-                f"migration {record.number} ({record.name}) was applied with another text: this "
+                f"migration {record.number} ({record.name}) was applied with different SQL: this "
                 "database was made by a different build of Tape"
             )
     done = {record.number for record in applied}
@@ -143,7 +143,11 @@ def newer(known: Sequence[Migration], applied: Sequence[Applied]) -> list[Applie
 def log_newer(known: Sequence[Migration], applied: Sequence[Applied]) -> None:
     if steps := newer(known, applied):
         names = ", ".join(f"{step.number:04d} {step.name}" for step in steps)
-        log.info("a newer version of Tape has migrated the database (%s); this one works", names)
+        log.info(
+            "a newer version of Tape has migrated the database (%s); this version still works "
+            "with it",
+            names,
+        )
 
 
 def refuse_outdated(known: Sequence[Migration], applied: Sequence[Applied]) -> None:

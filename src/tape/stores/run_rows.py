@@ -48,7 +48,7 @@ def listing(query: RunQuery) -> str:
 def listing_params(query: RunQuery, last: Run | None) -> tuple[object, ...]:
     """What every such statement takes. `last` is the run that `after` names."""
     if query.after and last is None:
-        raise NotFound(f"no run has the id {query.after!r}, so no list goes on after it")
+        raise NotFound(f"no run has the id {query.after!r}, so no list can continue after it")
     place = (last.started_at_ms, last.run_id) if last else _NEWER_THAN_ALL
     session = query.session or (None, None)
     return (

@@ -35,7 +35,7 @@ def table_sql(
     """Select columns of a table, or all. `relations` names tables that are called otherwise."""
     row = SIDE_TABLES.get(name)
     if row is None:
-        raise InvalidArgument(f"{name!r} is none of {', '.join(SIDE_TABLES)}", field="table")
+        raise InvalidArgument(f"{name!r} is not one of {', '.join(SIDE_TABLES)}", field="table")
     for column in columns:
         if column not in row.__annotations__:
             raise InvalidArgument(f"{name} has no column {column!r}", field="columns")

@@ -27,7 +27,8 @@ log = logging.getLogger("tape.loop")
 BLOCKED_S = 2.0
 """How long a loop may stand still before that is said; half of a lease if that is less."""
 WHAT_TO_DO = (
-    "make it a plain def, which runs in a thread, or do what blocks with await asyncio.to_thread(…)"
+    "make it a plain def, which runs in a thread, or run the blocking part with await "
+    "asyncio.to_thread(…)"
 )
 _PATHS = sysconfig.get_paths()
 _OF_OTHERS = tuple(_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -81,8 +82,8 @@ class LoopWatch:
         where = _line_of(sys._current_frames().get(self._loop_thread))  # noqa: SLF001 - documented
         self.last = Block(what, where, began)
         log.warning(
-            "%s has held up the event loop for %.1f s, at %s: nothing else of this process goes "
-            "on, and no lease is renewed; %s",
+            "%s has blocked the event loop for %.1f s, at %s: no other work of this process "
+            "continues, and no lease is renewed; %s",
             what, self.last.seconds, where, WHAT_TO_DO,
         )  # fmt: skip
         metrics.LOOP_BLOCKS.inc()
@@ -91,7 +92,7 @@ class LoopWatch:
         if self.last is not None:
             self.last = block = self.last._replace(ended=time.monotonic())
             metrics.LOOP_BLOCKED_SECONDS.inc(block.seconds)
-            log.info("%s held up the event loop for %.1f s in all", block.what, block.seconds)
+            log.info("%s blocked the event loop for %.1f s in all", block.what, block.seconds)
 
 
 _WATCHES: WeakKeyDictionary[asyncio.AbstractEventLoop, list[LoopWatch]] = WeakKeyDictionary()

@@ -58,13 +58,13 @@ ENTRIES_APPENDED = _single(
     Counter, "tape_entries_appended", "Entries that this process has committed to the journal."
 )
 APPEND_BATCHES = _single(
-    Counter, "tape_append_batches", "Transactions by which this process committed entries."
+    Counter, "tape_append_batches", "Transactions in which this process committed entries."
 )
 JOURNAL_HEAD = _single(Gauge, "tape_journal_head", "The global_seq of the newest entry.")
 STORE_UP = _single(
     Gauge,
     "tape_store_up",
-    "1 if the store answered for this scrape; if 0, the gauges of what it holds are old.",
+    "1 if the store answered this scrape; if 0, the gauges of the store are out of date.",
 )
 
 MATCHER_LEADING = _single(
@@ -74,13 +74,15 @@ MATCHER_POSITION = _single(
     Gauge, "tape_matcher_position", "The global_seq up to which this process has matched."
 )
 LAG = _family(
-    Gauge, "tape_reaction_lag_entries", "Entries between the reaction's cursor and the head."
+    Gauge,
+    "tape_reaction_lag_entries",
+    "Entries between the reaction's cursor and the newest entry.",
 )
 MATCHES = _family(Counter, "tape_reaction_matches", "Entries that matched the reaction.")
 COALESCED = _family(
     Counter,
     "tape_reaction_coalesced",
-    "Matches that debouncing laid into a task that waited already.",
+    "Matches that debouncing merged into a task that was already waiting.",
 )
 PREDICATE_ERRORS = _family(
     Counter,
@@ -89,29 +91,32 @@ PREDICATE_ERRORS = _family(
 )
 
 TASKS_PENDING = _family(Gauge, "tape_tasks_pending", "Tasks that wait for a dispatcher.")
-TASKS_CLAIMED = _family(Gauge, "tape_tasks_claimed", "Tasks that a dispatcher holds.")
-DEAD_LETTERS = _family(Gauge, "tape_dead_letters", "Tasks that were given up.")
+TASKS_CLAIMED = _family(Gauge, "tape_tasks_claimed", "Tasks that a dispatcher has claimed.")
+DEAD_LETTERS = _family(Gauge, "tape_dead_letters", "Tasks that are dead letters.")
 
 TASK_ATTEMPTS = _family(
-    Counter, "tape_task_attempts", "Attempts at tasks that ended, by how.", (*REACTION, "outcome")
+    Counter,
+    "tape_task_attempts",
+    "Attempts at tasks that ended, by outcome.",
+    (*REACTION, "outcome"),
 )
 TASK_WAIT = _family(
     Histogram,
     "tape_task_wait_seconds",
-    "From the recording of the entry to the start of the handler.",
+    "Time from recording the entry to starting its handler.",
 )
 TASK_HANDLING = _family(Histogram, "tape_task_handling_seconds", "How long handlers ran.")
 DISPATCHER_RUNNING = _family(Gauge, "tape_dispatcher_running", "Handlers running in this process.")
 DISPATCHER_LONGEST_RUNNING = _family(
     Gauge,
     "tape_dispatcher_longest_running_seconds",
-    "How long the oldest handler running in this process has been at it.",
+    "How long the oldest handler in this process has been running.",
 )
 
 DRAINER_LAG = _family(
     Gauge,
     "tape_drainer_lag_entries",
-    "Entries between the drainer's cursor and the head.",
+    "Entries between the drainer's cursor and the newest entry.",
     DRAINER,
 )
 DRAINER_HALTED = _family(
@@ -137,14 +142,14 @@ RUNS_WAITING = _family(
 RUNS_WAITING_SECONDS = _family(
     Gauge,
     "tape_runs_waiting_seconds",
-    "How long the run that waits longest has waited.",
+    "How long the oldest of these runs has waited.",
     ("app", "pool"),
 )
 
 RUNS_ENDED = _family(
     Counter,
     "tape_runs_ended",
-    "Runs whose end this process has committed, by how they ended.",
+    "Runs whose end this process has committed, by status.",
     ("status",),
 )
 EFFECT_OUTCOMES = _family(
@@ -168,34 +173,36 @@ REACTOR_WORK = _family(
     Counter, "tape_reactor_work", "Pieces of work that the reactor has taken.", ("reactor",)
 )
 REACTOR_IN_HAND = _family(
-    Gauge, "tape_reactor_in_hand", "Pieces of work that the reactor is at.", ("reactor",)
+    Gauge, "tape_reactor_in_hand", "Pieces of work that the reactor is doing now.", ("reactor",)
 )
 LOOP_BLOCKS = _single(
-    Counter, "tape_loop_blocks", "Times that a function held up the event loop of this process."
+    Counter, "tape_loop_blocks", "Times that a function blocked the event loop of this process."
 )
 LOOP_BLOCKED_SECONDS = _single(
-    Counter, "tape_loop_blocked_seconds", "How long functions held up the event loop, in all."
+    Counter, "tape_loop_blocked_seconds", "How long functions blocked the event loop, in all."
 )
 OUTBOX_WAITING = _single(
     Gauge, "tape_outbox_waiting", "Outbox rows that are not published, counted up to 100,000."
 )
 OUTBOX_UNPROMOTED = _single(
-    Gauge, "tape_outbox_unpromoted", "Outbox rows that are not on the journal, counted likewise."
+    Gauge,
+    "tape_outbox_unpromoted",
+    "Outbox rows that are not in the journal, counted up to 100,000.",
 )
 OUTBOX_OLDEST = _single(
-    Gauge, "tape_outbox_oldest_seconds", "How long the oldest of those outbox rows has waited."
+    Gauge, "tape_outbox_oldest_seconds", "How long the oldest waiting outbox row has waited."
 )
 OUTBOX_FAILING = _single(
-    Gauge, "tape_outbox_failing", "Outbox rows that the broker or the journal did not take."
+    Gauge, "tape_outbox_failing", "Outbox rows that the broker or the journal refused."
 )
 OUTBOX_PROMOTED = _single(
-    Counter, "tape_outbox_promoted", "Outbox rows that this process has put on the journal."
+    Counter, "tape_outbox_promoted", "Outbox rows that this process has put into the journal."
 )
 OUTBOX_PUBLISHED = _single(
     Counter, "tape_outbox_published", "Outbox rows that this process has published."
 )
 OUTBOX_REPEATS = _single(
-    Counter, "tape_outbox_repeats", "Outbox rows that this process has found to repeat an event."
+    Counter, "tape_outbox_repeats", "Outbox rows that repeat an event, found by this process."
 )
 OUTBOX_LEADING = _family(
     Gauge, "tape_outbox_leading", "1 if this process leads the relay.", ("relay",)
@@ -203,17 +210,17 @@ OUTBOX_LEADING = _family(
 OUTBOX_HELD = _single(
     Gauge,
     "tape_outbox_held_subjects",
-    "Subjects that this process holds up because one of their rows was not taken.",
+    "Subjects that this process holds because one of their rows was refused.",
 )
 STREAMS_OPEN = _single(Gauge, "tape_streams_open", "Streams that this process sends on.")
 CUT_OFF = _family(
     Counter,
     "tape_cut_off",
-    "Connections and streams that this process has cut off, by why.",
+    "Connections and streams that this process has cut off, by reason.",
     ("why",),
 )
 PIPELINE_ROWS = _family(
-    Counter, "tape_pipeline_rows", "What jobs of the pipeline have counted.", ("job", "count")
+    Counter, "tape_pipeline_rows", "Rows that pipeline jobs have counted.", ("job", "count")
 )
 PIPELINE_SECONDS = _family(
     Counter, "tape_pipeline_seconds", "How long jobs of the pipeline took.", ("job",)

@@ -17,5 +17,5 @@ def warn_of_readers(path: Path, what: str) -> None:
         return  # whoever reads it says why it cannot be read
     if mode & (stat.S_IRGRP | stat.S_IROTH):
         log.warning(
-            "others than its owner can read the %s in %s (mode %o): chmod 600 it", what, path, mode
+            "other users can read the %s in %s (mode %o): run chmod 600 on it", what, path, mode
         )

@@ -134,7 +134,7 @@ def export_spans(service_name: str) -> Callable[[], None]:
         return _nothing
     protocol = next(filter(None, map(os.environ.get, PROTOCOLS)), "grpc")
     if protocol != "grpc":
-        log.warning("no spans are sent: OTLP goes over grpc here, not over %s", protocol)
+        log.warning("no spans are sent: OTLP is supported over grpc, not over %s", protocol)
         return _nothing
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -142,7 +142,7 @@ def export_spans(service_name: str) -> Callable[[], None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as missing:
-        log.warning("%s is set, but no spans are sent: %s; the extra `otel` brings it",
+        log.warning("%s is set, but no spans are sent: %s; the extra `otel` installs it",
                     endpoint, missing)  # fmt: skip
         return _nothing
     own = Resource.create({"service.name": service_name, "service.version": VERSION})

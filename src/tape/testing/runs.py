@@ -37,7 +37,7 @@ ROUNDS = 100
 
 
 class MovedClock:
-    """Time for a test: it stands where it was put, and goes on when told."""
+    """A clock for tests: it stands still until it is moved."""
 
     def __init__(self) -> None:
         self._now_ms = system_clock()
@@ -72,7 +72,7 @@ class RunJournal:
         return found
 
     def effects(self, tool_name: str) -> list[str]:
-        """How each call of an effect stands."""
+        """The status of each call of an effect."""
         log = ReplayLog()
         log.add(self.entries)
         return [
@@ -89,7 +89,7 @@ class RunJournal:
 
 
 class AppKit(RunCalls):
-    """Tape on a file, a moved clock, and a worker that works when it is told to."""
+    """Tape on a file, with a clock that you move and a worker that works when you call it."""
 
     def __init__(self, bus: Bus, clock: MovedClock, apps: Apps, settings: Settings) -> None:
         self._operations: Operations = bus
@@ -102,9 +102,9 @@ class AppKit(RunCalls):
     async def settle(
         self, run_id: str = "", *, is_over: Callable[[], bool] = lambda: False
     ) -> Run | None:
-        """Do all there is to do now, and move time to whatever is due next, until nothing is.
+        """Do all work that is due, and move the clock to the next due time, until nothing is left.
 
-        A run that waits for a signal waits on; the run with that id as it is then.
+        A run that waits for a signal keeps waiting. Returns the run with that id.
         """
         for _ in range(ROUNDS):
             await self.work()
@@ -117,7 +117,7 @@ class AppKit(RunCalls):
         return await self.get_run(run_id) if run_id else None
 
     async def work(self, pool: str = DEFAULT_POOL) -> int:
-        """What a worker of that pool would find to do now, at this very time."""
+        """Do the work that a worker of that pool would find now, without moving the clock."""
         self._workers += 1
         workshop = Workshop(
             self._operations,
@@ -149,7 +149,7 @@ async def app_kit(
     settings: Settings | None = None,
     clock: MovedClock | None = None,
 ) -> AsyncIterator[AppKit]:
-    """A kit on `tape.db` in that folder. What was there before is still there."""
+    """Open a kit on `tape.db` in that folder. An existing file keeps its content."""
     settings = settings or Settings()
     clock = clock or MovedClock()
     store = await open_store(f"sqlite:{folder / 'tape.db'}", settings, clock=clock)
@@ -167,7 +167,7 @@ class Crashed(BaseException):
 
 @dataclass(slots=True)
 class Boundaries:
-    """Counts the places where a run can be cut off, and cuts it off at one of them."""
+    """Counts the places where a run can crash, and crashes it at one of them."""
 
     crash_at: int = 0
     names: list[str] = field(default_factory=list)
@@ -185,7 +185,7 @@ class Boundaries:
 
 @dataclass(slots=True)
 class Crash:
-    """A run that was cut off at one boundary. `recovered` has another worker finish it."""
+    """A run that crashed at one boundary. `recovered` lets another worker finish it."""
 
     number: int
     boundary: str
@@ -197,7 +197,7 @@ class Crash:
     journal: RunJournal = field(default_factory=lambda: RunJournal(()))
 
     async def recovered(self) -> Run:
-        """The run once nothing is left to be done for it, after the dead worker's lease."""
+        """Let another worker finish the run after the dead worker's lease, and return the run."""
         async with app_kit(
             self.folder, apps=self.apps, settings=self.settings, clock=self.clock
         ) as kit:
@@ -221,9 +221,9 @@ async def crashes(
     settings: Settings | None = None,
     signals: Sequence[tuple[str, Any]] = (),
 ) -> AsyncIterator[Crash]:
-    """The app cut off at every boundary that a run of it comes to, one after the other.
+    """Run the app once for each boundary, with a crash there.
 
-    `signals` are sent when the run has begun. Each crash has a folder of its own.
+    `signals` are sent when the run has started. Each crash has its own folder.
     """
     settings = settings or Settings()
     loop = asyncio.get_running_loop()

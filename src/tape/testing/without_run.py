@@ -22,11 +22,11 @@ RUN_ID = "test-run"
 
 @contextmanager
 def effects(key: str = "") -> Iterator[None]:
-    """Effects that are called inside, where there is no run, call their function once.
+    """Let effects be called without a run: inside this block, each call calls its function once.
 
     `tape.idempotency_key()` is `key`; by default `test-run/decision-0/<tool>/<call>`, with calls
-    counted from 0. Arguments and results must be such as a run can record: the caller gets what
-    JSON makes of a result. What the function raises is raised as it is, and is not tried again.
+    counted from 0. A run must be able to record the arguments and results; the caller gets a result
+    as JSON returns it. The function's exception is raised unchanged, and nothing is retried.
     """
     token = WITHOUT_RUN.set(_Calls(key))
     try:

@@ -71,7 +71,7 @@ _GUESSES: dict[grpc.StatusCode, tuple[type[errors.TapeError], str]] = {
     _Code.UNAUTHENTICATED: (errors.Unauthenticated, "a valid token is required"),
     _Code.PERMISSION_DENIED: (errors.PermissionDenied, "this is not allowed"),
     _Code.INVALID_ARGUMENT: (errors.InvalidArgument, "the request is malformed"),
-    _Code.NOT_FOUND: (errors.NotFound, "the server has no such thing"),
+    _Code.NOT_FOUND: (errors.NotFound, "not found on the server"),
     _Code.RESOURCE_EXHAUSTED: (errors.Overloaded, "the server is overloaded"),
     _Code.UNIMPLEMENTED: (errors.TapeError, "the server does not know this call"),
 }

@@ -74,7 +74,9 @@ async def test_a_worker_does_not_take_its_login_where_a_client_sends_it(
     async with tape.connect_async(sqlite_url) as client:
         (state,) = await client.list_reactions()
         assert state.reaction.publish_target == OURS
-        with pytest.raises(InvalidArgument, match="the NATS login of this process is not for"):
+        with pytest.raises(
+            InvalidArgument, match="the NATS login of this process may not be sent to"
+        ):
             await client.register_reaction(publishing(THEIRS))
     monkeypatch.delenv("TAPE_NATS_USER")
     async with tape.connect_async(sqlite_url) as client:

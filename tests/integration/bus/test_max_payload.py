@@ -36,7 +36,9 @@ async def test_a_message_over_max_payload_holds_up_its_subject_and_no_other(
     assert {message.payload for message in stored} == {"1", "4"}
     row = await one_failing(bus)
     assert row.subject == f"{prefix}.a"
-    assert "headers, and the server's max_payload is 1048576: raise that, or" in row.last_error
+    assert (
+        "headers, and the server's max_payload is 1048576: raise max_payload, or" in row.last_error
+    )
     publish([(f"{prefix}.b", 5)])
     assert (await read_stream(nats_url, prefix, 3))[2].payload == "5"
     await bus.skip_outbox_row(row.id, reason="the file is on the share", by="desk")

@@ -111,7 +111,7 @@ async def test_a_second_row_with_an_id_is_a_repeat_or_is_held_and_named(
 
     (row,) = await until(failing)
     assert row.subject == f"{prefix}.b"
-    assert f"is that of another event (row 1, subject {prefix}.a, global_seq" in row.last_error
+    assert f"belongs to another event (row 1, subject {prefix}.a, global_seq" in row.last_error
     await bus.skip_outbox_row(row.id, reason="the producer's slip", by="desk")
     stored = await read_stream(nats_url, prefix, 3)
     assert stored[2].payload == "2"

@@ -149,5 +149,5 @@ def test_an_empty_text_of_tokens_is_not_none(
     monkeypatch.setenv("TAPE_TOKENS", "")
     code, err = _said(["serve", "--store", "sqlite:new.db"], capfd)
     assert code == 2
-    assert err.startswith("error: --tokens: tokens were asked for and the text is empty")
+    assert err.startswith("error: --tokens: tokens are required but the text is empty")
     assert not Path("new.db").exists()

@@ -80,7 +80,10 @@ def test_a_relay_drains_what_waits_and_ends_when_asked(desk: Path, nats: NatsSer
     assert shown[0].startswith("1 rows wait")
     assert "elsewhere.orders" in shown[-1]
     refused = tape("outbox", "skip", "1", "--reason", "x", *store, folder=desk)
-    assert (refused.code, refused.err) == (2, "error: ROW: row 1 is done with already\n")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: ROW: row 1 was already published or skipped\n",
+    )
     done = tape("outbox", "skip", "2", "--reason", "nobody listens", *store, folder=desk)
     assert done.out.startswith("row 2 (")
     assert status(desk)["waiting"] == 0
@@ -103,8 +106,8 @@ def test_the_stream_is_shown_and_changed_only_safely(desk: Path, nats: NatsServe
     refused = tape("outbox", "stream", "apply", folder=desk)
     assert refused.code == 2
     assert refused.err.startswith(
-        "error: tape.stream.max_bytes: the stream desk-bus is otherwise: max_bytes is 4194304, "
-        "wanted 65536; that could lose messages"
+        "error: tape.stream.max_bytes: the stream desk-bus differs from the settings: "
+        "max_bytes is 4194304, wanted 65536; that could lose messages"
     )
     (forced,) = tape("outbox", "stream", "apply", "--force", "--json", folder=desk).records
     assert forced["outcome"] == "updated"
@@ -114,7 +117,7 @@ def test_the_stream_is_shown_and_changed_only_safely(desk: Path, nats: NatsServe
     ("arguments", "told"),
     [
         (("stream", "show"), "--nats: give the address of NATS"),
-        (("stream", "show", "--nats", "nats://me:secret@127.0.0.1"), "holds a login"),
+        (("stream", "show", "--nats", "nats://me:secret@127.0.0.1"), "contains a login"),
         (("relay", "--nats", "http://127.0.0.1"), "nats: is not nats://HOST:PORT"),
         (("relay", "--url", "tape://127.0.0.1:1"), "tape outbox relay works on a store"),
         (("skip", "1"), "--reason"),

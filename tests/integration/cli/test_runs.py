@@ -189,12 +189,12 @@ def test_what_happened_in_a_run(typed: Typed) -> None:
         'effect wire begun  (100, to="DE1")',
         words[4],
         "obligation: reverse undoes effect 4",
-        'comes to gate approve  {"cents":100}',
+        'reaches gate approve  {"cents":100}',
         words[7],
     ]
     assert words[4].startswith("effect wire (4) confirmed after ")
     assert words[4].endswith('ms  {"id":"w100","to":"DE1"}')
-    assert words[7].startswith("waits for gate approve, let go of by ")
+    assert words[7].startswith("waits for gate approve, released by ")
 
 
 def test_a_run_as_one_object(typed: Typed) -> None:
@@ -265,7 +265,7 @@ def test_a_run_that_somebody_drives(typed: Typed, sqlite_url: str) -> None:
     told = typed("runs", "cancel", run_id, "--reason", "too late")
     assert told.out == f"{run_id} will be cancelled: desk-1 drives it and is told so\n"
     assert typed("runs", "cancel", run_id, "--reason", "really").out == told.out
-    assert "asked to end: too late" in typed("runs", "show", run_id).out
+    assert "cancellation requested: too late" in typed("runs", "show", run_id).out
 
 
 async def _held(url: str) -> str:

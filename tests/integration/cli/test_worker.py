@@ -160,7 +160,7 @@ def test_a_module_that_begins_a_run_when_it_is_imported_is_refused(
     (folder / "checkout.py").write_text(BEGINS.format(begins=begins))
     done = tape("worker", "-m", "checkout", *STORE, folder=folder)
     assert done.code == 2
-    assert done.err.startswith("error: module 'checkout' begins a run while it is imported")
+    assert done.err.startswith("error: module 'checkout' starts a run when it is imported")
     assert 'put that below `if __name__ == "__main__":`' in done.err
     listed = tape("runs", "--json", *STORE, folder=folder)
     assert listed.out == ""
@@ -175,5 +175,5 @@ def test_a_reaction_that_this_worker_cannot_serve_is_not_registered(folder: Path
     done = tape("worker", "-m", "pager", *STORE, folder=folder)
     assert done.code == 2
     assert "pager.py:2" in done.err
-    assert "put its secret into TAPE_WEBHOOK_SECRET" in done.err
+    assert "put the secret into TAPE_WEBHOOK_SECRET" in done.err
     assert tape("reactions", "--json", *STORE, folder=folder).out == ""

@@ -79,7 +79,7 @@ async def test_a_drainer_is_drained_halts_and_is_helped(url: str) -> None:
 @pytest.mark.parametrize(
     ("glob", "options", "message"),
     [
-        ("a?", {}, "event_type_glob at position 1: '?' is no part of a glob"),
+        ("a?", {}, "event_type_glob at position 1: '?' is not allowed in a glob"),
         ("a", {"where": "payload.x >"}, "filter_expr at position "),
         ("a", {"where": "1 + 1"}, "filter_expr at position 0: a predicate must be bool"),
         ("a", {"input": {"x": "$.nowhere"}}, "input_mapper.x at position 2: an event has no"),

@@ -169,7 +169,7 @@ async def test_a_keyed_write_that_was_cut_off_is_done_once(
 async def test_an_unkeyed_write_that_was_cut_off_is_unknown(
     between: Between, sqlite_url: str
 ) -> None:
-    with pytest.raises(tape.OutcomeUnknown, match="may have been done"):
+    with pytest.raises(tape.OutcomeUnknown, match="may have executed"):
         await recorded_but_unanswered(between, sqlite_url)
 
 
@@ -227,7 +227,7 @@ async def test_the_end_of_a_run_that_was_cut_off_is_done_once(
 async def test_what_would_be_charged_twice_is_not_sent_twice(
     between: Between, sqlite_url: str, writes: list[RunWrite]
 ) -> None:
-    with pytest.raises(tape.OutcomeUnknown, match="may have been done"):
+    with pytest.raises(tape.OutcomeUnknown, match="may have executed"):
         await extended_but_unanswered(between, sqlite_url, *writes)
 
 

@@ -297,7 +297,7 @@ async def test_a_reader_that_takes_nothing_is_sent_away(
     stalled = rpc.FollowEntries(pb.FollowEntriesRequest(subject_pattern="/**"))
     await stalled.read()
     async with asyncio.timeout(20):
-        while "its reader took nothing for 0.2 s" not in caplog.text:
+        while "its client read nothing for 0.2 s" not in caplog.text:
             await rpc.GetJournalInfo(pb.GetJournalInfoRequest())
         with suppress(grpc.aio.AioRpcError):
             while await stalled.read():

@@ -178,7 +178,7 @@ def test_an_attached_outbox_does_not_do(sqlite_shop: Shop, tmp_path: Path) -> No
     with closing(sqlite3.connect(tmp_path / "own.db")) as connection:
         connection.execute("ATTACH ? AS tape", (sqlite_shop.url.removeprefix("sqlite:"),))
         connection.execute("BEGIN")
-        with pytest.raises(tape.StoreMismatch, match="An attached one does not do"):
+        with pytest.raises(tape.StoreMismatch, match="An attached file does not work"):
             tape.publish_within(connection, SUBJECT)
         connection.execute("CREATE TEMP TABLE bus_outbox (event_id TEXT)")
         with pytest.raises(tape.StoreMismatch, match="in its main file"):

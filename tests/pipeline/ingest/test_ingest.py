@@ -96,7 +96,7 @@ def test_json_lines(work: Work, tmp_path: Path) -> None:
     bad = quarantined(tmp_path)
     assert [(position, reason[:30]) for position, reason, _raw in bad] == [
         (f"{here}/a.json/5", "body at position 24: not valid"),
-        (f"{here}/a.json/6", "colour: is no column of an eve"),
+        (f"{here}/a.json/6", "colour: is not a column of an"),
         (f"{here}/a.json/7", "schema_version: 9 is not in 1."),
         (f"{here}/a.json/8", "body: is not UTF-8"),
     ]
@@ -171,7 +171,7 @@ def test_parquet_and_landed_messages(work: Work, tmp_path: Path) -> None:
 def test_what_a_job_cannot_do_is_said(work: Work, tmp_path: Path) -> None:
     for options, complaint in (
         ({"source": "carrier pigeons"}, "source: 'carrier pigeons' is not one of files, landed"),
-        ({"source": "nats", "server": "x"}, "stream: is needed to ingest from nats"),
+        ({"source": "nats", "server": "x"}, "stream: is required to ingest from nats"),
         ({"source": "files", "path": "x", "format": "xml"}, "format: 'xml' is not one of json"),
         ({"source": "files", "path": "x", "shape": "round"}, "shape: 'round' is not one of"),
         ({"source": "files", "path": "x", "schema_versions": "a"}, "schema_versions: 'a' is no r"),

@@ -49,8 +49,8 @@ def test_a_body_is_an_event() -> None:
         (message(""), EVENT, "body: is empty"),
         (message(None, fault="body: is not UTF-8"), EVENT, "body: is not UTF-8"),
         (message("[1]"), EVENT, "body: is not an object with the columns of an event"),
-        (message("{}"), EVENT, "event_type: neither the message nor an option says it"),
-        (message('{"event_type":"t","colour":1}'), EVENT, "colour: is no column of an event; the"),
+        (message("{}"), EVENT, "event_type: neither the message nor an option gives it"),
+        (message('{"event_type":"t","colour":1}'), EVENT, "colour: is not a column of an event"),
         (message('{"event_type":7}'), EVENT, "event_type: 7 is not text"),
         (message('{"event_type":"t","schema_version":true}'), EVENT, "schema_version: True is not"),
         (message("1", {"schema_version": "x"}), Rules(event_type="t"), "schema_version: 'x' is no"),
@@ -130,7 +130,7 @@ def test_landed_messages_bring_headers_and_position() -> None:
     for text, fault in (
         ("{", "message: not valid JSON"),
         ("1", "message: is not an object"),
-        ('{"boddy": 1}', "boddy: is no part of it; there are headers, key"),
+        ('{"boddy": 1}', "boddy: is not a field of it; there are headers, key"),
         ("{}", "body: is missing"),
     ):
         (bad,) = landed_message(message(text))

@@ -148,7 +148,7 @@ def test_what_does_not_fit_together_is_refused(
         archive(spark, other, lake)
     with pytest.raises(PySparkException, match="another journal's"):
         history(spark, other, lake).count()
-    with pytest.raises(PySparkException, match="is no lake"):
+    with pytest.raises(PySparkException, match="is not a lake"):
         history(spark, other, tmp_path / "nothing").count()
 
     prune(other, 150)

@@ -167,7 +167,7 @@ def test_a_lake_that_is_not_whole_frees_nothing(
     first = lake / LakeLog(lake).read().files[0].path
     text = first.read_bytes()
     first.write_bytes(text[:-1])
-    assert "not as it was archived" in prune()["error"]
+    assert "has changed since it was archived" in prune()["error"]
     first.unlink()
     assert "is not there" in prune()["error"]
     first.write_bytes(text)

@@ -187,10 +187,10 @@ def killed_before(
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
-        ({"what": ("averages",)}, "what: 'averages' is none of counts, latency, bars"),
+        ({"what": ("averages",)}, "what: 'averages' is not one of counts, latency, bars"),
         ({"what": ()}, "what: names none of counts, latency, bars"),
         ({"window": "7m"}, "window: 7m does not divide a day"),
-        ({"window": "1w"}, "window: '1w' is no span of time"),
+        ({"window": "1w"}, "window: '1w' is not a span of time"),
         ({"to": ("1m",)}, "to: 1m is not made of 1m"),
         ({"base": "15m", "to": ("1h", "20m")}, "to: 20m is not made of 15m"),
         ({"to": ()}, "to: names no period"),
@@ -229,7 +229,7 @@ def test_a_pruned_journal_needs_its_lake(
         return Retention(pruned_through=5, first=6, head=9, holds=[])
 
     monkeypatch.setattr("tape.pipeline.jobs.rollup.job._look", pruned)
-    with pytest.raises(Pruned, match="has come to 3 and the journal is pruned up to 5"):
+    with pytest.raises(Pruned, match="is at 3, but the journal is pruned up to 5"):
         Rollup(out=str(out), what=("counts",)).run(work)
 
 

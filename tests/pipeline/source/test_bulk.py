@@ -288,13 +288,16 @@ def test_what_is_no_journal_is_said(tmp_path: Path, is_alone: bool) -> None:
         open_reader(f"sqlite:{tmp_path / 'missing.db'}")
     (tmp_path / "empty.db").touch()
     empty = open_reader(f"sqlite:{tmp_path / 'empty.db'}")
-    with closing(empty), pytest.raises(StoreMismatch, match="is no journal, or not up to date"):
+    with (
+        closing(empty),
+        pytest.raises(StoreMismatch, match="is not a journal, or is not up to date"),
+    ):
         empty.bounds()
     (tmp_path / "text.db").write_text("not a database " * 100)
     text = open_reader(f"sqlite:{tmp_path / 'text.db'}")
     with (
         closing(text),
-        pytest.raises(StoreMismatch, match=r"text\.db is (no journal|not a usable)"),
+        pytest.raises(StoreMismatch, match=r"text\.db is (not a journal|not a usable)"),
     ):
         text.bounds()
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/x cannot be read"):

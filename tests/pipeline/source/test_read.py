@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_said(spark: SparkSession, url: str) -> None:
     for options, said in (
         ({"from": 19}, "Pruned: from: entries up to 20 have been pruned and 20 is asked for"),
         ({"from": 50}, "InvalidArgument: from: 50 is beyond the end of this journal, 49"),
-        ({"patern": "x"}, "InvalidArgument: patern: is no option .* did you mean pattern"),
+        ({"patern": "x"}, "InvalidArgument: patern: is not an option .* did you mean pattern"),
         ({"where": "kind = 'x'"}, "InvalidArgument: where at position 5"),
     ):
         with pytest.raises(PySparkException, match=said):

@@ -30,7 +30,7 @@ def test_an_address_that_nobody_answers_on_is_said_at_once() -> None:
             refuse_unreachable(f"spark://{place},127.0.0.1:{listening.getsockname()[1]}")
     refuse_unreachable("local[2]")
     refuse_unreachable("yarn")
-    with pytest.raises(InvalidArgument, match="a master or is remote, not both"):
+    with pytest.raises(InvalidArgument, match="a master or a remote, not both"):
         session(master="local", remote="sc://h")
 
 

@@ -40,13 +40,25 @@ def schema(text: str) -> StructType:
     ("columns", "options", "complaint"),
     [
         ("payload_json string", {}, "event_type: is missing; the columns are event_type, payload_"),
-        (f"{EVENT}, colour string", {}, "colour: is no column that can be written; there are ev"),
+        (
+            f"{EVENT}, colour string",
+            {},
+            "colour: is not a column that can be written; there are ev",
+        ),
         (f"{EVENT}, occurred_at_ms timestamp", {}, "occurred_at_ms: is timestamp, must be an int"),
         ("event_type int", {}, "event_type: is int, must be text"),
-        ("event_type string, payload variant", {}, "payload: is not written as it is: select to_j"),
-        (f"{EVENT}, run_id string", {}, "run_id: cannot be written in bulk: only who holds a run"),
+        (
+            "event_type string, payload variant",
+            {},
+            "payload: cannot be written directly: select to_j",
+        ),
+        (f"{EVENT}, run_id string", {}, "run_id: cannot be written in bulk: only the holder of a"),
         (EVENT, {"into": "rows"}, "into: 'rows' is not one of events, values"),
-        (EVENT, {"into": "values"}, "event_type: is no column that can be written; there are name"),
+        (
+            EVENT,
+            {"into": "values"},
+            "event_type: is not a column that can be written; there are name",
+        ),
         (EVENT, {"write_id": "x" * 600}, "write_id: 600 bytes, the limit is 512"),
         (EVENT, {"epoch": "1"}, "epoch: must be a number from 0, of a write_id"),
         (EVENT, {"epoch": "-1", "write_id": "w"}, "epoch: must be a number from 0, of a write_id"),
@@ -65,7 +77,7 @@ def test_the_journal_is_not_overwritten(sqlite_url: str) -> None:
     for make in (batch_writer, stream_writer):
         with pytest.raises(InvalidArgument, match=r'mode: the journal .*: mode\("append"\)'):
             make(Stores(), {"url": sqlite_url}, schema(EVENT), overwrite=True)
-    with pytest.raises(InvalidArgument, match="epoch: a stream counts its own"):
+    with pytest.raises(InvalidArgument, match="epoch: a stream counts its epochs itself"):
         stream_writer(Stores(), {"url": sqlite_url, "epoch": "1"}, schema(EVENT), overwrite=False)
 
 

@@ -62,6 +62,6 @@ async def test_it_is_given_up(door: Door, how: str) -> None:
         reader.leave()
     else:
         door.end()
-    with pytest.raises(Closed, match="has left" if how == "left" else "shutting down"):
+    with pytest.raises(Closed, match="has disconnected" if how == "left" else "shutting down"):
         await asking
     assert work.given_up.is_set()

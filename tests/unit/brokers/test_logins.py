@@ -35,6 +35,6 @@ def test_a_login_that_others_can_read(
         read(file, monkeypatch)
     assert len(caplog.messages) == warnings
     for message in caplog.messages:
-        assert message.startswith("others than its owner can read the ")
-        assert f"in {file} (mode {mode:o}): chmod 600 it" in message
+        assert message.startswith("other users can read the ")
+        assert f"in {file} (mode {mode:o}): run chmod 600 on it" in message
         assert "s3cret" not in message

@@ -72,8 +72,8 @@ async def test_what_is_refused_is_named_with_what_to_do() -> None:
     with pytest.raises(BrokerRefused) as raised:
         await sink_on(broker).send(ENTRIES)
     assert str(raised.value) == (
-        f"entry 3 ({ENTRIES[1].subject}) is refused, and nothing is relayed past it: too large. "
-        "Mend that, or relay without the entry: --where 'global_seq != 3'"
+        f"entry 3 ({ENTRIES[1].subject}) is refused, and no later entry is relayed: too large. "
+        "Correct the cause, or relay without the entry: --where 'global_seq != 3'"
     )
 
 

@@ -68,7 +68,7 @@ def test_what_is_declared() -> None:
     on_event("a.*", awaits_end=False, enabled=False, registry=declared)(app("x"))
     on_event("a.*", awaits_end=False, enabled=False, registry=declared)(app("x"))  # loaded again
     assert list(declared) == [NewSubscription("x:a.*", "a.*", "x", enabled=False, awaits_end=False)]
-    with pytest.raises(tape.InvalidArgument, match="another subscription is"):
+    with pytest.raises(tape.InvalidArgument, match="another subscription has the id"):
         on_event("a.*", registry=declared)(app("x"))
 
 

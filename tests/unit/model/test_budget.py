@@ -99,8 +99,8 @@ class TestAdmission:
 
     def test_a_refusal_says_what_is_too_much(self) -> None:
         spent = Budget(RUN, 10, 100, 4.5, 40)
-        assert spent.refusal(7.25, 0) == "4.5 of 10 USD are spent, 7.25 more is too much"
-        assert spent.refusal(0, 61) == "40 of 100 tokens are spent, 61 more is too much"
+        assert spent.refusal(7.25, 0) == "4.5 of 10 USD are spent, 7.25 more would exceed the cap"
+        assert spent.refusal(0, 61) == "40 of 100 tokens are spent, 61 more would exceed the cap"
 
 
 def test_what_they_look_at_and_weigh() -> None:

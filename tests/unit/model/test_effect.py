@@ -278,7 +278,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize("mode", [DispatchMode.INLINE, 0])
     def test_what_is_not_idempotent_is_refused_inline(self, mode: int) -> None:
-        with pytest.raises(InvalidArgument, match="goes through the outbox"):
+        with pytest.raises(InvalidArgument, match="must go through the outbox"):
             OUTBOX._replace(dispatch_mode=mode).checked(LIMITS)
         OUTBOX.checked(LIMITS)
 

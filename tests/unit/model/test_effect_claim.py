@@ -314,7 +314,9 @@ class TestAttempts:
     def test_not_with_another_token_or_without_a_claim(self) -> None:
         world = claimed(ONCE)
         for token in (0, 2):
-            with refused(world, StaleLease, match="claimed by another or let go of"):
+            with refused(
+                world, StaleLease, match="claimed by another worker, or its claim was released"
+            ):
                 world.change(RecordDispatchAttempt("k", token, "lost"))
         fresh = begun(ONCE)
         with refused(fresh, StaleLease):

@@ -183,7 +183,7 @@ class TestHeartbeats:
         for end in (lambda w: w.drive(EndRun(RunStatus.TERMINAL, "1", "")), World.wait):
             world = driven()
             end(world)
-            with refused(world, StaleLease, match="let go of"):
+            with refused(world, StaleLease, match="was released"):
                 world.heartbeat(1)
 
     def test_an_unknown_run(self) -> None:

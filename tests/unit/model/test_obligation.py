@@ -291,7 +291,9 @@ class TestResolving:
             world.change(ResolveObligation(A, 0, status, "1", ""))
         claim(world, A)
         for token in (0, 2):
-            with refused(world, StaleLease, match="claimed by another or let go of"):
+            with refused(
+                world, StaleLease, match="claimed by another worker, or its claim was released"
+            ):
                 world.change(ResolveObligation(A, token, status, "1", ""))
         world.now_ms += TTL
         claim(world, A, "d")

@@ -104,7 +104,7 @@ def test_every_finding_is_told() -> None:
 def test_a_rename_is_called_one() -> None:
     (finding,) = find_breaks([schema(1)], schema(2, symbol=None, ticker=TEXT))
     advice = "keep symbol and add ticker beside it"
-    assert str(finding) == f"Kline.symbol: was renamed to ticker, by the look of it; {advice}"
+    assert str(finding) == f"Kline.symbol: seems to be renamed to ticker; {advice}"
 
 
 TYPES: st.SearchStrategy[dict[str, Any]] = st.recursive(

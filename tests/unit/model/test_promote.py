@@ -196,7 +196,7 @@ def test_nothing_overtakes_a_row_that_was_corrected_since() -> None:
 
 
 def test_no_producer_has_a_key_of_the_outbox() -> None:
-    with pytest.raises(InvalidArgument, match="begin this one otherwise") as refusal:
+    with pytest.raises(InvalidArgument, match="choose another key") as refusal:
         draft_event(NewEvent("a", idempotency_key="bus.outbox/a.b/k"), ulid(1), LIMITS)
     assert refusal.value.field == "idempotency_key"
 

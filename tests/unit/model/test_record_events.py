@@ -206,7 +206,7 @@ def test_replies_always_name_the_entries_that_are_there(
 
 def test_types_of_tapes_own_are_refused() -> None:
     for event_type in ("workflow.dispatch_failed", "workflow.", "workflow.mine"):
-        with pytest.raises(InvalidArgument, match="are Tape's own") as caught:
+        with pytest.raises(InvalidArgument, match="are reserved for Tape") as caught:
             move(NewEvent("a"), NewEvent(event_type))
         assert caught.value.field == "event_type"
     move(NewEvent("workflow"), NewEvent("Workflow.x"), NewEvent("my.workflow.x"))
@@ -232,5 +232,5 @@ def test_a_version_in_the_payload_is_the_events() -> None:
 
 
 def test_a_token_without_its_run_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="goes with the run_id"):
+    with pytest.raises(InvalidArgument, match="needs the run_id"):
         move(NewEvent("a", fencing_token=3))

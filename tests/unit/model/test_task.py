@@ -244,7 +244,7 @@ class TestFailing:
         state = world(queued())
         strange, unknown = fail(state, KEY, TaskKey("r", 0, 8), owner="b")
         assert isinstance(strange, NotHeld)
-        assert str(strange) == "task 'r/0/7' was last claimed by another than 'b'"
+        assert str(strange) == "task 'r/0/7' was last claimed by another owner than 'b'"
         assert isinstance(unknown, NotFound)
         assert "r/0/8" in str(unknown)
         assert not state.saves

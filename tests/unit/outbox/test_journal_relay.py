@@ -187,4 +187,4 @@ async def test_what_a_predicate_cannot_decide_is_told(
     with CursorFile(path) as cursor, caplog.at_level(logging.WARNING, "tape.relay"):
         await JournalRelay(pages, [ListSink()], cursor).run(0, asyncio.Event())
         assert cursor.read() == 5  # past what did not match, at the latest when it ends
-    assert "2 entries left out" in caplog.text
+    assert "2 entries were left out" in caplog.text

@@ -379,7 +379,7 @@ def _generator(_envelope: Any) -> Iterator[None]:
         (lambda _a, *, b: None, "missing a required"),
         (_generator, "is a generator"),
         (3, "3 is not a function"),
-        (partial(print), "handler without a name"),
+        (partial(print), "handler that has no name"),
     ],
 )
 def test_handlers_that_could_not_be_called(handler: Any, said: str) -> None:

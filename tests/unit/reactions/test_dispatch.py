@@ -391,7 +391,7 @@ async def test_a_thread_that_does_not_end_keeps_its_task(
         await until_true(lambda: dispatcher.held == 1)
     release.set()
     assert source.settled == []
-    assert "task r/0/1 has not ended; its lease will run out" in caplog.text
+    assert "task r/0/1 has not ended and stays claimed until its lease" in caplog.text
 
 
 async def test_it_ends_though_the_store_is_away(
@@ -403,7 +403,7 @@ async def test_it_ends_though_the_store_is_away(
     async with dispatching(source, {"r": on_the_loop(quick)}) as dispatcher:
         source.add(a_task(1))
         await until_true(lambda: dispatcher.held == 1)
-    assert "task r/0/1 could not be settled; its lease will run out" in caplog.text
+    assert "task r/0/1 could not be settled and stays claimed until its lease" in caplog.text
 
 
 async def test_one_that_runs_for_long_is_told(caplog: pytest.LogCaptureFixture) -> None:

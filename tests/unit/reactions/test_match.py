@@ -131,7 +131,7 @@ async def test_a_predicate_that_takes_too_long_fails_alone(store: HookedStore) -
     assert await made(store, "costly") == []
     state = await state_of(store, "costly")
     assert (state.predicate_errors, state.matched) == (len(entries), 0)
-    assert "the predicate does more work than one evaluation may" in state.last_error
+    assert "the predicate does more work than one evaluation may do" in state.last_error
 
 
 NUMBERS = list(range(60))

@@ -71,7 +71,7 @@ async def test_a_run_goes_on_while_nobody_has_taken_it_over(
     (told,) = [record for record in caplog.records if record.name == "tape.loop"]
     assert told.levelno == logging.WARNING
     words = told.getMessage()
-    assert words.startswith(f"effect charge of run {run.run_id} has held up the event loop for 0.")
+    assert words.startswith(f"effect charge of run {run.run_id} has blocked the event loop for 0.")
     assert f"{__file__}:" in words
     assert "in charge" in words
     assert "asyncio.to_thread" in words
@@ -128,7 +128,7 @@ async def test_one_that_was_taken_over_is_told_with_what_to_do(
     ]
     words = told.getMessage()
     assert f"run {run.run_id} is left to another" in words
-    assert f"while effect charge of run {run.run_id} held up the event loop for 0." in words
+    assert f"while effect charge of run {run.run_id} blocked the event loop for 0." in words
     assert "plain def" in words
     assert "lease_ttl_s" in words
 
@@ -142,7 +142,7 @@ async def test_a_handler_that_holds_up_the_loop_is_named(caplog: pytest.LogCaptu
     with watched_loop(LEASE_S):
         assert await Call(slow, threads).do([a_task()]) == [TaskOutcome("r/0/7")]
     threads.shutdown()
-    assert "slow of task r/0/7 has held up the event loop" in caplog.text
+    assert "slow of task r/0/7 has blocked the event loop" in caplog.text
 
 
 async def test_a_loop_that_goes_on_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -352,7 +352,7 @@ async def test_what_nothing_here_undoes_is_left_to_others_and_told_once(
     reactor = world.compensation(runs=watched)
     for _ in range(3):
         assert await settle(reactor) == 0
-    assert caplog.text.count("nothing here undoes it") == 1
+    assert caplog.text.count("this process has no compensator for it") == 1
     assert not watched.writes
     assert await world.obligations(run) == {"undo": PENDING}
 
@@ -389,7 +389,7 @@ async def test_one_that_was_cut_off_is_undone_again_and_the_first_is_refused(
     await settle(successor)
     go.set()
     await stale.settled()
-    assert "is left to others" in caplog.text
+    assert "is left to other workers" in caplog.text
     assert undoing.done == ["b", "b", "a"]
     assert await world.status(run) is RunStatus.FAILED
     key = ObligationKey(f"{run.run_id}/decision-0/b/1", "undo_b")

@@ -160,7 +160,11 @@ async def nothing() -> None:
 
 JOURNAL = "the journal has"
 DIVERGED = [
-    (paid, posted, f"step 1: {JOURNAL} effect pending pay (seq 3), the code does effect pending"),
+    (
+        paid,
+        posted,
+        f"step 1: {JOURNAL} effect pending pay (seq 3), the code does effect pending",
+    ),
     (
         paid,
         paid_more,
@@ -172,9 +176,17 @@ DIVERGED = [
     (paid, elsewhere, f"step 2: {JOURNAL} gate waiting go (seq 5), the code does gate waiting els"),
     (paid, ends, "the code ends after step 1, the journal goes on with gate waiting go (seq 5)"),
     (paid, raises, "the code raises OSError (out) after step 1, the journal goes on with gate"),
-    (paid, longer, f"step 2: {JOURNAL} gate waiting go (seq 5), the code does effect pending post"),
+    (
+        paid,
+        longer,
+        f"step 2: {JOURNAL} gate waiting go (seq 5), the code does effect pending post",
+    ),
     (asked, asked_otherwise, "was done with {'q': 1}, the code does it with {'q': 2}"),
-    (paid, in_a_branch, f"{JOURNAL} gate waiting go (seq 5), the code does effect pending post"),
+    (
+        paid,
+        in_a_branch,
+        f"{JOURNAL} gate waiting go (seq 5), the code does effect pending post",
+    ),
     (paid, in_a_group, f"{JOURNAL} gate waiting go (seq 5), the code does effect pending post"),
 ]
 
@@ -196,7 +208,7 @@ async def test_code_that_does_something_else_is_stuck_with_what_differed(
 
 async def test_a_change_of_version_is_named(kit: AppKit, apps: Apps) -> None:
     run = await changed(kit, apps, paid, posted, ("1", "2"))
-    assert outcome(run).endswith("pending post (begun by version '1', this is '2')")
+    assert outcome(run).endswith("pending post (started by version '1', this is '2')")
 
 
 async def except_exception(ctx: Context) -> str:
@@ -560,7 +572,7 @@ async def test_what_could_not_be_recorded_is_not_asked_for(kit: AppKit, apps: Ap
             await ctx.get_value("n\0", "k")
         with pytest.raises(TooLarge, match="gate_name"):
             await ctx.gate("g" * 600)
-        with pytest.raises(InvalidArgument, match="seconds cannot be waited"):
+        with pytest.raises(InvalidArgument, match="seconds is not a time to wait"):
             await ctx.sleep(float("nan"))
         with pytest.raises(InvalidArgument, match="event_type"):
             await ctx.record("")

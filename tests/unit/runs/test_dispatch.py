@@ -272,7 +272,7 @@ async def test_a_claimer_that_was_taken_over_is_refused(
     slow.go.set()
     with caplog.at_level(logging.WARNING):
         await stale.settled()
-    assert "is left to others" in caplog.text
+    assert "is left to other workers" in caplog.text
     row = await world.effect(run, "pay")
     assert (row.status, row.response_json) == (CONFIRMED, '"paid"')
     old = RecordExternalObservation(row.idempotency_key, 1, Resolution.FAILED)
@@ -480,7 +480,7 @@ async def test_what_could_not_even_begin_has_failed(world: World, request_json: 
     await settle(world.outbox())
     row = await world.effect(run, "pay")
     assert row.status == FAILED
-    assert "begun with" in row.error_json
+    assert "started with" in row.error_json
     assert not bank.keys
 
 

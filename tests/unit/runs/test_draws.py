@@ -93,8 +93,8 @@ async def test_the_timeline_tells_them_apart(kit: AppKit, apps: Apps) -> None:
     assert told[:2] == ["draw 0: draws now", "draw 1: draws random"]
     assert told[4:7] == [
         "draw 4: reads value ns/k",
-        "decision 5: decides by model",
-        "decision 6: could not decide by other",
+        "decision 5: decides with model",
+        "decision 6: failed to decide with other",
     ]
 
 

@@ -320,7 +320,7 @@ async def test_not_idempotent_is_refused_inline_by_the_store(kit: AppKit, apps: 
     runs = kit._operations.runs
     begun = await runs.begin_run(new_run("any"), Taker("me"))
     begin = BeginEffect(0, "wire", 0, semantics=Semantics.NON_IDEMPOTENT)
-    with pytest.raises(InvalidArgument, match="goes through the outbox"):
+    with pytest.raises(InvalidArgument, match="must go through the outbox"):
         await runs.extend_run(begun.run.run_id, begun.fencing_token, [begin])
 
 
@@ -412,7 +412,7 @@ async def test_a_budget_admits_before_and_is_charged_after(kit: AppKit, apps: Ap
     run = await ran(kit, asks)
     assert await spent(kit, run) == (0.75, 180)
     run = await signalled(kit, run)
-    assert outcome(run) == "ask: 0.75 of 1 USD are spent, 0.5 more is too much"
+    assert outcome(run) == "ask: 0.75 of 1 USD are spent, 0.5 more would exceed the cap"
     assert calls == ["a", "b", "d"]
     assert await spent(kit, run) == (1.25, 271)
 
@@ -506,9 +506,9 @@ def test_outside_of_a_run_an_effect_is_refused(apps: Apps) -> None:
     def wire() -> int:
         return 5
 
-    with pytest.raises(InvalidArgument, match="effect 'wire' is only for an app while it is run"):
+    with pytest.raises(InvalidArgument, match="effect 'wire' works only in a run"):
         wire()
-    with pytest.raises(InvalidArgument, match="only while an effect is being done"):
+    with pytest.raises(InvalidArgument, match="only while an effect is executed"):
         tape.idempotency_key()
     assert wire.body() == 5
 
@@ -535,14 +535,18 @@ async def test_inside_of_an_effect_there_are_no_steps(kit: AppKit, apps: Apps) -
             await ctx.heartbeat()
             ctx.now()
 
-        with pytest.raises(EffectFailed, match="recorded now cannot come of decision 'm'"):
+        with pytest.raises(EffectFailed, match="recorded now cannot be called in decision 'm'"):
             await ctx.decide("m", None, beat_and_draw)
         return words
 
     run = await ran(kit, nests)
     first, second = outcome(run)
-    assert first.startswith("outer: InvalidArgument: effect inner cannot come of effect 'outer'")
-    assert second.startswith("outer: InvalidArgument: decision recorded now cannot come of effect")
+    assert first.startswith(
+        "outer: InvalidArgument: effect inner cannot be called in effect 'outer'"
+    )
+    assert second.startswith(
+        "outer: InvalidArgument: decision recorded now cannot be called in effect"
+    )
     assert (await kit.journal(run.run_id)).effects("inner") == []
 
 

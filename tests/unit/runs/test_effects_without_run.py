@@ -96,8 +96,8 @@ def test_what_it_raises_is_raised_once_and_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (nested, "effect charge cannot come of effect 'nested'"),
-        (drawing, "random is only for an app while it is run"),
+        (nested, "effect charge cannot be called in effect 'nested'"),
+        (drawing, "random works only in a run"),
         (unwritable, "result of unwritable: cannot be written as JSON"),
         (lambda: charge("ada", cents=object()), "arguments of charge: cannot be written"),  # type: ignore[arg-type]
     ],

@@ -216,7 +216,7 @@ async def test_a_look_that_came_to_nothing_has_failed(kit: AppKit, apps: Apps, f
 
 
 def test_one_that_only_looks_leaves_nothing_to_undo(apps: Apps) -> None:
-    with pytest.raises(InvalidArgument, match="only looks"):
+    with pytest.raises(InvalidArgument, match="is observe_only"):
 
         @tape.effect(registry=apps, semantics="observe_only", compensate=print)
         async def balance() -> None: ...

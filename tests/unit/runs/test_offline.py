@@ -233,15 +233,15 @@ async def test_wherever_the_journal_ends_nothing_is_done(
 @pytest.mark.parametrize(
     ("upto", "next_step"),
     [
-        ("run/", "decides by now"),
-        ("decision/drawn", "decides by colour"),
-        ("effect/pending/wire", "does effect wire again, for it is pending"),
-        ("effect/confirmed/wire", "begins effect post"),
+        ("run/", "decides with now"),
+        ("decision/drawn", "decides with colour"),
+        ("effect/pending/wire", "executes effect wire again, because it is pending"),
+        ("effect/confirmed/wire", "starts effect post"),
         ("effect/confirmed/post", "writes SetBudget"),
         ("budget/set", "writes ChargeBudget"),
         ("budget/charged", "sets timer sleep:1"),
         ("timer/fired/redrive", "sets timer gate:approve"),
-        ("timer/set/gate_timeout", "comes to gate approve"),
+        ("timer/set/gate_timeout", "reaches gate approve"),
         ("value/changed", "reads value ns/k"),
         ("event/recorded", "starts a run of small"),
     ],
@@ -259,18 +259,18 @@ async def test_every_branch_goes_as_far_as_the_journal(kit: AppKit, code: App[An
     recorded = await ran(kit, code)
     begun = [e.seq for e in recorded.entries if e.subject.startswith("/tape/effect/pending")]
     found = await recorded.first(begun[0] - 1).replay(code)
-    assert found.text.endswith("then the code begins effect wire")
+    assert found.text.endswith("then the code starts effect wire")
     pending = [e for e in recorded.entries if e.seq in {1, *begun}]
     found = await Recorded(recorded.first(1).run, pending).replay(code)
     assert (found.verdict, found.steps) == (Verdict.GOES_ON, 3)
-    assert found.text.endswith("then the code does effect wire again, for it is pending")
+    assert found.text.endswith("then the code executes effect wire again, because it is pending")
 
 
 async def test_code_that_holds_on_to_what_unwinds_it(kit: AppKit) -> None:
     recorded = await ran(kit, holds_on)
     begun = recorded.seq("effect/pending/wire")
     found = await recorded.first(begun).replay(holds_on)
-    assert found.text.endswith("then the code does effect wire again, for it is pending")
+    assert found.text.endswith("then the code executes effect wire again, because it is pending")
     recorded = await ran(kit, charges)
     assert (await recorded.replay(charges)).verdict is Verdict.SAME
     found = await recorded.first(2).replay(charges)
@@ -347,7 +347,7 @@ async def test_code_that_goes_on_where_the_run_ended(kit: AppKit) -> None:
     found = await recorded.replay(changed)
     assert found.verdict is Verdict.DIVERGED
     assert "returns 4" in found.text
-    assert found.text.endswith("the code begins effect post")
+    assert found.text.endswith("the code starts effect post")
 
 
 async def test_a_run_that_failed(kit: AppKit) -> None:
@@ -377,7 +377,7 @@ async def test_a_run_that_failed_at_something_that_is_not_recorded(kit: AppKit) 
     found = await recorded.replay(draws_badly)
     assert found.verdict is Verdict.SAME
     assert "until it failed with ZeroDivisionError: " in found.text
-    assert found.text.endswith("there it decides by sample")
+    assert found.text.endswith("there it decides with sample")
 
 
 async def test_a_run_that_was_cancelled(kit: AppKit) -> None:
@@ -438,10 +438,10 @@ async def test_a_run_that_is_stuck_and_its_code_mended(kit: AppKit) -> None:
     stuck = Recorded(run, await kit.read_run(run.run_id))
     diverged = await stuck.replay(broken)
     assert diverged.verdict is Verdict.DIVERGED
-    assert diverged.text.endswith("(begun by version '2', this is '3')")
+    assert diverged.text.endswith("(started by version '2', this is '3')")
     mended = await stuck.replay(plain)
     assert (mended.verdict, mended.steps) == (Verdict.GOES_ON, 5)
-    assert mended.text.endswith("then the code decides by uuid")
+    assert mended.text.endswith("then the code decides with uuid")
 
 
 async def test_a_charge_that_is_new_in_the_middle_changes_no_step(kit: AppKit) -> None:

@@ -191,7 +191,7 @@ async def test_a_duplicate_that_nothing_undoes_is_loud(
     there = Counterparty(Observed("duplicate"))
     run = await in_doubt(world, paying(world, there))
     await settle(world.reconciler())
-    assert "was done more than once" in caplog.text
+    assert "happened more than once" in caplog.text
     assert await world.effect_status(run, "pay") is CONFIRMED
 
 

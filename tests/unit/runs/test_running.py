@@ -156,7 +156,7 @@ async def test_what_a_child_cannot_have_of_its_own(kit: AppKit, apps: Apps) -> N
     run = await kit.start_run(parent)
     await kit.settle()
     assert outcome(await found(kit, run)) == (
-        "InvalidArgument: user_id: a child run has that of its parent"
+        "InvalidArgument: user_id: not allowed for a child run, which has its parent's"
     )
 
 
@@ -354,7 +354,7 @@ async def test_a_run_inside_of_an_effect_of_another_is_a_run_of_its_own(
 ) -> None:
     @tape.app("inner", registry=apps)
     async def inner(ctx: Context) -> Any:
-        with pytest.raises(InvalidArgument, match="only while an effect is being done"):
+        with pytest.raises(InvalidArgument, match="only while an effect is executed"):
             tape.idempotency_key()
         return [tape.random() < 1, ctx.run_id]
 

@@ -341,7 +341,7 @@ async def test_failures_and_refusals_are_the_same_in_a_thread(kit: AppKit, apps:
     assert seen[:4] == [
         "EffectFailed: fails: OSError: away",
         "EffectFailed: gives_up: GiveUp: never",
-        "BudgetExceeded: dear: 0 of 1 USD are spent, 2 more is too mu",
+        "BudgetExceeded: dear: 0 of 1 USD are spent, 2 more would exc",
         "EffectFailed: m: OSError: overloaded",
     ]
     assert seen[7] == "EffectFailed: on_the_loop: InvalidArgument: a step of this a"
@@ -359,7 +359,9 @@ async def test_what_is_drawn_is_drawn_in_its_own_thread(kit: AppKit, apps: Apps)
 
     assert outcome(await ran(kit, draws)) is True
     refused = outcome(await ran(kit, draws_in_vain))
-    assert refused.startswith("InvalidArgument: decision recorded now cannot come of what 'sample'")
+    assert refused.startswith(
+        "InvalidArgument: decision recorded now cannot be called in the draw 'sample'"
+    )
 
 
 async def test_an_acknowledgement_lost_in_a_thread(kit: AppKit, apps: Apps) -> None:
@@ -424,5 +426,5 @@ async def test_a_thread_whose_step_is_cancelled_with_its_loop_is_unwound() -> No
         if getattr(task.get_coro(), "__name__", "") == "_awaited"
     ]
     stepping.cancel()
-    with pytest.raises(Abandoned, match="cut off"):
+    with pytest.raises(Abandoned, match="interrupted"):
         await waiting

@@ -101,7 +101,7 @@ def test_a_run_that_nobody_had_until_somebody_came() -> None:
     world.resume("b")
     assert world.words() == [
         "begun: app in pool shared",
-        "lease granted to b (recovery) with token 1, 2.5 s with nobody",
+        "lease granted to b (recovery) with token 1, 2.5 s without a holder",
     ]
     assert world.last().since_ms == 2_500
 
@@ -151,20 +151,17 @@ def test_the_same_owner_again(world: ToldWorld) -> None:
 
 def test_letting_go(world: ToldWorld) -> None:
     world.wait("gate approve")
-    assert world.last().text == "waits for gate approve, let go of by a"
+    assert world.last().text == "waits for gate approve, released by a"
     world.later(3_000)
     world.resume()
     assert world.last().text == "runnable again: resumed by an operator"
     world.resume("b")
-    assert world.last().text == "lease granted to b (recovery) with token 2, 3.0 s with nobody"
+    assert world.last().text == "lease granted to b (recovery) with token 2, 3.0 s without a holder"
     world.release(2)
-    assert world.last().text == "let go of by b"
+    assert world.last().text == "released by b"
     world.resume("c")
     world.release(3, waiting_on="gate approve", seen_seq=1)
-    assert world.last().text == (
-        "was to wait for gate approve, but something had come for it in the meantime; "
-        "let go of by c"
-    )
+    assert world.last().text == ("no longer had to wait for gate approve; released by c")
 
 
 def test_an_effect_from_its_beginning_to_its_outcome(world: ToldWorld) -> None:
@@ -227,12 +224,10 @@ def test_an_effect_in_doubt(world: ToldWorld) -> None:
         "effect wire (2) unknown after 0 ms: it may have happened", "AckLost: gone", "warning",
     )  # fmt: skip
     token = claim(world, "reconciler-1")
-    assert world.last().text == (
-        "effect wire (2) claimed by reconciler-1, to find out what became of it"
-    )
+    assert world.last().text == ("effect wire (2) claimed by reconciler-1, to find out its outcome")
     world.later(40_000)
     world.change(RecordExternalObservation(KEY, token, Resolution.ABSENT, parent_run_id=""))
-    assert world.last().text == "effect wire (2) did not happen, it is to be done after 40.0 s"
+    assert world.last().text == "effect wire (2) did not happen and will be executed after 40.0 s"
 
 
 def test_an_effect_of_the_outbox_in_doubt(world: ToldWorld) -> None:
@@ -240,10 +235,10 @@ def test_an_effect_of_the_outbox_in_doubt(world: ToldWorld) -> None:
     world.change(RecordDispatchAttempt(KEY, claim(world), "cut off"))
     assert world.last().text == "effect wire (2) unknown after 0 ms: it may have happened"
     token = claim(world, "reconciler-1")
-    assert world.last().text.endswith("claimed by reconciler-1, to find out what became of it")
+    assert world.last().text.endswith("claimed by reconciler-1, to find out its outcome")
     world.change(RecordDispatchAttempt(KEY, token, "no answer", world.now_ms + 50))
     assert world.last()[4:6] == (
-        "effect wire (2) is still in doubt, it is tried again", "no answer",
+        "effect wire (2) is still unknown, it is tried again", "no answer",
     )  # fmt: skip
 
 
@@ -275,7 +270,7 @@ def test_an_effect_that_is_stuck_sticks_its_run(world: ToldWorld) -> None:
     )
     *_, effect, run = world.told()
     assert effect[4:7] == (
-        "effect wire (2) is stuck: what became of it could not be found out",
+        "effect wire (2) is stuck: its outcome could not be determined",
         "RuntimeError: the bank is gone",
         "bad",
     )
@@ -289,7 +284,7 @@ def test_unwinding(world: ToldWorld) -> None:
     error = '{"type":"ValueError","message":"no"}'
     world.drive(EndRun(RunStatus.FAILED, error, ""))
     assert world.last()[4:7] == (
-        "is to be failed: what it did is undone first", "ValueError: no", "warning",
+        "will end as failed: its effects are undone first", "ValueError: no", "warning",
     )  # fmt: skip
     key = ObligationKey(KEY, "reverse_wire")
     token = world.change(ClaimObligation(key, "comp-1", TTL)).claim_token
@@ -333,7 +328,7 @@ def test_an_obligation_that_is_stuck(world: ToldWorld) -> None:
 
 def test_a_gate(world: ToldWorld) -> None:
     world.drive(AwaitSignal("approve", '{"cents":5}'))
-    assert world.last()[4:7] == ("comes to gate approve", '{"cents":5}', "")
+    assert world.last()[4:7] == ("reaches gate approve", '{"cents":5}', "")
     world.wait("gate approve")
     world.later(7_200_000)
     world.change(SendSignal("approve", '{"by":"ada"}'))
@@ -347,7 +342,7 @@ def test_a_word_that_came_early(world: ToldWorld) -> None:
     assert world.last().text == "gate approve opened before it was asked for"
     world.later(9_000)
     world.drive(AwaitSignal("approve"))
-    assert world.last().text == "comes to gate approve, open for 9.0 s"
+    assert world.last().text == "reaches gate approve, open for 9.0 s"
 
 
 def test_a_gate_that_nobody_came_to(world: ToldWorld) -> None:
@@ -367,7 +362,7 @@ def test_a_child_that_ended() -> None:
     world.begin()
     world.begin("c", CHILD_NAME, parent=RUN, parent_token=1)
     world.drive(AwaitSignal(f"run:{CHILD}"))
-    assert world.last().text == f"comes to the end of run {CHILD}"
+    assert world.last().text == f"waits for the end of run {CHILD}"
     world.later(20)
     world.drive(EndRun(RunStatus.TERMINAL, "7", RUN), run_id=CHILD)
     assert world.last()[4:6] == (
@@ -385,13 +380,13 @@ def test_timers(world: ToldWorld) -> None:
 @pytest.mark.parametrize(
     ("model", "response", "says", "carries"),
     [
-        ("gpt-9", '{"do":"it"}', "decision 0: decides by gpt-9", '{"do":"it"}'),
-        ("now", "17", "decision 0: decides by now", "17"),
+        ("gpt-9", '{"do":"it"}', "decision 0: decides with gpt-9", '{"do":"it"}'),
+        ("now", "17", "decision 0: decides with now", "17"),
         ("start/settle", '"r9"', "decision 0: starts a run of settle", '"r9"'),
-        ("patched/fees", "true", "decision 0: takes the new way at fees", "true"),
-        ("failed/gpt-9", "1", "decision 0: could not decide by gpt-9", "1"),
+        ("patched/fees", "true", "decision 0: takes the patched branch at fees", "true"),
+        ("failed/gpt-9", "1", "decision 0: failed to decide with gpt-9", "1"),
         ("value/ns/k", "null", "decision 0: reads value ns/k", ""),
-        ("openai/gpt-9", "1", "decision 0: decides by openai/gpt-9", "1"),
+        ("openai/gpt-9", "1", "decision 0: decides with openai/gpt-9", "1"),
     ],
 )
 def test_decisions(world: ToldWorld, model: str, response: str, says: str, carries: str) -> None:
@@ -401,7 +396,7 @@ def test_decisions(world: ToldWorld, model: str, response: str, says: str, carri
 
 def test_a_decision_tells_its_reason_and_policy(world: ToldWorld) -> None:
     world.drive(RecordDecision(0, "m", "null", "1", "it is cheap", "p3"))
-    assert world.last().text == "decision 0: decides by m, policy p3, because it is cheap"
+    assert world.last().text == "decision 0: decides with m, policy p3, because it is cheap"
 
 
 def test_values_and_events(world: ToldWorld) -> None:
@@ -427,7 +422,7 @@ def test_budgets(world: ToldWorld) -> None:
 
 def test_the_end(world: ToldWorld) -> None:
     world.change(CancelRun("too late", ""))
-    assert world.last()[4:7] == ("asked to end: too late", "", "warning")
+    assert world.last()[4:7] == ("cancellation requested: too late", "", "warning")
     world.later(90_000)
     world.drive(EndRun(RunStatus.TERMINAL, '{"ok":true}', ""))
     assert world.last()[4:7] == ("done after 1m 30s", '{"ok":true}', "good")

@@ -177,9 +177,7 @@ async def test_a_decision_that_could_not_be_had(
     shown = failed.payload["response"]["traceback"]
     assert "in ask" in shown
     (warned,) = lines(caplog, "WARNING")
-    assert warned.startswith(
-        f"decision judge of run {run.run_id} could not be had: ConnectionError"
-    )
+    assert warned.startswith(f"decision judge of run {run.run_id} failed: ConnectionError")
     run = await signalled(kit, run)
     assert outcome(run) == "judge: ConnectionError: the bank is closed"
     (told,) = [line for line in timeline(await entries(kit, run)) if line.traceback]

@@ -112,7 +112,7 @@ async def test_times_that_cannot_be_waited(kit: AppKit, apps: Apps, seconds: flo
         await ctx.sleep(seconds)
 
     run = await ran(kit, sleeps)
-    assert outcome(run) == f"InvalidArgument: sleep:1: {seconds} seconds cannot be waited"
+    assert outcome(run) == f"InvalidArgument: sleep:1: {seconds} seconds is not a time to wait"
 
 
 async def test_timers_of_ones_own(kit: AppKit, apps: Apps) -> None:

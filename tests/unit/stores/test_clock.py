@@ -99,5 +99,5 @@ async def test_the_matcher_goes_by_it(store: Store, clock: Clock) -> None:
 
 
 async def test_a_database_goes_by_its_own(postgres_url: str, clock: Clock) -> None:
-    with pytest.raises(InvalidArgument, match="clock: Postgres has a clock of its own"):
+    with pytest.raises(InvalidArgument, match="clock: Postgres has its own clock"):
         await open_store(postgres_url, Settings(), clock=clock)

@@ -169,14 +169,14 @@ async def test_a_pre_step_with_another_text_is_refused(
 ) -> None:
     one, other = (Migration(9000, "pre", "later", LATER + end) for end in ("", " "))
     await migrated_later(store_url, monkeypatch, one)
-    with pytest.raises(StoreMismatch, match="another text"):
+    with pytest.raises(StoreMismatch, match="different SQL"):
         await migrated_later(store_url, monkeypatch, other)
 
 
 async def test_a_migration_with_another_text_is_refused(store_url: str, execute: Execute) -> None:
     await open_and_close(store_url)
     execute("UPDATE tape_migrations SET checksum = 'other' WHERE number = 1")
-    with pytest.raises(StoreMismatch, match="another text"):
+    with pytest.raises(StoreMismatch, match="different SQL"):
         await open_and_close(store_url)
 
 

@@ -109,12 +109,12 @@ def test_a_name_that_also_stands_for_another_machine_is_not_loopback(
 def test_tokens_that_are_asked_for_and_missing_are_refused(tmp_path: Path) -> None:
     """Nobody who asks for tokens means that everybody may do everything."""
     for text in ("", " ", ",", " , "):
-        with pytest.raises(InvalidArgument, match="tokens were asked for and the text is empty"):
+        with pytest.raises(InvalidArgument, match="tokens are required but the text is empty"):
             Tokens.parse(text)
     path = tmp_path / "tokens"
     for text in ("", "\n\n", "# read secret\n"):
         path.write_text(text)
-        with pytest.raises(InvalidArgument, match="tokens were asked for and the file has none"):
+        with pytest.raises(InvalidArgument, match="tokens are required but the file has none"):
             Tokens.read(path)
 
 

@@ -17,8 +17,9 @@ routes = Routes("events")
 
 
 class ChainReply(Reply):
-    """`causes` from the nearest to the first; `effects` and `trace` in the order of the journal;
-    `runs` that drainers and reactions began for it. `complete` is false if there may be more.
+    """`causes` are ordered from the nearest to the first; `effects` and `trace` as in the journal;
+    `runs` are those that drainers and reactions started for it. `complete` is false if there may be
+    more.
     """
 
     event: EntryReply
@@ -33,7 +34,7 @@ class ChainReply(Reply):
     "GET", "/api/events/{global_seq:int}/chain", role=Role.READ, reply=ChainReply, refusals=(404,)
 )
 async def get_chain(door: TheDoor, global_seq: PathPosition) -> Response:
-    """What led to an entry, what it led to, and what else is in its trace."""
+    """Get the causes and the effects of an entry, and the other entries of its trace."""
     chain = await read_chain(door.operations, global_seq, door.limits)
     return json_response(
         {

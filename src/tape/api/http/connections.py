@@ -26,10 +26,10 @@ QUIET_S = 5.0
 """Between log lines of one kind: whoever attacks does not also fill the disk."""
 
 _WORDS = {
-    CutOff.HEAD: "no whole head of a request came in time (tape.doors.header_s)",
-    CutOff.BODY: "the body of a request did not come in time (tape.doors.body_s)",
-    CutOff.UNREAD: "nobody takes what is sent (tape.doors.write_s, unread_bytes)",
-    CutOff.CROWDED: "there are too many, and this one had no whole request for longest "
+    CutOff.HEAD: "the head of the request did not arrive in time (tape.doors.header_s)",
+    CutOff.BODY: "the body of the request did not arrive in time (tape.doors.body_s)",
+    CutOff.UNREAD: "the client did not read the answer (tape.doors.write_s, unread_bytes)",
+    CutOff.CROWDED: "too many are open, and this one was longest without a whole request "
     "(tape.doors.connections)",
 }
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

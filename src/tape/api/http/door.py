@@ -95,7 +95,7 @@ class Door:
             taken += size
             self.body_bytes += size
             if self.body_bytes > self.settings.body_bytes:
-                raise Overloaded("too many large requests are coming in at once: retry later")
+                raise Overloaded("too many large requests are being received at once: retry later")
 
         try:
             yield take
@@ -115,7 +115,9 @@ class Door:
             await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 raise Closed(
-                    "the server is shutting down" if self.ending.is_set() else "the reader has left"
+                    "the server is shutting down"
+                    if self.ending.is_set()
+                    else "the client has disconnected"
                 )
             return task.result()
         finally:

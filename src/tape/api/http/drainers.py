@@ -17,7 +17,7 @@ MOST_AWAIT_S = 60.0
 
 
 class DrainBody(Body):
-    """One pass; `limit` 0 is the server's own, `await_s` is how long it waits for a run's end."""
+    """One pass. `limit` 0 is the server's own limit; `await_s` is how long it waits for a run."""
 
     drainer_id: Annotated[str, Field(min_length=1)] = DEFAULT_DRAINER
     limit: Annotated[BodyNumber, Field(ge=0, le=10_000)] = 0
@@ -35,10 +35,12 @@ class TriggeredReply(Reply):
 
 
 class DrainReply(Reply):
-    """What one pass has done. `triggered` are the runs that it dispatched events to, each in the
-    answer of one pass. `halted_on_event_id` failed with `error`, and is tried again at
-    `next_try_at_ms`; `waiting_on_run_id` has not ended within the time given, which is no failure;
-    `more` if there is more to drain at once.
+    """What one pass has done.
+
+    `triggered` are the runs that it dispatched events to; only the pass that moved past an event
+    lists its run. `halted_on_event_id` failed with `error` and is retried at `next_try_at_ms`.
+    `waiting_on_run_id` has not ended in time, which is not a failure. `more`: there is more to
+    drain at once.
     """
 
     drainer_id: str
@@ -56,9 +58,11 @@ class DrainReply(Reply):
 
 
 class DrainerReply(Reply):
-    """Halted while `halted_on_event_id` is not empty, since `halted_at_ms`; it has failed
-    `failed_attempts` times, and is tried again at `next_try_at_ms`. It waits for the end of a run
-    while `waiting_on_run_id` is not empty. `lag` is how many entries the journal is ahead of it.
+    """A drainer is halted while `halted_on_event_id` is not empty, since `halted_at_ms`.
+
+    The event has failed `failed_attempts` times and is retried at `next_try_at_ms`. The drainer
+    waits for the end of a run while `waiting_on_run_id` is not empty. `lag` is how many entries the
+    journal is ahead.
     """
 
     drainer_id: str
@@ -91,14 +95,14 @@ class DrainersReply(Reply):
 
 
 class SkipBody(Body):
-    """The event it is halted on or waits with, and why it is to be left out."""
+    """The event at which the drainer is halted or for whose run it waits, and why it is skipped."""
 
     event_id: Annotated[str, Field(min_length=1)]
     reason: Annotated[str, Field(min_length=1, examples=["the order was cancelled by hand"])]
 
 
 class ResumeBody(Body):
-    """Nothing is needed."""
+    """No field is required."""
 
 
 NOTHING = ResumeBody()
@@ -106,7 +110,7 @@ NOTHING = ResumeBody()
 
 @routes.add("POST", "/api/events/drain", role=Role.WRITE, reply=DrainReply, refusals=(404,))
 async def drain_events(door: TheDoor, body: DrainBody = ONE_PASS) -> DrainReply:
-    """One pass of a drainer; `skipped_due_to_lock` if another is at it."""
+    """Make one pass of a drainer; `skipped_due_to_lock` if another instance is working."""
     draining = door.operations.ledger.drain(body.drainer_id, limit=body.limit, await_s=body.await_s)
     report = await door.until_ending(draining)  # it may wait for the end of a run
     if report is None:
@@ -117,7 +121,7 @@ async def drain_events(door: TheDoor, body: DrainBody = ONE_PASS) -> DrainReply:
 
 @routes.add("GET", "/api/drainers", role=Role.READ, reply=DrainersReply)
 async def list_drainers(door: TheDoor) -> DrainersReply:
-    """All drainers, by id."""
+    """List all drainers, by id."""
     states = await door.operations.ledger.list_drainers()
     return DrainersReply(drainers=[_reply(state) for state in states])
 
@@ -126,7 +130,7 @@ async def list_drainers(door: TheDoor) -> DrainersReply:
     "POST", "/api/drainers/{drainer_id}/skip", role=Role.ADMIN, reply=DrainerReply, refusals=(404,)
 )
 async def skip_event(door: TheDoor, drainer_id: PathText, body: SkipBody) -> DrainerReply:
-    """Move a drainer past the event it is halted on, or with whose run it waits."""
+    """Move a drainer past the event at which it is halted or for whose run it waits."""
     state = await door.operations.ledger.skip(
         drainer_id, body.event_id, reason=body.reason, by=OPERATOR
     )
@@ -140,7 +144,7 @@ async def skip_event(door: TheDoor, drainer_id: PathText, body: SkipBody) -> Dra
 async def resume_drainer(
     door: TheDoor, drainer_id: PathText, _body: ResumeBody = NOTHING
 ) -> DrainerReply:
-    """Have a halted drainer try its event again now."""
+    """Let a halted drainer retry its event now."""
     return _reply(await door.operations.ledger.resume(drainer_id, by=OPERATOR))
 
 

@@ -21,14 +21,14 @@ _NAMES = ["payload" if name == "payload_json" else name for name in Entry._field
 
 
 class EntryReply(Reply):
-    """One entry; a text that it does not have is empty."""
+    """One entry; a text field that it does not have is empty."""
 
     global_seq: int
     run_id: str
     seq: int
     kind: str
     subject: str
-    payload: Annotated[Any, Field(description="what the producer said")]
+    payload: Annotated[Any, Field(description="as the producer recorded it")]
     schema_version: int
     trace_id: str
     span_id: str

@@ -148,7 +148,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 def failed(_request: Request, _fault: Exception) -> Response:
-    detail = {"reason": "INTERNAL", "message": "the server has a fault; see its log"}
+    detail = {"reason": "INTERNAL", "message": "the server failed; its log says why"}
     return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 

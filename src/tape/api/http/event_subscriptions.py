@@ -20,8 +20,8 @@ routes = Routes("event-subscriptions")
 
 class SubscriptionBody(Body):
     """`input_mapper` maps names of the app's input to recipes: `$.payload.price`, `$.entity_id`,
-    `literal:foo`; without it the app is given the whole event. `filter_expr` is CEL. Runs go to
-    `pool`, to `shared` if it is empty.
+    `literal:foo`; without it the app gets the whole event. `filter_expr` is CEL. Runs go to `pool`,
+    or to `shared` if it is empty.
     """
 
     event_type_glob: Annotated[str, Field(min_length=1, examples=["price.*"])]
@@ -61,7 +61,7 @@ class SubscriptionsParams(Params):
 
 
 class RemovedReply(Reply):
-    """`deleted` is false where there was none."""
+    """`deleted` is false if there was none."""
 
     deleted: bool
 
@@ -70,7 +70,7 @@ class RemovedReply(Reply):
 async def list_event_subscriptions(
     door: TheDoor, params: Annotated[SubscriptionsParams, Query()]
 ) -> SubscriptionsReply:
-    """By id, of one drainer or of all."""
+    """List the subscriptions of one drainer, or of all, by id."""
     found = await door.operations.ledger.list_subscriptions(params.drainer_id)
     return SubscriptionsReply(event_subscriptions=[SubscriptionReply.of(each) for each in found])
 
@@ -81,7 +81,7 @@ async def list_event_subscriptions(
 async def put_event_subscription(
     door: TheDoor, subscription_id: PathText, body: SubscriptionBody
 ) -> SubscriptionReply:
-    """Add a subscription, or change one that is there."""
+    """Add a subscription. If it exists, update it."""
     recipes = orjson.dumps(body.input_mapper).decode() if body.input_mapper else ""
     said = dict(body) | {"input_mapper": recipes}
     new = NewSubscription(subscription_id=subscription_id, **said)
@@ -92,6 +92,6 @@ async def put_event_subscription(
     "DELETE", "/api/event-subscriptions/{subscription_id}", role=Role.WRITE, reply=RemovedReply
 )
 async def delete_event_subscription(door: TheDoor, subscription_id: PathText) -> RemovedReply:
-    """Remove a subscription; its runs go on."""
+    """Remove a subscription; its runs continue."""
     deleted = await door.operations.ledger.delete_subscription(subscription_id)
     return RemovedReply(deleted=deleted)

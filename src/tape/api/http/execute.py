@@ -26,8 +26,8 @@ _IDS = UlidFactory()
 
 
 class ExecuteBody(Body):
-    """`workflow_type` is the name of an app. With an `invocation_id` the same call again finds the
-    same run; without one it is a new run each time.
+    """`workflow_type` is the name of an app. The same `invocation_id` returns the same run; without
+    one, each call starts a new run.
     """
 
     workflow_type: Annotated[str, Field(min_length=1, examples=["route_order"])]
@@ -40,7 +40,7 @@ class ExecuteBody(Body):
 
 
 class ExecuteBatchBody(Body):
-    """Each item is a body of `/api/execute`, judged by itself: a bad one costs no other."""
+    """Each item is a body of `/api/execute`, checked by itself; a bad item affects no other."""
 
     items: Annotated[
         list[Any], Field(max_length=MOST_ITEMS, examples=[[{"workflow_type": "route_order"}]])
@@ -48,7 +48,7 @@ class ExecuteBatchBody(Body):
 
 
 class ExecuteReply(Reply):
-    """`resumed` if the run was there before; `output` or `error` if it has ended."""
+    """`resumed` is true if the run existed before; `output` or `error` is set if it has ended."""
 
     run_id: str
     status: RunStatusWord
@@ -58,7 +58,7 @@ class ExecuteReply(Reply):
 
 
 class ExecuteItemReply(Reply):
-    """One of the two."""
+    """Either a result or an error."""
 
     result: ExecuteReply | None = None
     error: ErrorDetail | None = None
@@ -72,13 +72,13 @@ class ExecuteBatchReply(Reply):
 
 @routes.add("POST", "/api/execute", role=Role.WRITE, reply=ExecuteReply)
 async def execute(door: TheDoor, body: ExecuteBody) -> ExecuteReply:
-    """Begin a run of an app, or find it."""
+    """Start a run of an app, or find it."""
     return await _execute(door, body)
 
 
 @routes.add("POST", "/api/execute/batch", role=Role.WRITE, reply=ExecuteBatchReply)
 async def execute_batch(door: TheDoor, body: ExecuteBatchBody) -> ExecuteBatchReply:
-    """Begin many runs; each item has a result or an error of its own."""
+    """Start many runs; each item has its own result or error."""
     results = await asyncio.gather(*(_item(door, item) for item in body.items))
     return ExecuteBatchReply(results=results)
 

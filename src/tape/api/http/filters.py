@@ -25,11 +25,13 @@ class FilterParams(Params):
     subject: Annotated[
         str, Field(description="a pattern", examples=["/tape/event/recorded/order.placed/**"])
     ] = EVERYTHING
-    event_type: Annotated[str, Field(description="exact or a glob", examples=["order.*"])] = ""
+    event_type: Annotated[
+        str, Field(description="exact, or a glob with *", examples=["order.*"])
+    ] = ""
     entity_type: str = ""
     entity_id: str = ""
     source: str = ""
-    caused_by: Annotated[str, Field(description="the event_id of its cause")] = ""
+    caused_by: Annotated[str, Field(description="the event_id of the cause")] = ""
     run_id: str = ""
     trace_id: str = ""
     where: Annotated[str, Field(description="CEL", examples=["payload.amount > 100"])] = ""

@@ -43,7 +43,7 @@ class Guard:
         request = Request(scope, receive)
         if not self._door.tokens and not _is_own(request, self._door.host):
             misdirected = HTTPException(
-                421, "a server without tokens is asked for as localhost or by its own address"
+                421, "a server without tokens accepts only localhost or its own address as Host"
             )
             await from_middleware(misdirected, request)(scope, receive, answer)
             return

@@ -30,13 +30,13 @@ class StatusReply(Reply):
 
 @routes.add("GET", "/healthz", role=None, reply=StatusReply)
 async def get_alive() -> Response:
-    """The process lives."""
+    """Report that the process lives."""
     return json_response({"status": "alive"})
 
 
 @routes.add("GET", "/readyz", role=None, reply=StatusReply)
 async def get_ready(door: TheDoor) -> Response:
-    """The store answers."""
+    """Report whether the store answers."""
     try:
         async with asyncio.timeout(READY_S):
             await door.operations.info()
@@ -52,7 +52,7 @@ async def get_ready(door: TheDoor) -> Response:
     responses={200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}},
 )  # fmt: skip
 async def get_metrics(door: TheDoor, request: Request) -> Response:
-    """What this process counts and the store holds, for Prometheus."""
+    """Get the metrics of this process and of the store, for Prometheus."""
     await _refreshed(door.refresh)
     # On a thread: with thousands of reactions it is megabytes of text.
     text, kind = await asyncio.to_thread(exposition.render, request.headers.get("accept", ""))

@@ -18,8 +18,8 @@ BEARER = "bearer"
 
 ABOUT = (
     "Events, runs, reactions, tasks, values and drainers of a Tape server. Every error is "
-    '`{"error": {"reason", "message", "field"?, "position"?}}`. Ids are texts; a `global_seq` is '
-    "the place of an entry in the journal; times are milliseconds since 1970."
+    '`{"error": {"reason", "message", "field"?, "position"?}}`. Ids are strings; a `global_seq` is '
+    "the number of an entry in the journal; times are milliseconds since 1970."
 )
 
 # Each with an example of what it says.
@@ -33,7 +33,7 @@ _ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         },
     ),
     401: (
-        "The server has tokens, and none of them came with the request.",
+        "The server requires a token, and the request has no valid one.",
         {"reason": "UNAUTHENTICATED", "message": "A valid token is required."},
     ),
     403: (
@@ -44,21 +44,21 @@ _ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         },
     ),
     404: (
-        "There is no such thing.",
+        "The object does not exist.",
         {"reason": "NOT_FOUND", "message": "no run has the id 'x'"},
     ),
     409: (
-        "Things are not as the request supposes; `reason` says how.",
+        "The state is not what the request expects; `reason` says how.",
         {
             "reason": "VERSION_MISMATCH",
-            "message": "The value has changed since the version you read.",
+            "message": "The value has changed since the version that you read.",
         },
     ),
     410: (
-        "The entries asked for have been pruned.",
+        "The requested entries have been pruned.",
         {
             "reason": "PRUNED",
-            "message": "The entries asked for have been pruned from the journal.",
+            "message": "The requested entries have been pruned from the journal.",
         },
     ),
     413: (
@@ -77,22 +77,22 @@ _ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         },
     ),
     421: (
-        "The Host is none that a server without tokens answers to.",
+        "A server without tokens does not accept this Host.",
         {
             "reason": "MISDIRECTED_REQUEST",
-            "message": "a server without tokens is asked for as localhost or by its own address",
+            "message": "a server without tokens accepts only localhost or its own address as Host",
         },
     ),
     429: (
-        "The write queue is full: retry after so many seconds.",
+        "The write queue is full: retry after the given seconds.",
         {"reason": "OVERLOADED", "message": "The write queue is full: slow down and retry."},
     ),
     500: (
-        "The server has a fault.",
-        {"reason": "INTERNAL", "message": "the server has a fault; see its log"},
+        "The server failed.",
+        {"reason": "INTERNAL", "message": "the server failed; its log says why"},
     ),
     503: (
-        "The store is away, or the server stops.",
+        "The store cannot be reached, or the server is stopping.",
         {
             "reason": "STORE_UNAVAILABLE",
             "message": "The store cannot be reached; nothing of this request was written.",
@@ -136,7 +136,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
     for unused in ("HTTPValidationError", "ValidationError"):
         components.get("schemas", {}).pop(unused, None)
     components["securitySchemes"] = {
-        BEARER: {"type": "http", "scheme": "bearer", "description": "needed if the server has any"}
+        BEARER: {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "required if the server has tokens",
+        }
     }
     for path in document["paths"].values():
         for operation in path.values():

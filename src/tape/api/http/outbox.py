@@ -12,7 +12,7 @@ routes = Routes("outbox")
 
 
 class FailingReply(Reply):
-    """A row that the broker or the journal did not take. It holds up its subject."""
+    """A row that the broker or the journal refused. It holds its subject."""
 
     id: int
     event_id: str
@@ -45,8 +45,9 @@ class TermReply(Reply):
 
 
 class OutboxReply(Reply):
-    """`waiting`, `unpromoted` and `repeated` are counted up to a bound; `repeats` are the latest of
-    the repeated ones."""
+    """`waiting`, `unpromoted` and `repeated` are counted up to a limit; `repeats` are the latest of
+    the repeated rows.
+    """
 
     waiting: int
     unpromoted: int
@@ -70,7 +71,9 @@ class PlaceReply(Reply):
 
 @routes.add("GET", "/api/outbox", role=Role.READ, reply=OutboxReply)
 async def get_outbox(door: TheDoor) -> OutboxReply:
-    """What waits, since when, what was not taken and why, what repeats an event, who leads."""
+    """Get how many rows wait and since when, which were refused and why, repeats, and leading
+    relays.
+    """
     status = await door.operations.outbox_status()
     return OutboxReply(
         waiting=status.waiting,
@@ -85,6 +88,6 @@ async def get_outbox(door: TheDoor) -> OutboxReply:
 
 @routes.add("POST", "/api/outbox/{row_id}/skip", role=Role.ADMIN, reply=PlaceReply, refusals=(404,))
 async def skip_outbox_row(door: TheDoor, row_id: PathPosition, body: SkipRowBody) -> PlaceReply:
-    """Let what comes after a row that was not taken pass it."""
+    """Skip a row that was refused, so that later rows of its subject are published."""
     place = await door.operations.skip_outbox_row(row_id, reason=body.reason, by=OPERATOR)
     return PlaceReply(**{name: getattr(place, name) for name in PlaceReply.model_fields})

@@ -14,7 +14,7 @@ routes = Routes("reactions")
 
 
 class ReactionReply(Reply):
-    """`lag` is how many entries the journal is ahead of it."""
+    """`lag` is how many entries the journal is ahead of the reaction."""
 
     reaction_id: str
     name: str
@@ -58,7 +58,7 @@ class ReactionsParams(Params):
 async def list_reactions(
     door: TheDoor, params: Annotated[ReactionsParams, Query()]
 ) -> ReactionsReply:
-    """All reactions, or those with a pattern or that a subject would wake."""
+    """List all reactions, those with a pattern, or those that match a subject."""
     check_name(params.subject_pattern, door.limits, field="subject_pattern")
     states = await door.operations.list_reactions(params.subject_pattern)
     head = (await door.operations.info()).head_global_seq

@@ -48,10 +48,12 @@ class RecentParams(FilterParams):
 
 
 class RecentReply(Reply):
-    """Newest first. `before` is where to go on, null if nothing older is kept; a page can be short
-    or empty and still have more behind it. Whoever streams after `head_global_seq` gets what has
-    come since, and nothing twice. `skipped` entries could not be decided by `where`, `error` is
-    the last reason, or that the page ends early because `where` takes too long.
+    """The newest entry comes first.
+
+    `before` is where to continue, null if no older entry is kept; a page can be short or empty and
+    still have more behind it. A stream after `head_global_seq` gets the newer entries, and none
+    twice. `skipped` counts entries for which `where` has no result; `error` is the last reason, or
+    says that the page ends early because `where` takes too long.
     """
 
     events: list[EntryReply]
@@ -65,7 +67,7 @@ class RecentReply(Reply):
 async def list_recent(
     door: TheDoor, request: Request, params: Annotated[RecentParams, Query()]
 ) -> Response:
-    """The newest entries that pass the filters."""
+    """List the newest entries that match the filters."""
     turns = door.pacer.turns(door.client_of(request))
     search = await door.while_wanted(request.receive, _searched(door, params, turns))
     return json_response(
@@ -167,8 +169,9 @@ class _Search:
         if has_waited or self._turns.used_s > allowed_s or self._size > KEPT_BYTES:
             self.is_over = True
             self.error = (
-                f"the page ends early, `where` takes long, and may take {allowed_s:g} s: go on "
-                f"with before={self.before}, narrow the search, or ask for less; {self.error}"
+                f"the page ends early, because a request may take {allowed_s:g} s for `where`: "
+                f"continue with before={self.before}, narrow the search, or use a simpler "
+                f"`where`; {self.error}"
             )
 
 
@@ -176,5 +179,5 @@ class _Search:
     "GET", "/api/events/{global_seq:int}", role=Role.READ, reply=EntryReply, refusals=(404,)
 )
 async def get_event(door: TheDoor, global_seq: PathPosition) -> Response:
-    """One entry by its place in the journal."""
+    """Get one entry by its `global_seq`."""
     return json_response(entry_record(await read_entry(door.operations, global_seq)))

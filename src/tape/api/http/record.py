@@ -16,18 +16,22 @@ routes = Routes("events")
 
 
 class NewEventBody(Body):
-    """An event as its producer states it. Only `event_type` is required."""
+    """An event as its producer records it. Only `event_type` is required."""
 
     event_type: Annotated[str, Field(min_length=1, examples=["order.placed"])]
     payload: Annotated[Any, Field(examples=[{"order": 7}])] = None
     entity_type: Annotated[str, Field(examples=["order"])] = ""
     entity_id: Annotated[str, Field(examples=["7"])] = ""
-    idempotency_key: Annotated[str, Field(description="the same one is recorded once")] = ""
-    caused_by: Annotated[str, Field(description="the event_id of the cause, or any text")] = ""
+    idempotency_key: Annotated[
+        str, Field(description="a second event with this key is not recorded")
+    ] = ""
+    caused_by: Annotated[str, Field(description="the event_id of the cause, or other text")] = ""
     source: str = ""
     occurred_at_ms: Annotated[BodyNumber, Field(ge=0, le=MOST_POSITION)] = 0
     schema_version: Annotated[BodyNumber, Field(ge=1, le=32_767)] = 1
-    run_id: Annotated[str, Field(description="with its fencing_token, by a run's driver")] = ""
+    run_id: Annotated[str, Field(description="only for a run's driver, with its fencing_token")] = (
+        ""
+    )
     fencing_token: Annotated[BodyNumber, Field(ge=0, le=MOST_POSITION)] = 0
     trace_id: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
     span_id: Annotated[str, Field(pattern=r"^([0-9a-f]{16})?$")] = ""
@@ -35,13 +39,13 @@ class NewEventBody(Body):
 
 
 class NewEventsBody(Body):
-    """Several events: one that is refused refuses all, and is named by its index."""
+    """Several events. If one is refused, all are; the error names its index."""
 
     events: list[NewEventBody]
 
 
 class RecordedReply(Reply):
-    """`duplicate`: its key was used before, these are the first one's ids."""
+    """With `duplicate`, the key was used before: these are the first event's ids."""
 
     event_id: str
     global_seq: int
@@ -70,7 +74,7 @@ RecordBody = Annotated[
     refusals=(404,),
 )  # fmt: skip
 async def record_events(door: TheDoor, body: RecordBody) -> RecordedReply | RecordedAllReply:
-    """Record an event, or several at once; answered once durable."""
+    """Record one event, or several at once; answers once they are durable."""
     if isinstance(body, NewEventBody):
         (recorded,) = await door.operations.record_events([_new_event(body, door.limits)])
         return _reply(recorded)

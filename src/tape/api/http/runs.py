@@ -27,7 +27,7 @@ RunStatusWord = Literal[
 
 
 class RunReply(Reply):
-    """`output` is what a run that succeeded returned, `error` why another did not."""
+    """`output` is the result of a run that succeeded, `error` is why another run did not."""
 
     run_id: str
     app_name: str
@@ -51,7 +51,7 @@ class RunReply(Reply):
 
 
 class RunsReply(Reply):
-    """Newest first. `after` is the id to go on after; null at the end."""
+    """The newest run comes first. `after` is the id to continue after; null at the end."""
 
     runs: list[RunReply]
     after: str | None
@@ -70,9 +70,9 @@ class WaitingParams(Params):
 
 
 class WaitingRunsReply(Reply):
-    """`waiting` runs of this app and pool wait for a worker, `running` are driven by one; both are
-    counted up to 10,000. Nothing has happened since `since_ms` in `run_id`, which has waited
-    longest."""
+    """`waiting` runs of this app and pool wait for a worker; workers drive `running` runs. Both are
+    counted up to 10,000. `run_id` has waited longest: nothing has happened in it since `since_ms`.
+    """
 
     pool: str
     app_name: str
@@ -91,7 +91,7 @@ class CancelBody(Body):
 
 
 class ResumeBody(Body):
-    """Nothing is needed."""
+    """No field is required."""
 
 
 NO_REASON, NOTHING = CancelBody(), ResumeBody()
@@ -103,7 +103,7 @@ class SignalBody(Body):
 
 
 class SignalledReply(Reply):
-    """`accepted` unless the run has ended or the gate was released before."""
+    """`accepted` is false if the run has ended or the gate was released before."""
 
     accepted: bool
     run_id: str
@@ -112,7 +112,7 @@ class SignalledReply(Reply):
 
 @routes.add("GET", "/api/runs", role=Role.READ, reply=RunsReply, refusals=(404,))
 async def list_runs(door: TheDoor, params: Annotated[RunsParams, Query()]) -> RunsReply:
-    """Runs, newest first."""
+    """List runs, the newest first."""
     status = RunStatus[params.status.upper()].value if params.status else 0
     query = RunQuery(status, params.app_name, params.pool, params.limit, params.after)
     found = await door.operations.runs.list_runs(query)
@@ -127,14 +127,14 @@ async def list_runs(door: TheDoor, params: Annotated[RunsParams, Query()]) -> Ru
 async def list_waiting_runs(
     door: TheDoor, params: Annotated[WaitingParams, Query()]
 ) -> WaitingReply:
-    """Runs that no worker has taken, by app and pool; who has waited longest first."""
+    """List runs that no worker has taken, by app and pool, the longest wait first."""
     found = await door.operations.runs.list_waiting_runs(params.older_than_ms)
     return WaitingReply(waiting=[WaitingRunsReply(**group._asdict()) for group in found])
 
 
 @routes.add("GET", "/api/runs/{run_id}", role=Role.READ, reply=RunReply, refusals=(404,))
 async def get_run(door: TheDoor, run_id: PathText) -> RunReply:
-    """One run."""
+    """Get one run."""
     run = await door.operations.runs.get_run(run_id)
     if run is None:
         raise NotFound(f"no run has the id {run_id!r}")
@@ -143,7 +143,7 @@ async def get_run(door: TheDoor, run_id: PathText) -> RunReply:
 
 @routes.add("POST", "/api/runs/{run_id}/cancel", role=Role.WRITE, reply=RunReply, refusals=(404,))
 async def cancel_run(door: TheDoor, run_id: PathText, body: CancelBody = NO_REASON) -> RunReply:
-    """Ask for the end of a run; what it has done is compensated first."""
+    """Request the cancellation of a run; its effects are compensated first."""
     check_name(run_id, door.limits, field="run_id")
     run: Run = await door.operations.runs.change_run(run_id, CancelRun(body.reason))
     return run_reply(run)
@@ -153,7 +153,7 @@ async def cancel_run(door: TheDoor, run_id: PathText, body: CancelBody = NO_REAS
     "POST", "/api/runs/{run_id}/signal", role=Role.WRITE, reply=SignalledReply, refusals=(404,)
 )
 async def send_signal(door: TheDoor, run_id: PathText, body: SignalBody) -> SignalledReply:
-    """Open a gate of a run with a word; the first counts."""
+    """Open a gate of a run with a resolution; the first signal counts."""
     check_name(run_id, door.limits, field="run_id")
     word = to_json(body.resolution, door.limits, field="resolution")
     write = SendSignal(body.gate_name, word)
@@ -165,7 +165,7 @@ async def send_signal(door: TheDoor, run_id: PathText, body: SignalBody) -> Sign
 
 @routes.add("POST", "/api/runs/{run_id}/resume", role=Role.WRITE, reply=RunReply, refusals=(404,))
 async def resume_run(door: TheDoor, run_id: PathText, _body: ResumeBody = NOTHING) -> RunReply:
-    """Put a run that is stuck or waits back for a worker."""
+    """Make a run that is stuck or waits available to workers again."""
     check_name(run_id, door.limits, field="run_id")
     return run_reply(await door.operations.runs.resume_run(run_id))
 

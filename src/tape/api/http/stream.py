@@ -43,7 +43,7 @@ _RAW_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class StreamParams(FilterParams):
-    """`after` is exclusive; without it the stream starts at the head."""
+    """`after` is exclusive; without it the stream starts at the newest entry."""
 
     after: Position | None = None
 
@@ -65,7 +65,7 @@ async def follow_events(
     params: Annotated[StreamParams, Query()],
     last_event_id: Annotated[str | None, Header(pattern="^[0-9]{1,16}$")] = None,
 ) -> Response:
-    """Entries as they come, from the head or after a place in the journal."""
+    """Follow entries, from the newest entry or after a `global_seq`."""
     wanted = await EntryFilter.of(params, door.limits, door.checker)
     after = params.after if last_event_id is None else int(last_event_id)
     query = FollowQuery(
@@ -87,7 +87,7 @@ async def _start(door: Door, after: int | None) -> int:
     if after > min(info.head_global_seq, MOST_POSITION):
         raise InvalidArgument(
             f"{after} is beyond the end of this journal, {info.head_global_seq}: the cursor "
-            "belongs to another one, or this one was restored from a backup",
+            "belongs to another journal, or this one was restored from a backup",
             field="after",
         )
     if 0 < after < info.first_global_seq - 1:

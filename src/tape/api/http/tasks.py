@@ -17,7 +17,7 @@ TaskStatusWord = Literal["pending", "claimed", "done", "failed", "dlq"]
 
 
 class TaskReply(Reply):
-    """`entry` is the one that made it, `last_traceback` where its handler raised the last error."""
+    """`entry` made the task; `last_traceback` shows where its handler raised the last error."""
 
     task_id: str
     reaction_id: str
@@ -37,7 +37,7 @@ class TaskReply(Reply):
 
 
 class TasksReply(Reply):
-    """`after` is the id to go on after; null at the end."""
+    """`after` is the id to continue after; null at the end."""
 
     tasks: list[TaskReply]
     after: str | None
@@ -51,7 +51,7 @@ class TasksParams(Params):
 
 
 class LettersBody(Body):
-    """Without `task_ids` it is all dead letters of the reaction."""
+    """Without `task_ids`, all dead letters of the reaction."""
 
     reaction_id: Annotated[str, Field(min_length=1, examples=["route_orders"])]
     task_ids: list[str] = Field(default_factory=list)
@@ -63,7 +63,7 @@ class CountReply(Reply):
 
 @routes.add("GET", "/api/tasks", role=Role.READ, reply=TasksReply, refusals=(404,))
 async def list_tasks(door: TheDoor, params: Annotated[TasksParams, Query()]) -> Response:
-    """Tasks by reaction, shard and source; dead letters have the status `dlq`."""
+    """List tasks by reaction, shard and source; dead letters have the status `dlq`."""
     status = TaskStatus[params.status.upper()].value if params.status else 0
     found = await door.operations.list_tasks(params.reaction_id, status, params.limit, params.after)
     kept, more = fitting(found, _size)

@@ -27,9 +27,10 @@ routes = Routes("values")
 
 
 class ValueBody(Body):
-    """`if_version` is the version it must have now: -1 for any, 0 if there must be none.
+    """`if_version` is the version that the value must have: -1 is any, 0 means that it must not
+    exist.
 
-    A request that is sent again with the same `request_id` is answered with what it wrote.
+    A repeat with the same `request_id` gets the first answer.
     """
 
     value: Annotated[Any, Field(examples=[{"limit": 5}])]
@@ -49,7 +50,7 @@ class ValueReply(Reply):
 
 
 class ValuesReply(Reply):
-    """`after` is the key to go on after; null at the end."""
+    """`after` is the key to continue after; null at the end."""
 
     values: list[ValueReply]
     after: str | None
@@ -63,7 +64,7 @@ class NamespacesReply(Reply):
 
 
 class DeletedReply(Reply):
-    """`deleted` is false where there was nothing to delete."""
+    """`deleted` is false if there was nothing to delete."""
 
     deleted: bool
     version: int
@@ -88,7 +89,7 @@ async def list_namespaces(
 async def list_values(
     door: TheDoor, namespace: PathText, params: Annotated[ValuesParams, Query()]
 ) -> ValuesReply:
-    """The values of a namespace, by key."""
+    """List the values of a namespace, by key."""
     found = await door.operations.list_values(namespace, params.after, params.limit)
     kept, more = fitting(found, lambda value: len(value.value_json))
     more = more or len(found) == params.limit
@@ -101,7 +102,7 @@ async def list_values(
     "GET", "/api/values/{namespace}/{key}", role=Role.READ, reply=ValueReply, refusals=(404,)
 )
 async def get_value(door: TheDoor, namespace: PathText, key: PathText) -> ValueReply:
-    """One value."""
+    """Get one value."""
     found = await door.operations.get_value(namespace, key)
     if found is None or found.deleted:
         raise NotFound(f"{namespace!r} has no value {key!r}")
@@ -112,7 +113,7 @@ async def get_value(door: TheDoor, namespace: PathText, key: PathText) -> ValueR
 async def write_value(
     door: TheDoor, namespace: PathText, key: PathText, body: ValueBody
 ) -> ValueReply:
-    """Write a value, if it has the version expected."""
+    """Set a value if it has the expected version."""
     text = to_json(body.value, door.limits, field="value")
     author = Author(body.writer, request_id=body.request_id or uuid4().hex)
     return _reply(await door.operations.write_value(namespace, key, text, body.if_version, author))

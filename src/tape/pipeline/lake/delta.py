@@ -43,7 +43,7 @@ def mirror(log: LakeLog, lake: Lake) -> None:
             return _mirror(log, lake)
         except CommitFailedError:
             lake = log.read()  # another archive run tells of the same
-    raise StoreFailed(f"{log.path}: others write to the Delta log all the time")
+    raise StoreFailed(f"{log.path}: other processes keep writing to the Delta log: let them finish")
 
 
 def _mirror(log: LakeLog, lake: Lake) -> None:

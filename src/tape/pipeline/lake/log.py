@@ -65,7 +65,7 @@ class LakeLog:
         lake = self.read()
         if lake.number == 0:
             raise InvalidArgument(
-                f"{self.path} is no lake: archive into it first, with "
+                f"{self.path} is not a lake: archive into it first, with "
                 f"tape pipeline archive --lake {self.path}",
                 field="lake",
             )
@@ -78,7 +78,7 @@ class LakeLog:
             strays = [entry.name for entry in self._entries() if not entry.name.startswith("_")]
             if strays and strays != ["data"]:
                 raise InvalidArgument(
-                    f"{self.path} has {strays[0]} in it and is no lake: name an empty folder",
+                    f"{self.path} contains {strays[0]} and is not a lake: name an empty folder",
                     field="lake",
                 )
             return Lake(0, "", layout, 0, 0, ())
@@ -93,11 +93,13 @@ class LakeLog:
                 commit = whole(lake, commit)
             for file in commit.add:
                 if not (self.path / file.path).is_file():
-                    raise StoreMismatch(f"{file.path} is gone before it was committed: run again")
+                    raise StoreMismatch(
+                        f"{file.path} was removed before it was committed: run again"
+                    )
             if self._publish(commit):
                 return after
             lake = self.read()
-        raise VersionMismatch("others commit to this lake all the time: let them finish")
+        raise VersionMismatch("other processes keep committing to this lake: let them finish")
 
     def tidy(self) -> None:
         """Forget commits that no reader goes back to any more."""

@@ -29,11 +29,11 @@ async def prunable(store: Store, path: str, grace_ms: int) -> Prunable:
     refuse_foreign(lake, there.head, there.pruned_through, event_id)
     if seam is None or event_id is None:
         # Nothing to compare with, so nothing is certain.
-        return Prunable(lake.after, [("the lake has nothing of what is left", lake.after)])
+        return Prunable(lake.after, [("the lake has none of the remaining entries", lake.after)])
     if gone := missing_file(log.path, lake.files):
         raise StoreMismatch(
-            f"{log.path / gone.path} is not there, or not as it was archived: nothing is pruned. "
-            "Restore it from a backup"
+            f"{log.path / gone.path} is missing or has changed since it was archived: nothing is "
+            "pruned. Restore it from a backup"
         )
     # The newest archived entry stays: by it the lake is known to be this journal's.
     bounds = [("the end of the lake", seam.last - 1)]

@@ -80,7 +80,7 @@ class Events:
         for name in _LEASED:
             if name in schema.names:
                 raise InvalidArgument(
-                    "cannot be written in bulk: only who holds a run's lease writes for it",
+                    "cannot be written in bulk: only the holder of a run's lease may write for it",
                     field=name,
                 )
         _check_columns(schema, self.columns, needed=("event_type",))
@@ -194,7 +194,7 @@ def _check_columns(schema: StructType, known: Mapping[str, _Column], needed: Seq
                 f"is {field.dataType.simpleString()}, must be {wanted}", field=field.name
             )
         if schema.names.count(field.name) > 1:
-            raise InvalidArgument("is there twice", field=field.name)
+            raise InvalidArgument("is listed twice", field=field.name)
     for name in needed:
         if name not in schema.names:
             raise InvalidArgument(f"is missing; the columns are {names}", field=name)
@@ -203,8 +203,8 @@ def _check_columns(schema: StructType, known: Mapping[str, _Column], needed: Seq
 def _stranger(name: str, kind: DataType, names: str) -> str:
     if name == "payload" and "payload_json" in names:
         made = "to_json" if isinstance(kind, StructType | VariantType) else "its text"
-        return f"is not written as it is: select {made} as payload_json"
-    return f"is no column that can be written; there are {names}"
+        return f"cannot be written directly: select {made} as payload_json"
+    return f"is not a column that can be written; there are {names}"
 
 
 def _refused(fault: InvalidArgument, row: Mapping[str, str]) -> InvalidArgument:

@@ -35,5 +35,5 @@ def with_payload(entries: DataFrame) -> DataFrame:
 
 def _with(payload: str, entries: DataFrame) -> DataFrame:
     if payload not in ("text", "variant"):
-        raise InvalidArgument(f"{payload!r} is none of text, variant", field="payload")
+        raise InvalidArgument(f"{payload!r} is not one of text, variant", field="payload")
     return with_payload(entries) if payload == "variant" else entries

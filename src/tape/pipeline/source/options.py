@@ -59,7 +59,7 @@ def refuse_unknown(options: Mapping[str, str]) -> None:
         if name.lower() not in known | _SPARKS_OWN:
             near = get_close_matches(name.lower(), known, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-            raise InvalidArgument(f"is no option of the data source tape; {hint}", field=name)
+            raise InvalidArgument(f"is not an option of the data source tape; {hint}", field=name)
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -97,7 +97,7 @@ def _refuse_misplaced(given: Mapping[str, str], *, streaming: bool) -> None:
     what, known = ("stream", STREAMING) if streaming else ("batch", READING)
     for name in given:
         if name not in known | _SPARKS_OWN:
-            raise InvalidArgument(f"is no option of a {what}", field=name)
+            raise InvalidArgument(f"is not an option of a {what}", field=name)
     table = given.get("table", JOURNAL)
     if table == JOURNAL:
         return
@@ -129,7 +129,7 @@ def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
     """One of them, the first if nothing is said."""
     chosen = given.get(name, choices[0])
     if chosen not in choices:
-        raise InvalidArgument(f"{chosen!r} is none of {', '.join(choices)}", field=name)
+        raise InvalidArgument(f"{chosen!r} is not one of {', '.join(choices)}", field=name)
     return chosen
 
 

@@ -140,8 +140,8 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def beyond_the_end(number: int, end: int, field: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{number} is beyond the end of this journal, {end}: the number belongs to another one, or "
-        "this one was restored from a backup",
+        f"{number} is beyond the end of this journal, {end}: the number belongs to another "
+        "journal, or this one was restored from a backup",
         field=field,
     )
 

@@ -99,7 +99,9 @@ class Recorder:
             try:
                 return await writer.submit(move)
             except OutcomeUnknown as fault:
-                log.warning("the store went away during a commit, looking again: %s", fault)
+                log.warning(
+                    "the store became unreachable during a commit, looking again: %s", fault
+                )
         return await writer.submit(move)
 
     async def _clean_up(self, epoch: Epoch) -> None:

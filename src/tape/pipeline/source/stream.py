@@ -95,8 +95,8 @@ def _number(offset: Offset) -> int:
     number = offset.get(OFFSET) if isinstance(offset, dict) else None
     if type(number) is not int or number < 0:
         raise InvalidArgument(
-            f"{offset!r} is no offset of this stream, which has one number {OFFSET!r}: does the "
-            "checkpoint belong to another stream?",
+            f"{offset!r} is not an offset of this stream, which has one number {OFFSET!r}: does "
+            "the checkpoint belong to another stream?",
             field="offset",
         )
     return number

@@ -140,7 +140,7 @@ def stream_writer(
     stores: OpenStores, options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> StreamWriter:
     if "epoch" in options:
-        raise InvalidArgument("a stream counts its own", field="epoch")
+        raise InvalidArgument("a stream counts its epochs itself", field="epoch")
     return StreamWriter(*_destination(stores, options, schema, overwrite=overwrite))
 
 
@@ -148,7 +148,7 @@ def _destination(
     stores: OpenStores, options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> tuple[Destination, str]:
     if overwrite:
-        raise InvalidArgument('the journal is only ever appended to: mode("append")', field="mode")
+        raise InvalidArgument('the journal can only be appended to: mode("append")', field="mode")
     if not options.get("url"):
         raise InvalidArgument("is required: sqlite:PATH or postgres://…", field="url")
     into = options.get("into", "events")

@@ -39,7 +39,7 @@ def adapt_caller(tx: object) -> CallerTransaction:
     adapter = _adapter_of(type(tx))
     if adapter is None:
         kind = f"{type(tx).__module__}.{type(tx).__qualname__}"
-        raise InvalidArgument(f"{kind} is no transaction that is known; give {KNOWN}", field="tx")
+        raise InvalidArgument(f"{kind} is not a supported transaction; give {KNOWN}", field="tx")
     caller: CallerTransaction = import_module(f"{__name__}.{adapter}").adapt(tx)
     return caller
 

@@ -10,10 +10,11 @@ _UNDEFINED = ("42P01", "3F000")  # no such table, no such schema
 _FAILED = "25P02"
 _MISSING = {
     "postgres": "has no outbox of Tape: run `tape migrate --store postgres://…` for it once, or "
-    "`tape.create_processed(tx)` where it only handles messages",
+    "call `tape.create_processed(tx)` if it only handles messages",
     "sqlite": "has no outbox of Tape in its main file: open the file of the store itself, after "
-    "`tape migrate --store sqlite:…`. An attached one does not do, since a commit over attached "
-    "files is not atomic; a file that only handles messages wants `tape.create_processed(tx)`",
+    "`tape migrate --store sqlite:…`. An attached file does not work, because a commit over "
+    "attached files is not atomic; for a file that only handles messages call "
+    "`tape.create_processed(tx)`",
 }
 FAILED = (
     "the transaction has failed already and can only be rolled back: an error in it was caught "

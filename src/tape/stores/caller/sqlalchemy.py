@@ -21,7 +21,8 @@ _DIALECTS: dict[str, Dialect] = {"postgresql": "postgres", "sqlite": "sqlite"}
 _UNBOUND = "the session has several databases: give the connection of the one that Tape is in"
 _AUTOCOMMIT = (
     "the isolation level is AUTOCOMMIT, so each statement commits by itself: the event would be "
-    "there even if what it tells of is not. Use a connection or session without that level"
+    "committed even if the change that it reports is not. Use a connection or session without "
+    "that level"
 )
 
 

@@ -198,7 +198,7 @@ def _translate(error: Exception, url: str) -> TapeError:
         return StoreMismatch(f"Postgres at {where}: {error}")
     if isinstance(error, _AWAY) or getattr(error, "sqlstate", "") == _TRANSACTION_TIMEOUT:
         reason = str(error) or type(error).__name__
-        return StoreUnavailable(f"Postgres at {where} is away: {reason}")
+        return StoreUnavailable(f"Postgres at {where} cannot be reached: {reason}")
     return StoreFailed(f"Postgres refused the write: {error}")
 
 

@@ -190,7 +190,9 @@ class Turns:
     async def _find(self, entries: list[Draft], head: int, cause: StoreUnavailable) -> Place:
         """Where a batch is whose commit was cut off; StoreUnavailable if it was not written."""
         if not entries:
-            raise OutcomeUnknown(f"{cause}; a change that makes no entry cannot be looked for")
+            raise OutcomeUnknown(
+                f"{cause}; whether it was written cannot be checked, because it makes no entry"
+            )
         lost = self._backend
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.resolve_s
@@ -237,7 +239,7 @@ async def _look(
     connection: asyncpg.Connection, lost: Backend, entries: list[Draft], head: int
 ) -> Place | None:
     if not await end_backend(connection, lost, 1.0):
-        raise StoreUnavailable("the session that was cut off is still at work")
+        raise StoreUnavailable("the session that was cut off is still working")
     async with connection.transaction():
         await connection.fetchrow(SQL["take_turn"])
         row = await connection.fetchrow(SQL["find_committed"], head, entries[0].event_id)

@@ -76,7 +76,9 @@ class AdbcDriver:
             yield
         except Error as error:
             if _NOT_OURS.search(str(error)):
-                raise StoreMismatch(f"{self._path} is no journal, or not up to date") from error
+                raise StoreMismatch(
+                    f"{self._path} is not a journal, or is not up to date"
+                ) from error
             kind = StoreUnavailable if isinstance(error, OperationalError) else StoreFailed
             raise kind(f"{self._path} cannot be read: {error}") from error
 
@@ -118,7 +120,9 @@ class PythonDriver:
             raise StoreFailed(f"{self._path} cannot be read by the column: {error}") from error
         except StoreFailed as error:
             if _NOT_OURS.search(str(error)):
-                raise StoreMismatch(f"{self._path} is no journal, or not up to date") from error
+                raise StoreMismatch(
+                    f"{self._path} is not a journal, or is not up to date"
+                ) from error
             raise
 
 

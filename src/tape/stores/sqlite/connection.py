@@ -195,7 +195,9 @@ def _cannot_open_or_write(code: int, path: Path) -> TapeError:
             f"cannot read {path} where nothing can be written: it has a log (-wal) without its "
             "index (-shm); copy both files to a folder that can be written"
         )
-    return StoreUnavailable(f"cannot open {path}: does its folder exist, may we write there?")
+    return StoreUnavailable(
+        f"cannot open {path}: does its folder exist, and may this process write there?"
+    )
 
 
 def _primary(error: sqlite3.Error) -> int:

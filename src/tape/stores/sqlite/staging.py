@@ -61,7 +61,7 @@ class SqliteStaging:
 
     def _translate(self, said: str) -> TapeError:
         if _NOT_OURS.search(said):
-            return StoreMismatch(f"{self._path} is no journal, or not up to date: {said}")
+            return StoreMismatch(f"{self._path} is not a journal, or is not up to date: {said}")
         if "disk is full" in said:
             return StoreFull(f"{self._path}: the disk is full; nothing was written")
         kind = StoreUnavailable if _AWAY.search(said) else StoreFailed

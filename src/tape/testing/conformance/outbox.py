@@ -247,7 +247,7 @@ class OutboxContract:
         assert [unfit.row.id for unfit in done.unfit] == [rows[3].id, rows[5].id]
         for unfit in done.unfit:
             assert unfit.error.startswith(
-                f"event_id: is that of another event (row {rows[0].id}, subject s, global_seq 2)"
+                f"event_id: belongs to another event (row {rows[0].id}, subject s, global_seq 2)"
             )
         # A later round finds the same, and nothing overtakes them.
         done = await play(store, PromoteOutbox(await leader.read_unpromoted(MANY), LIMITS))

@@ -108,7 +108,7 @@ class Archive:
     def _layout(self) -> Layout:
         if self.format not in LAYOUTS:
             raise InvalidArgument(
-                f"{self.format!r} is none of {', '.join(LAYOUTS)}", field="format"
+                f"{self.format!r} is not one of {', '.join(LAYOUTS)}", field="format"
             )
         if self.rows_per_file < 1:
             raise InvalidArgument(f"{self.rows_per_file} is not 1 or more", field="rows_per_file")

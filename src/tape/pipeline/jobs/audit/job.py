@@ -37,7 +37,9 @@ class Audit:
     def check_options(self, before: Before) -> None:
         _refuse_unknown(self.check)
         if self.limit < 0:
-            raise InvalidArgument("is how many violations to tell, not negative", field="limit")
+            raise InvalidArgument(
+                "is how many violations to show; it must be 0 or more", field="limit"
+            )
         if self.report:
             form_of(self.report)
             refuse_unwritable_file(self.report, "report")

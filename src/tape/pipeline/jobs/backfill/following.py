@@ -133,7 +133,7 @@ class Follower:
             except PySparkException as fault:
                 if not (why := left_to_python(fault)):
                     raise
-                log.warning("Python decides this batch: %s", why)
+                log.warning("Python evaluates this batch: %s", why)
         return decided(entries, rules, native=False).select(*COLUMNS).collect()
 
 
@@ -180,7 +180,7 @@ class Steps:
         step = QueueTasks(self._version, self._tasks, moves)
         queued = await self._store.queue_tasks(step)
         if queued.result == "lost":
-            log.warning("somebody else matches these reactions: looking again where they are")
+            log.warning("another process matches these reactions: reading their positions again")
         if queued.result != "made":
             raise Lost
         for move in moves:

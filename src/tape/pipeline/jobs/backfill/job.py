@@ -74,12 +74,12 @@ class Backfill:
             try:
                 return done(work, plan, began)
             except SettingsChanged:
-                log.warning("a reaction was registered with other settings: matching it anew")
+                log.warning("a reaction was registered with other settings: matching it again")
             except (PySparkException, Py4JError) as fault:
                 why = left_to_python(fault)
                 if in_python or not why:
                     raise
-                log.warning("Python decides it all: %s", why)
+                log.warning("Python evaluates all entries: %s", why)
                 in_python = True
 
     def _refuse_contradictions(self) -> None:
@@ -94,9 +94,11 @@ class Backfill:
             return
         for name in ("from_seq", "upto"):
             if getattr(self, name) is not None:
-                raise InvalidArgument("reactions say themselves where they are", field=name)
+                raise InvalidArgument(
+                    "does not go with follow: each reaction starts at its own cursor", field=name
+                )
         if self.dry_run:
-            raise InvalidArgument("what is followed is also done", field="dry_run")
+            raise InvalidArgument("does not go with follow, which makes the tasks", field="dry_run")
 
     async def _plan(self, store: Store) -> _Plan:
         book = await store.read_reactions()
@@ -175,8 +177,8 @@ class Backfill:
         for reaction_id in self.reactions:
             if engines.get(reaction_id, "spark") != "spark":
                 raise InvalidArgument(
-                    f"{reaction_id!r} is matched by the server: without --follow, what it missed "
-                    "is made up for", field="reactions",
+                    f"{reaction_id!r} is matched by the server: run without --follow to make the "
+                    "tasks that it missed", field="reactions",
                 )  # fmt: skip
 
 

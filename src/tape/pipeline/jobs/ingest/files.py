@@ -206,12 +206,14 @@ def _landed(said: Any) -> dict[str, Any]:
         raise InvalidArgument("is not an object", field="message")
     for name in said:
         if name not in _LANDED:
-            raise InvalidArgument(f"is no part of it; there are {', '.join(_LANDED)}", field=name)
+            raise InvalidArgument(
+                f"is not a field of it; there are {', '.join(_LANDED)}", field=name
+            )
     if "body" not in said:
         raise InvalidArgument("is missing", field="body")
     body, headers = said["body"], said.get("headers") or {}
     if not isinstance(headers, dict) or not isinstance(said.get("timestamp_ms", 0), int):
-        raise InvalidArgument("headers is an object, timestamp_ms a number", field="message")
+        raise InvalidArgument("headers must be an object, timestamp_ms a number", field="message")
     made: dict[str, Any] = {
         "headers": [
             {"name": name, "value": str(value).encode()} for name, value in headers.items()

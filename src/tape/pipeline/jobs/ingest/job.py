@@ -68,7 +68,7 @@ class Ingest:
         self.rules()
         self._refuse_misplaced()
         if self.dedup_window and not _WINDOW.fullmatch(self.dedup_window):
-            told = f"{self.dedup_window!r} is no span of time such as '10 minutes'"
+            told = f"{self.dedup_window!r} is not a span of time such as '10 minutes'"
             raise InvalidArgument(told, field="dedup_window")
         if self.max_per_trigger < 0:
             raise InvalidArgument("must not be negative", field="max_per_trigger")
@@ -95,7 +95,7 @@ class Ingest:
             )
         for name in needed:
             if not getattr(self, name):
-                raise InvalidArgument(f"is needed to ingest from {self.source}", field=name)
+                raise InvalidArgument(f"is required to ingest from {self.source}", field=name)
         if self.format not in FORMATS:
             told = f"{self.format!r} is not one of {', '.join(FORMATS)}"
             raise InvalidArgument(told, field="format")
@@ -186,7 +186,7 @@ class Ingest:
             versions = (1, 0)
         if versions[0] > versions[1]:
             raise InvalidArgument(
-                f"{self.schema_versions!r} is no range as 1-3", field="schema_versions"
+                f"{self.schema_versions!r} is not a range such as 1-3", field="schema_versions"
             )
         return Rules(self.shape, self.event_type, self.event_type_from, self.key_from, *versions)
 
@@ -199,8 +199,8 @@ def _require_nats() -> None:
 def _refuse_remote(remote: bool) -> None:
     if remote:
         raise SparkUnavailable(
-            "ingest counts and quarantines in the driver, which Spark Connect keeps to itself: "
-            "run it here, or on a cluster with --master"
+            "ingest counts and quarantines in the driver, which Spark Connect does not allow: "
+            "run it on this machine, or on a cluster with --master"
         )
 
 

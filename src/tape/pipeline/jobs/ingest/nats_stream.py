@@ -110,7 +110,7 @@ class NatsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first > after + 1:
             raise Pruned(
                 f"the stream {self._stream} begins at {first}, and messages from {after + 1} on "
-                "have not been ingested: they are gone. Begin with a new checkpoint to go on"
+                "have not been ingested: they are lost. Use a new checkpoint to continue"
             )
 
     def _info(self) -> StreamInfo:

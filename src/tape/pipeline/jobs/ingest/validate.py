@@ -113,7 +113,7 @@ def event_of(message: Mapping[str, Any], rules: Rules) -> NewEvent:
     said.setdefault("source", message["origin"])
     said.setdefault("occurred_at_ms", max(message["timestamp_ms"] or 0, 0))
     if "event_type" not in said:
-        raise InvalidArgument("neither the message nor an option says it", field="event_type")
+        raise InvalidArgument("neither the message nor an option gives it", field="event_type")
     event = NewEvent(**said)
     if not rules.oldest <= event.schema_version <= rules.newest:
         raise InvalidArgument(
@@ -147,7 +147,7 @@ def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
             said["payload_json"] = orjson.dumps(value).decode()
         elif name not in COLUMNS:
             raise InvalidArgument(
-                f"is no column of an event; there are payload, {', '.join(COLUMNS)}", field=name
+                f"is not a column of an event; there are payload, {', '.join(COLUMNS)}", field=name
             )
         elif value is not None:
             wanted = int if name in _NUMBERS else str

@@ -72,13 +72,13 @@ class Rollup:
             )  # fmt: skip
         if version.through > there.head:
             raise InvalidArgument(
-                f"{where} has come to {version.through}, the journal only to "
+                f"{where} is at {version.through}, but the journal ends at "
                 f"{there.head}: it was made from another store", field="out",
             )  # fmt: skip
         pruned = there.pruned_through
         if version.number and version.through < pruned and not self.lake:
             raise Pruned(
-                f"{where} has come to {version.through} and the journal is pruned up to {pruned}: "
+                f"{where} is at {version.through}, but the journal is pruned up to {pruned}: "
                 "name the lake where the rest is archived"
             )
 
@@ -102,7 +102,7 @@ class Rollup:
             raise InvalidArgument(f"names none of {', '.join(makers)}", field="what")
         for what in self.what:
             if what not in makers:
-                raise InvalidArgument(f"{what!r} is none of {', '.join(makers)}", field="what")
+                raise InvalidArgument(f"{what!r} is not one of {', '.join(makers)}", field="what")
         return [makers[what]() for what in dict.fromkeys(self.what)]
 
     def _bars(self) -> Bars:

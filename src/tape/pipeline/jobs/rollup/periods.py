@@ -22,7 +22,7 @@ def parse_period(text: str, field: str) -> Period:
     """A span that divides a day, so that no window or bar lies in two of them."""
     written = _WRITTEN(text)
     if written is None:
-        raise InvalidArgument(f"{text!r} is no span of time like 30s, 5m, 1h or 1d", field=field)
+        raise InvalidArgument(f"{text!r} is not a span of time like 30s, 5m, 1h or 1d", field=field)
     ms = int(written[1]) * _UNITS[written[2]]
     if ms > DAY_MS or DAY_MS % ms:
         raise InvalidArgument(f"{text} does not divide a day", field=field)

@@ -25,6 +25,6 @@ ROLLUP_TABLES: Final = {
 def rollup(spark: SparkSession, out: str | Path, table: str) -> DataFrame:
     """One table of those under `out`, as it was published last; empty if there is none yet."""
     if table not in ROLLUP_TABLES:
-        raise InvalidArgument(f"{table!r} is none of {', '.join(ROLLUP_TABLES)}", field="table")
+        raise InvalidArgument(f"{table!r} is not one of {', '.join(ROLLUP_TABLES)}", field="table")
     folder, schema = ROLLUP_TABLES[table]
     return Tables(Path(out) / folder).read(spark, table, schema)

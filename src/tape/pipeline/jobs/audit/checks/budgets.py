@@ -71,11 +71,11 @@ def rows_differ(frames: Frames) -> DataFrame:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("budget_sums", "What is spent is what was spent before, and the charge.", sums_differ),
+    Check("budget_sums", "The amount spent is the previous amount plus the charge.", sums_differ),
     Check("budget_charged_once", "A charge counts once.", charged_twice),
     # Two that were admitted before either was charged may both be charged.
-    Check("budget_cap", "Nothing is charged once more than the cap is spent.", overspent,
+    Check("budget_cap", "Nothing is charged after more than the cap was spent.", overspent,
           severity="warning"),
-    Check("budget_row", "A budget's row says what its entries made of it.", rows_differ, QUIET,
+    Check("budget_row", "A budget's row agrees with its entries.", rows_differ, QUIET,
           reads={"journal": ENTRY_COLUMNS, "budgets": _COLUMNS}, kinds=KINDS),
 )  # fmt: skip

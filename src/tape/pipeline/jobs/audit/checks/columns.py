@@ -73,7 +73,9 @@ def _check(table: str, row: type[tuple[Any, ...]]) -> Check | None:
         global_seq="0",
         run_id="''",
     )
-    return Check(f"{table}_columns", f"Columns of {table} hold what they can hold.", rule, ROW)
+    return Check(
+        f"{table}_columns", f"Columns of {table} hold values that are allowed there.", rule, ROW
+    )
 
 
 def json_broken(frames: Frames) -> DataFrame:

@@ -152,7 +152,7 @@ CHECKS: Final[tuple[Check, ...]] = (
         times_implausible, reads={"journal": "occurred_at_ms"},
     ),
     Check(
-        "time_forward", "Later entries were recorded later, but for a minute that a clock is set.",
+        "time_forward", "Later entries were recorded later, within a minute of clock changes.",
         times_set_back, severity="warning", reads={"journal": ENTRY_COLUMNS}, kinds=EVERY,
     ),
     Check("payload_json", "A payload is JSON.", payloads_malformed,
@@ -165,7 +165,7 @@ CHECKS: Final[tuple[Check, ...]] = (
         reads={"journal": "event_type entity_type entity_id idempotency_key schema_version"},
     ),
     Check(
-        "cause_exists", "What an event names as its cause is an entry.", causes_missing,
+        "cause_exists", "The cause that an event names is an entry.", causes_missing,
         severity="warning", reads={"journal": f"{ENTRY_COLUMNS} event_id caused_by"}, kinds=EVERY,
     ),
 )  # fmt: skip

@@ -57,10 +57,10 @@ def rows_differ(frames: Frames) -> DataFrame:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("gate_awaited_once", "A run comes to a gate once.", awaited_twice, reads=_JOURNAL,
+    Check("gate_awaited_once", "A run waits at a gate once.", awaited_twice, reads=_JOURNAL,
           kinds=KINDS),
     Check("gate_released_once", "A gate is released once.", released_twice, reads=_JOURNAL,
           kinds=KINDS),
-    Check("gate_row", "A gate's row says what its entries made of it.", rows_differ, QUIET,
+    Check("gate_row", "A gate's row agrees with its entries.", rows_differ, QUIET,
           reads=_JOURNAL | {"gates": "run_id gate_name awaited released"}, kinds=KINDS),
 )  # fmt: skip

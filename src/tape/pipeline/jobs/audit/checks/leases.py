@@ -43,10 +43,10 @@ early_takeovers: Final = Rule(
 
 CHECKS: Final[tuple[Check, ...]] = (
     Check("lease_token_next", "Every lease has the next fencing token.", tokens_skipped),
-    Check("lease_token_stale", "Whoever lets go of a run or ends it has the last token.",
+    Check("lease_token_stale", "The process that releases or ends a run has the last token.",
           stale_tokens),
     Check("lease_held", "A run's driver writes only while it holds the lease.", without_lease),
     # Its holder may itself have made a lease shorter, which leaves no entry.
-    Check("lease_takeover", "A lease is taken over once it has run out.", early_takeovers,
+    Check("lease_takeover", "A lease is taken over only after it has expired.", early_takeovers,
           severity="warning"),
 )  # fmt: skip

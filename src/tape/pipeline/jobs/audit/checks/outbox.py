@@ -142,11 +142,11 @@ _handled: Final = Rule(
 CHECKS: Final[tuple[Check, ...]] = (
     Check("outbox_states", "An outbox row waits, is promoted, published or skipped, and says so.",
           states, ROW),
-    Check("outbox_entry", "The entry that an outbox row became is there and says the same.",
+    Check("outbox_entry", "The entry of an outbox row exists and agrees with it.",
           entries_differ, LATER,
           reads={"journal": f"{ENTRY_COLUMNS} event_id event_type occurred_at_ms {' '.join(_SAME)}",
                  "outbox": _ROW}),
-    Check("outbox_term", "An outbox row was published in a term that there was.", terms_unknown,
+    Check("outbox_term", "An outbox row was published in a term that exists.", terms_unknown,
           LATER, reads={"journal": ENTRY_COLUMNS, "outbox": "id global_seq published_term"},
           kinds=("relay",)),
     Check("processed_row", "A message that was handled has an id, a consumer and a time.", _handled,

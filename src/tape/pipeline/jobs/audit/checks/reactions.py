@@ -146,7 +146,7 @@ def tallies_differ(frames: Frames) -> DataFrame:
 CHECKS: Final[tuple[Check, ...]] = (
     Check("reaction_settings", "A reaction has the settings of its kind of handler.",
           set_otherwise, ROW, reads={"reactions": "deleted"}),
-    Check("reaction_compiles", "A reaction's pattern and predicate can be understood.",
+    Check("reaction_compiles", "A reaction's pattern and predicate are valid.",
           not_compiling, ROW,
           reads={"reactions": "reaction_id subject_pattern predicate_cel deleted"}),
     Check("cursor_ahead", "No cursor of a reaction is ahead of the journal.", cursors_ahead, LATER),

@@ -220,7 +220,7 @@ ended_otherwise: Final = Rule(
 )
 
 CHECKS: Final[tuple[Check, ...]] = (
-    Check("task_source", "The entry that made a task is there.", sources_missing, LATER),
+    Check("task_source", "The entry that made a task exists.", sources_missing, LATER),
     Check("task_once", "There is one task of a reaction, shard and entry.", repeated,
           "the queue and what has ended are read as one, at one moment",
           reads=_JOURNAL | {"tasks": _TASK}),
@@ -229,7 +229,7 @@ CHECKS: Final[tuple[Check, ...]] = (
           reads=_JOURNAL | {"tasks": "reaction_id",
                             "reaction_cursors": "reaction_id shard matched coalesced",
                             "reaction_cursors_again": "reaction_id shard matched coalesced"}),
-    Check("task_held", "A queued task waits, or is in somebody's hands.", held_otherwise, ROW,
+    Check("task_held", "A queued task waits or is claimed.", held_otherwise, ROW,
           reads=_JOURNAL),
     Check("task_ended", "A task has a status, and a time if it has ended.", ended_otherwise, ROW,
           reads=_JOURNAL),
@@ -250,7 +250,7 @@ CHECKS: Final[tuple[Check, ...]] = (
                  "reactions": "reaction_id predicate_cel"}),
     Check("task_moves", "A task is dead-lettered before it is replayed or dropped.",
           illegal_moves, ENTRIES),
-    Check("task_row", "A task failed or is a dead letter just if the journal says so.",
+    Check("task_row", "A task failed or is a dead letter if and only if the journal says so.",
           rows_differ, _ROWS, kinds=("task",),
           reads=_JOURNAL | {"tasks": f"{_TASK} status completed_at_ms"}),
 )  # fmt: skip

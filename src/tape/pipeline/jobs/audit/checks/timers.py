@@ -79,7 +79,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("timer_set_first", "A timer is set before it fires or is cancelled.", not_set),
     Check("timer_once", "A timer fires once, or is cancelled.", over_twice),
     Check("timer_not_early", "A timer does not fire before its time.", fired_early),
-    Check("timer_row", "A timer's row says what its entries made of it.", rows_differ, QUIET,
+    Check("timer_row", "A timer's row agrees with its entries.", rows_differ, QUIET,
           kinds=KINDS,
           reads={"journal": ENTRY_COLUMNS,
                  "timers": "run_id timer_id fired cancelled fire_at_ms kind"}),

@@ -100,11 +100,11 @@ def rows_differ(frames: Frames) -> DataFrame:
 CHECKS: Final[tuple[Check, ...]] = (
     Check("value_versions", "The versions of a value are numbered from 1 without a gap.",
           versions_skipped),
-    Check("value_previous", "A change of a value holds what was there before it.",
+    Check("value_previous", "A change of a value contains the previous value.",
           previous_differs),
-    Check("value_deleted", "A deletion of a value is told as one, and nothing else is.",
+    Check("value_deleted", "A deletion of a value is recorded as one, and no other change is.",
           deleted_otherwise),
-    Check("value_row", "A value's row is what the entry of its version wrote.", rows_differ,
+    Check("value_row", "A value's row agrees with the entry of its version.", rows_differ,
           VERSIONS, kinds=KINDS,
           reads={**CHANGES.reads, "values": "namespace key value_json version writer deleted"}),
 )  # fmt: skip

@@ -72,11 +72,11 @@ def chunks_impossible(frames: Frames) -> DataFrame:
 CHECKS: Final[tuple[Check, ...]] = (
     Check("write_counts", "A write in bulk has recorded no more chunks than it has.",
           counts_impossible, ROW),
-    Check("write_list", "A write in bulk that is not finished has its list, and that is staged.",
+    Check("write_list", "An unfinished bulk write has its list, and its chunks are staged.",
           lists_differ, TWICE,
           reads={"writes": _WRITE, "writes_again": _WRITE, "write_lists": _LIST,
                  "write_chunks": _CHUNK}),
-    Check("write_chunks", "A staged chunk is one of those that its part has.", chunks_impossible,
+    Check("write_chunks", "A staged chunk belongs to its part.", chunks_impossible,
           "a list is written once, and its chunks before it",
           reads={"write_lists": _LIST, "write_chunks": _CHUNK}),
 )  # fmt: skip
