@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 READY  := $(VENV)/.ready
 
-.PHONY: help demo browser test test-middle test-long check format lock generate bench clean
+.PHONY: help demo browser test test-middle test-long walk check format lock generate bench clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -37,6 +37,10 @@ test-middle: $(READY) ## what takes too long for `make test`: Spark and Kafka ki
 
 test-long: $(READY) ## the long crash and load runs
 	$(BIN)/python -m pytest -m long --timeout 3600
+
+# Narrow it: make walk WALK="--page runs --python 3.12 --extra none"
+walk: $(READY) ## follow README and docs to the letter, in clean environments on each Python that is here
+	$(BIN)/python -m scripts.walk_docs $(WALK)
 
 check: $(READY) ## the one gate: format, lint, types, import rules, generated files current
 	$(BIN)/ruff format --check .

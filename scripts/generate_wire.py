@@ -12,7 +12,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from grpc_tools import protoc
+from grpc_tools import protoc  # type: ignore[import-untyped]  # it has no types
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 PROTO = SOURCE / "tape/wire/tape.proto"

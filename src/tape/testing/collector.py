@@ -52,13 +52,13 @@ class ReceivedSpan(NamedTuple):
 class SpanReceiver(TraceServiceServicer):
     """OpenTelemetry's TraceService. Use with `with`; exporters are pointed at `endpoint`."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self._spans: list[ReceivedSpan] = []
         self._arrived = threading.Condition()
         self._server = grpc.server(ThreadPoolExecutor(2))
         # The generated stub has no types.
         add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        self._port = self._server.add_insecure_port("127.0.0.1:0")
+        self._port = self._server.add_insecure_port(f"127.0.0.1:{port}")
 
     def __enter__(self) -> "SpanReceiver":
         self._server.start()

@@ -2,29 +2,52 @@
 
 import os
 import queue
+import re
 import signal
 import subprocess
-import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
+
+from tests.integration.docs.pages import Example, Install, Program, Saved, Statements, Step, matches
 
 PATIENCE_S = 60
 _MARK = "--done--"
+# On a terminal it is a bar, which is gone when the job has ended.
+_PROGRESS = re.compile(r"(?:ingest|archive|backfill|rollup|audit): [\d,]+ of [\d,]+ \w+.*")
+
+
+class Silent(RuntimeError):
+    """A command neither ended nor printed what was to come."""
+
+
+class Printed(NamedTuple):
+    lines: list[str]
+    status: int
 
 
 class Shell:
-    def __init__(self, folder: Path) -> None:
-        programs = Path(sys.executable).parent
+    def __init__(
+        self,
+        folder: Path,
+        path: str,
+        environment: Mapping[str, str] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._folder = folder
+        self._patience_s = patience_s
+        self._programs = 0
         self._process = subprocess.Popen(
             ["bash", "--norc"],
             cwd=folder,
             env={
-                "PATH": f"{programs}:{os.environ['PATH']}",
+                "PATH": path,
                 "HOME": str(folder),
                 "COLUMNS": "200",
                 "PYTHONUNBUFFERED": "1",
                 "LC_ALL": "C.UTF-8",
+                **(environment or {}),
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -48,21 +71,56 @@ class Shell:
         self._process.stdin.close()
         self._process.stdout.close()
 
-    def run(self, command: str, at_least: int) -> list[str]:
+    def fault(self, step: Step) -> str:
+        """Do what the page says; what is otherwise than it says, or nothing."""
+        if isinstance(step, Saved):
+            (self._folder / step.file_name).write_text(step.source)
+            return ""
+        command, wanted = self._typed(step)
+        try:
+            printed = self.run(command, len(wanted or ()))
+        except Silent as silent:
+            return f"$ {command}\n{silent}"
+        lines = [line for line in printed.lines if not _PROGRESS.fullmatch(line)]
+        failed = printed.status != 0 and not isinstance(step, Example)
+        if failed or not (wanted is None or matches(wanted, lines)):
+            said = "\n".join(lines)
+            return f"$ {command}\nprinted, and ended with {printed.status}:\n{said}"
+        return ""
+
+    def _typed(
+        self, step: Example | Install | Program | Statements
+    ) -> tuple[str, list[str] | None]:
+        if isinstance(step, Example):
+            return step.command, step.printed
+        if isinstance(step, Install):
+            return step.command, None
+        if isinstance(step, Statements):
+            return f"psql {step.url} -q -v ON_ERROR_STOP=1 <<'SQL'\n{step.source}SQL", None
+        self._programs += 1
+        name = step.file_name or f"example_{self._programs}.py"
+        (self._folder / name).write_text(step.source)
+        return f"python {name}", step.printed
+
+    def run(self, command: str, at_least: int) -> Printed:
         """What a command printed; one in the background is waited for until it printed enough."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{command}\necho {_MARK}\n")
+        self._process.stdin.write(f"{command}\necho {_MARK} $?\n")
         self._process.stdin.flush()
         wanted = at_least if command.rstrip().endswith("&") else 0
         printed: list[str] = []
-        done = False
-        while not done or len(printed) < wanted:
-            line = self._lines.get(timeout=PATIENCE_S)
-            if line == _MARK:
-                done = True
+        status = None
+        while status is None or len(printed) < wanted:
+            try:
+                line = self._lines.get(timeout=self._patience_s)
+            except queue.Empty:
+                said = "\n".join(printed)
+                raise Silent(f"nothing more for {self._patience_s:g} s after:\n{said}") from None
+            if line.startswith(_MARK):
+                status = int(line.removeprefix(_MARK))
             else:
                 printed.append(line)
-        return printed
+        return Printed(printed, status)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -1,47 +1,100 @@
 """Every example in the documents does what its page says."""
 
+import os
+import re
 import shutil
-import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.docs.pages import ROOT, Example, Program, examples, matches, pages
+from tape.predicates import check
+from tape.testing.postgres import PostgresServer, free_port
+from tests.integration.docs.pages import (
+    PORTS,
+    ROOT,
+    Install,
+    Program,
+    Saved,
+    Statements,
+    Step,
+    blocks,
+    examples,
+    guides,
+)
 from tests.integration.docs.shell import Shell
 
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-# That of the pipeline is run by tests/pipeline, where there is a Spark session.
-ELSEWHERE = {"pipeline.md"}
+# tests/pipeline runs these, where there is a Spark session.
+ELSEWHERE = {"pipeline.md", "predicates.md"}
 WITH_EXAMPLES = [
-    page for page in pages() if page.name not in ELSEWHERE and any(examples(page, 7878, 7879))
+    page for page in guides() if page.name not in ELSEWHERE and any(examples(page, {}))
 ]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_of_a_page(page: Path, tmp_path: Path) -> None:
-    if "$ curl " in page.read_text() and shutil.which("curl") is None:
+def test_examples_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = page.read_text()
+    if "$ curl " in text and shutil.which("curl") is None:
         pytest.skip("curl is not installed here")
-    with Shell(tmp_path) as shell:
-        ports = (_free_port(), _free_port(), _free_port())
-        for number, example in enumerate(examples(page, *ports)):
-            command, wanted = _typed(example, tmp_path / f"example_{number}.py")
-            printed = shell.run(command, len(wanted or ()))
-            if wanted is None:
-                assert not any(line.startswith("Traceback") for line in printed), printed
+    ports = {printed: free_port() for printed in PORTS}
+    if "127.0.0.1:5432/desk" in text:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        server.create_database("desk")
+        ports[5432] = server.port
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with Shell(tmp_path, path) as shell:
+        for step in examples(page, ports):
+            if not isinstance(step, Install | Statements):  # here all is installed
+                fault = shell.fault(step)
+                assert not fault, fault
+
+
+@pytest.mark.parametrize("page", guides(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_block_is_run_or_says_why_not(page: Path) -> None:
+    silent = [block.line for block in blocks(page, {}) if not block.steps and not block.reason]
+    assert silent == []
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^\n {4,}\S.*$", text, re.MULTILINE) == [], "a block without a fence"
+
+
+@pytest.mark.parametrize("page", guides(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_saved_is_used(page: Path) -> None:
+    steps = [step for block in blocks(page, {}) for step in block.steps]
+    for number, step in enumerate(steps):
+        if isinstance(step, Saved):
+            module = step.file_name.removesuffix(".py")
+            later = "\n".join(_text(step) for step in steps[number + 1 :])
+            assert re.search(rf"\b{re.escape(module)}\b", later), f"nothing uses {step.file_name}"
+
+
+NEEDS = {
+    "spark": r"tape\.spark|tape pipeline (?!--help)|to_spark",
+    "nats": r"tape outbox (?:relay|stream)|tape\.consumers",
+    "postgres": r"postgres://",
+    "otel": r"OTEL_EXPORTER",
+}
+
+
+@pytest.mark.parametrize("page", guides(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_an_extra_before_what_needs_it(page: Path) -> None:
+    installed: set[str] = set()
+    for block in blocks(page, {}):
+        for step in block.steps:
+            if isinstance(step, Install):
+                for extras in re.findall(r"tape-bus\[([\w,]+)\]", step.command):
+                    installed |= set(extras.split(","))
             else:
-                assert matches(wanted, printed), f"{command}\nprinted:\n" + "\n".join(printed)
+                wanted = {extra for extra, use in NEEDS.items() if re.search(use, _text(step))}
+                assert wanted <= installed, f"line {block.line}"
 
 
-def _typed(example: Example | Program, file: Path) -> tuple[str, list[str] | None]:
-    if isinstance(example, Example):
-        return example.command, example.printed
-    file = file.with_name(example.file_name or file.name)
-    file.write_text(example.source)
-    return f"python {file.name}", example.printed
+def test_each_expression_on_the_page_of_predicates_is_one() -> None:
+    page = (ROOT / "docs/predicates.md").read_text()
+    expressions = re.findall(r"^```cel\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert expressions
+    for line in "".join(expressions).splitlines():
+        check(line)
+
+
+def _text(step: Step) -> str:
+    return step.source if isinstance(step, Program | Saved | Statements) else step.command

