@@ -27,8 +27,8 @@ NATS = "ingest nats --server nats://127.0.0.1:1 --stream S --checkpoint c --quar
 KAFKA = "ingest kafka --server 127.0.0.1:1 --topic t --checkpoint c --quarantine q"
 WRONG = {
     "audit --master nowhere": "master: 'nowhere' is not a master; write local, local[4], spark://HO",
-    "audit --master local[x]": "master: 'local[x]' is no master",
-    "audit --master spark:h:7077": "master: 'spark:h:7077' is no master",
+    "audit --master local[x]": "master: 'local[x]' is not a master",
+    "audit --master spark:h:7077": "master: 'spark:h:7077' is not a master",
     "audit --remote h:15002": "remote: 'h:15002' is not sc://HOST:PORT",
     "audit --master local --remote sc://h": "remote: give a master or a remote, not both",
     "audit --conf nonsense": "--conf nonsense: write NAME=VALUE",

@@ -83,7 +83,7 @@ async def test_a_worker_does_not_take_its_login_where_a_client_sends_it(
         await client.register_reaction(publishing(THEIRS))
     monkeypatch.setenv("TAPE_NATS_USER", "ada")
     by_name = WorkerOptions(url=sqlite_url, registry=Registry(), apps=Apps(), reaction_ids=("out",))
-    with pytest.raises(InvalidArgument, match=r"not for theirs\.example:4222; if that is meant"):
+    with pytest.raises(InvalidArgument, match=r"sent to theirs\.example:4222; to allow it"):
         await work(by_name, stop=stop)
 
 

@@ -303,7 +303,7 @@ async def test_a_stream_that_is_not_there_yet_is_told_of_and_waited_for(
 
 @pytest.mark.parametrize("name", ["Desk", "desk_a", "desk-", "", "a.b", "desk a", "d" * 129])
 def test_names_that_are_no_durables(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="The name is the cursor") as refusal:
+    with pytest.raises(InvalidArgument, match="The name identifies the cursor") as refusal:
         Consumer("nats://127.0.0.1:4222", stream="s", durable=name, subject="a.b")
     assert refusal.value.field == "durable"
 

@@ -76,7 +76,7 @@ async def test_answers_that_nobody_takes_are_bounded(
         for call, request in ((rpc.GetValue, GET), (rpc.WriteValue, WRITE)):
             refused = await until_refused(call, request)
             assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "has not taken" in (refused.details() or "")
+            assert "has not read" in (refused.details() or "")
         await rpc.RecordEvents(pb.RecordEventsRequest(events=[pb.NewEvent(event_type="small")]))
     await until_answered(rpc.GetValue, GET)
 

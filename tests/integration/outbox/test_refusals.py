@@ -138,7 +138,7 @@ def test_a_closed_connection_has_no_transaction(postgres_shop: Shop) -> None:
 async def test_a_pool_or_an_engine_is_no_transaction(postgres_shop: Shop) -> None:
     async with asyncpg.create_pool(postgres_shop.url, min_size=1) as pool:
         with pytest.raises(
-            tape.InvalidArgument, match=r"tx: asyncpg\.pool\.Pool is no transaction"
+            tape.InvalidArgument, match=r"tx: asyncpg\.pool\.Pool is not a supported transaction"
         ):
             publish(pool)
     with (
@@ -146,7 +146,9 @@ async def test_a_pool_or_an_engine_is_no_transaction(postgres_shop: Shop) -> Non
         pytest.raises(tape.InvalidArgument, match="give a Connection, AsyncConnection or cursor"),
     ):
         publish(engine)
-    with pytest.raises(tape.InvalidArgument, match=r"tx: builtins\.NoneType is no transaction"):
+    with pytest.raises(
+        tape.InvalidArgument, match=r"tx: builtins\.NoneType is not a supported transaction"
+    ):
         publish(None)
 
 

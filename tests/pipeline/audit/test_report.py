@@ -48,7 +48,7 @@ def test_json_has_everything() -> None:
     [
         (Audit(check=("run_move",)), "did you mean run_moves"),
         (Audit(report="report.pdf"), ".html, .md, .json"),
-        (Audit(limit=-1), "not negative"),
+        (Audit(limit=-1), "must be 0 or more"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_read(job: Audit, words: str) -> None:

@@ -186,7 +186,7 @@ def test_a_damaged_log_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_is_not_committed(tmp_path: Path) -> None:
     log = LakeLog(tmp_path / "lake")
-    with pytest.raises(StoreMismatch, match="gone before"):
+    with pytest.raises(StoreMismatch, match="was removed before"):
         log.commit(log.begin("parquet"), lambda now: step(now, 0, 10))
     assert not log.exists()
 

@@ -47,7 +47,7 @@ def test_a_java_that_spark_cannot_use_is_named(
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setattr(shutil, "which", lambda _name: str(old))
     monkeypatch.setattr(java, "find_spec", lambda _name: None)
-    with pytest.raises(SparkUnavailable, match="brings one, or set JAVA_HOME"):
+    with pytest.raises(SparkUnavailable, match="installs one, or set JAVA_HOME"):
         find_java_home()
 
 

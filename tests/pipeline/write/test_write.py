@@ -99,7 +99,7 @@ def test_values_and_refusals(spark: SparkSession, sqlite_url: str) -> None:
     )
     with pytest.raises(PySparkException, match="payload_json at position 1: not valid JSON"):
         bad.write.format("tape").mode("append").options(url=sqlite_url).save()
-    with pytest.raises(PySparkException, match="mode: the journal is only ever appended to"):
+    with pytest.raises(PySparkException, match="mode: the journal can only be appended to"):
         bad.write.format("tape").mode("overwrite").options(url=sqlite_url).save()
     assert {entry.kind for entry in journal(sqlite_url)} == {"value"}
 
