@@ -23,20 +23,20 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 @pytest.fixture
-def client(tmp_path: Path, shell: Shell) -> Iterator[tape.Client]:
+def client(tmp_path: Path, shell: Shell) -> Iterator[tape.TapeClient]:
     with tape.connect(f"sqlite:{tmp_path / 'shop.db'}") as client:
         ready = shell.run("tape worker -m checkout --store sqlite:shop.db 2> worker.log &", 1)
         assert ready.lines == ["app checkout in pool shared"]
         yield client
 
 
-def charges(client: tape.Client) -> list[int]:
+def charges(client: tape.TapeClient) -> list[int]:
     confirmed = client.follow("/tape/effect/confirmed/charge/**", live=False)
     return [entry.global_seq for entry in confirmed]
 
 
 def test_a_worker_charges_for_the_runs_that_were_begun_and_for_no_other(
-    client: tape.Client, shell: Shell
+    client: tape.TapeClient, shell: Shell
 ) -> None:
     assert shell.run("python checkout.py", 1).lines == ["4200"]
     started = client.start_run("checkout", {"cents": 42_00})
@@ -46,7 +46,7 @@ def test_a_worker_charges_for_the_runs_that_were_begun_and_for_no_other(
 
 @pytest.mark.parametrize(("approved", "charged"), [(True, [200_00]), (False, [])])
 def test_the_answer_at_the_gate_counts(
-    client: tape.Client, shell: Shell, approved: bool, charged: list[int]
+    client: tape.TapeClient, shell: Shell, approved: bool, charged: list[int]
 ) -> None:
     started = client.start_run("checkout", {"cents": 200_00})
     answer = '{"approved": true}' if approved else '{"approved": false}'
