@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 from tests.integration.docs.pages import ROOT
@@ -37,7 +38,7 @@ class Environments:
         self._cache = _run(UV, "cache", "dir").strip()
         self._wheel = self._built()
         self._basics = self._linked()
-        self._made = 0
+        self._numbers = count(1)  # threads may ask at once
         self._shared: dict[tuple[Path, str], Path] = {}
         self._lock = threading.Lock()
 
@@ -65,8 +66,7 @@ class Environments:
 
     def fresh(self, python: Path, extra: str) -> Path:
         """An environment with the wheel, with an extra or without."""
-        self._made += 1
-        folder = self._folder / f"environment-{self._made}-{extra}"
+        folder = self._folder / f"environment-{next(self._numbers)}-{extra}"
         _run(UV, "venv", "--quiet", "--python", python, folder)
         wanted = self._wheel if extra == NO_EXTRA else f"tape-bus[{extra}] @ {self._wheel.as_uri()}"
         pip = folder / "bin" / "pip"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scripts.walk_docs.environments import Environments
 from scripts.walk_docs.servers import servers_of
-from tests.integration.docs.pages import PORTS, ROOT, Install, blocks
+from tests.integration.docs.pages import PORTS, ROOT, Block, Install, blocks
 from tests.integration.docs.shell import Shell
 
 PATIENCE_S = 240
@@ -38,33 +38,18 @@ class Walked(NamedTuple):
 def walk(page: Path, where: Round, environments: Environments, ports: Mapping[int, int]) -> Walked:
     begun = time.monotonic()
     found = blocks(page, ports)
-    installs = any(isinstance(step, Install) for block in found for step in block.steps)
-    make = environments.fresh if installs else environments.shared
-    run = compared = 0
-    faults = []
-    with tempfile.TemporaryDirectory(prefix="tape-walk-") as folder:
-        if any(block.steps for block in found):
-            environment = make(where.python, where.extra)
-            path, variables = environments.path(environment), environments.variables(environment)
-            with (
-                servers_of(page.read_text(), ports),
-                Shell(Path(folder), path, variables, PATIENCE_S) as shell,
-            ):
-                for block in found:
-                    if not block.steps:
-                        continue
-                    fault = next(filter(None, map(shell.fault, block.steps)), "")
-                    if fault:
-                        faults.append(f"line {block.line}: {fault}")
-                    run += 1
-                    compared += block.is_compared
+    to_run = [block for block in found if block.steps]
+    try:
+        faults = _followed(page, to_run, where, environments, ports) if to_run else []
+    except RuntimeError as fault:  # an environment or a server that could not be had
+        faults, to_run = [f"not followed: {fault}"], []
     return Walked(
         page=str(page.relative_to(ROOT)),
         python=where.version,
         extra=where.extra,
         blocks=len(found),
-        run=run,
-        compared=compared,
+        run=len(to_run),
+        compared=sum(block.is_compared for block in to_run),
         not_run={
             f"line {block.line}": block.reason or "NO REASON GIVEN"
             for block in found
@@ -73,6 +58,30 @@ def walk(page: Path, where: Round, environments: Environments, ports: Mapping[in
         faults=faults,
         seconds=round(time.monotonic() - begun, 1),
     )
+
+
+def _followed(
+    page: Path,
+    to_run: list[Block],
+    where: Round,
+    environments: Environments,
+    ports: Mapping[int, int],
+) -> list[str]:
+    """Do what the blocks say, in order; what was otherwise."""
+    installs = any(isinstance(step, Install) for block in to_run for step in block.steps)
+    make = environments.fresh if installs else environments.shared
+    environment = make(where.python, where.extra)
+    path, variables = environments.path(environment), environments.variables(environment)
+    with (
+        tempfile.TemporaryDirectory(prefix="tape-walk-") as folder,
+        servers_of(page.read_text(), ports),
+        Shell(Path(folder), path, variables, PATIENCE_S) as shell,
+    ):
+        return [
+            f"line {block.line}: {fault}"
+            for block in to_run
+            if (fault := next(filter(None, map(shell.fault, block.steps)), ""))
+        ]
 
 
 def taken_ports() -> list[int]:

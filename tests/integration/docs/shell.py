@@ -38,6 +38,7 @@ class Shell:
         self._folder = folder
         self._patience_s = patience_s
         self._programs = 0
+        self._is_stuck = False
         self._process = subprocess.Popen(
             ["bash", "--norc"],
             cwd=folder,
@@ -77,9 +78,12 @@ class Shell:
             (self._folder / step.file_name).write_text(step.source)
             return ""
         command, wanted = self._typed(step)
+        if self._is_stuck:
+            return f"$ {command}\nnot reached: a command before it has not ended"
         try:
             printed = self.run(command, len(wanted or ()))
         except Silent as silent:
+            self._is_stuck = True
             return f"$ {command}\n{silent}"
         lines = [line for line in printed.lines if not _PROGRESS.fullmatch(line)]
         failed = printed.status != 0 and not isinstance(step, Example)

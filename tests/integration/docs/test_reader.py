@@ -105,6 +105,12 @@ def test_a_difference_is_a_fault(shell: Shell, step: Example | Install, said: st
     assert said in shell.fault(step)
 
 
+def test_what_comes_after_a_command_that_does_not_end_is_not_reached(tmp_path: Path) -> None:
+    with Shell(tmp_path, os.environ["PATH"], patience_s=0.5) as shell:
+        assert "nothing more for 0.5 s" in shell.fault(Example("tail -f /dev/null", []))
+        assert "not reached" in shell.fault(Example("echo one", ["one"]))
+
+
 def test_a_walk_without_such_a_page_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.walk_docs", "--free-ports", "--page", "nowhere"],

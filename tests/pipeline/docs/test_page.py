@@ -26,7 +26,8 @@ def test_the_page(
             (tmp_path / step.file_name).write_text(placed(step.source, tmp_path))
         elif isinstance(step, Example):
             assert run(shlex.split(placed(step.command, tmp_path))[1:]) == 0
-            assert matches(*without_notes(step.printed, capfd.readouterr().out.splitlines()))
+            printed = capfd.readouterr().out.splitlines()
+            assert matches(on_standard_output(step.printed, tmp_path), printed), printed
         elif isinstance(step, Program):
             exec(compile(placed(step.source, tmp_path), f"docs/{page}.md", "exec"), {})
             printed = capfd.readouterr().out.splitlines()
@@ -34,9 +35,9 @@ def test_the_page(
             assert matches(step.printed, printed), printed
 
 
-def without_notes(wanted: list[str], printed: list[str]) -> tuple[list[str], list[str]]:
-    """What goes to standard output: the note of a new store goes elsewhere."""
-    return [line for line in wanted if not line.startswith("created ")], printed
+def on_standard_output(wanted: list[str], folder: Path) -> list[str]:
+    """What the page prints but for the note of a new store, which goes to standard error."""
+    return [placed(line, folder) for line in wanted if not line.startswith("created ")]
 
 
 def placed(text: str, folder: Path) -> str:
