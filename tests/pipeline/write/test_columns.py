@@ -40,7 +40,11 @@ def schema(text: str) -> StructType:
     ("columns", "options", "complaint"),
     [
         ("payload_json string", {}, "event_type: is missing; the columns are event_type, payload_"),
-        (f"{EVENT}, colour string", {}, "colour: is not a column that can be written; th"),
+        (
+            f"{EVENT}, colour string",
+            {},
+            "colour: is not a column that can be written; there are ev",
+        ),
         (f"{EVENT}, occurred_at_ms timestamp", {}, "occurred_at_ms: is timestamp, must be an int"),
         ("event_type int", {}, "event_type: is int, must be text"),
         (
@@ -50,7 +54,11 @@ def schema(text: str) -> StructType:
         ),
         (f"{EVENT}, run_id string", {}, "run_id: cannot be written in bulk: only the holder of a"),
         (EVENT, {"into": "rows"}, "into: 'rows' is not one of events, values"),
-        (EVENT, {"into": "values"}, "event_type: is not a column that can be written"),
+        (
+            EVENT,
+            {"into": "values"},
+            "event_type: is not a column that can be written; there are name",
+        ),
         (EVENT, {"write_id": "x" * 600}, "write_id: 600 bytes, the limit is 512"),
         (EVENT, {"epoch": "1"}, "epoch: must be a number from 0, of a write_id"),
         (EVENT, {"epoch": "-1", "write_id": "w"}, "epoch: must be a number from 0, of a write_id"),
