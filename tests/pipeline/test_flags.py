@@ -62,7 +62,7 @@ WRONG = {
     f"{INGEST} --server nats://h": "server: is an option of nats, not of files",
     "ingest landed --path in --format csv --checkpoint c --quarantine q": "format: is an option of",
     f"{INGEST} --schema-versions 3-1": "schema_versions: '3-1' is not a range such as 1-3",
-    f"{INGEST} --dedup-window soon": "dedup_window: 'soon' is not a span of time such as",
+    f"{INGEST} --dedup-window soon": "dedup_window: 'soon' is not a span of time such as '10",
     f"{INGEST} --max-per-trigger -1": "-1 is not in the range",
     "ingest files --path in --checkpoint file --quarantine q": "checkpoint: file cannot be written",
     "run none.yaml": "none.yaml: cannot be read: No such file",

@@ -96,7 +96,7 @@ def test_json_lines(work: Work, tmp_path: Path) -> None:
     bad = quarantined(tmp_path)
     assert [(position, reason[:30]) for position, reason, _raw in bad] == [
         (f"{here}/a.json/5", "body at position 24: not valid"),
-        (f"{here}/a.json/6", "colour: is not a column of an"),
+        (f"{here}/a.json/6", "colour: is not a column of an "),
         (f"{here}/a.json/7", "schema_version: 9 is not in 1."),
         (f"{here}/a.json/8", "body: is not UTF-8"),
     ]

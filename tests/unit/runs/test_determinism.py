@@ -160,11 +160,7 @@ async def nothing() -> None:
 
 JOURNAL = "the journal has"
 DIVERGED = [
-    (
-        paid,
-        posted,
-        f"step 1: {JOURNAL} effect pending pay (seq 3), the code does effect pending",
-    ),
+    (paid, posted, f"step 1: {JOURNAL} effect pending pay (seq 3), the code does effect pending"),
     (
         paid,
         paid_more,
@@ -176,17 +172,9 @@ DIVERGED = [
     (paid, elsewhere, f"step 2: {JOURNAL} gate waiting go (seq 5), the code does gate waiting els"),
     (paid, ends, "the code ends after step 1, the journal goes on with gate waiting go (seq 5)"),
     (paid, raises, "the code raises OSError (out) after step 1, the journal goes on with gate"),
-    (
-        paid,
-        longer,
-        f"step 2: {JOURNAL} gate waiting go (seq 5), the code does effect pending post",
-    ),
+    (paid, longer, f"step 2: {JOURNAL} gate waiting go (seq 5), the code does effect pending post"),
     (asked, asked_otherwise, "was done with {'q': 1}, the code does it with {'q': 2}"),
-    (
-        paid,
-        in_a_branch,
-        f"{JOURNAL} gate waiting go (seq 5), the code does effect pending post",
-    ),
+    (paid, in_a_branch, f"{JOURNAL} gate waiting go (seq 5), the code does effect pending post"),
     (paid, in_a_group, f"{JOURNAL} gate waiting go (seq 5), the code does effect pending post"),
 ]
 
