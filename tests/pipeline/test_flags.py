@@ -32,7 +32,7 @@ WRONG = {
     "audit --remote h:15002": "remote: 'h:15002' is not sc://HOST:PORT",
     "audit --master local --remote sc://h": "remote: give a master or a remote, not both",
     "audit --conf nonsense": "--conf nonsense: write NAME=VALUE",
-    "audit --metrics-file no/such/m.prom": "metrics_file: there is no folder no/such for m.prom",
+    "audit --metrics-file no/such/m.prom": "--metrics-file: there is no folder no/such for m.prom",
     "audit --report no/such/a.html": "report: there is no folder no/such for a.html",
     "audit --report a.pdf": "report",
     "audit --check nonsense": "check: there is no check 'nonsense'",
@@ -41,13 +41,13 @@ WRONG = {
     "archive --lake file": "file is not a folder",
     "archive --lake file/lake": "file/lake is not a folder",
     "archive --lake in": "in contains a.json and is not a lake: name an empty folder",
-    "archive --lake new --older-than yesterday": "older_than: 'yesterday' is not a length of time",
-    "archive --lake new --keep-orphans x": "keep_orphans: 'x' is not a length of time",
+    "archive --lake new --older-than yesterday": "--older-than: 'yesterday' is not a length of",
+    "archive --lake new --keep-orphans x": "--keep-orphans: 'x' is not a length of time",
     "archive --lake new --rows-per-file 0": "0 is not in the range",
     "archive --lake s3://bucket/lake": "'s3://bucket/lake' is not a folder",
-    "backfill": "reactions: name at least one reaction",
+    "backfill": "REACTION: name at least one reaction",
     "backfill r --from 9 --upto 3": "upto: 3 is before 9, where it begins",
-    "backfill --follow --dry-run": "dry_run: does not go with follow, which makes the tasks",
+    "backfill --follow --dry-run": "--dry-run: does not go with follow, which makes the tasks",
     "backfill r --lake nowhere": "nowhere is not a lake",
     "backfill known --from 99": "from: 99 is not in 0..",
     "rollup --out file/x": "out: file/x cannot be written: ",
@@ -61,8 +61,8 @@ WRONG = {
     f"{INGEST} --topic t": "topic: is an option of kafka, not of files",
     f"{INGEST} --server nats://h": "server: is an option of nats, not of files",
     "ingest landed --path in --format csv --checkpoint c --quarantine q": "format: is an option of",
-    f"{INGEST} --schema-versions 3-1": "schema_versions: '3-1' is not a range such as 1-3",
-    f"{INGEST} --dedup-window soon": "dedup_window: 'soon' is not a span of time such as '10",
+    f"{INGEST} --schema-versions 3-1": "--schema-versions: '3-1' is not a range such as 1-3",
+    f"{INGEST} --dedup-window soon": "--dedup-window: 'soon' is not a span of time such as '10",
     f"{INGEST} --max-per-trigger -1": "-1 is not in the range",
     "ingest files --path in --checkpoint file --quarantine q": "checkpoint: file cannot be written",
     "run none.yaml": "none.yaml: cannot be read: No such file",
@@ -128,7 +128,7 @@ def test_nats_without_its_client_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "nats", None)
     code, said = refused(NATS, capfd, monkeypatch)
-    assert said == "error: source: nats needs its client: pip install 'tape-bus[nats]'\n"
+    assert said == "error: SOURCE: nats needs its client: pip install 'tape-bus[nats]'\n"
     assert code == 2
 
 

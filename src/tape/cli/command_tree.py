@@ -120,5 +120,5 @@ def _shown(ctx: click.Context, field: str) -> str:
             if param.name == wanted and isinstance(param, click.Option):
                 return max(param.opts, key=len)
             if param.name == wanted:
-                return param.make_metavar(ctx).strip("[].…").partition("|")[0]
+                return param.human_readable_name.strip("[].…").partition("|")[0]
     return ""

@@ -140,7 +140,7 @@ def tail(
     if chosen and (last is not None or since_ms is not None):
         raise click.UsageError("--from does not go with --last or --since", ctx)
     after = 0 if no_follow and not chosen else start
-    where = _combined(event_type, where)
+    where = _combined(event_type, where, target.settings.limits)
     wanted = Wanted(pattern, where, after, since_ms, last, limit, live=not no_follow)
     shown = _Shown(_show_json if as_json else _shower(console()), limit, live=wanted.live)
     with quiet_on_broken_pipe():
@@ -152,11 +152,11 @@ def tail(
             shown.tell_left_out()
 
 
-def _combined(event_type: str, where: str) -> str:
+def _combined(event_type: str, where: str, limits: Limits) -> str:
     """One predicate for both, so that who has the journal leaves out what is not wanted."""
     if not event_type:
         return where
-    first, *rest = parse_glob(event_type, Limits(), field="event_type").parts
+    first, *rest = parse_glob(event_type, limits, field="event_type").parts
     if not rest:
         holds = f"event_type == {_quoted(first)}"
     else:

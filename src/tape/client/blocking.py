@@ -163,7 +163,7 @@ class TapeClient:
         return self._portal.run(lambda: self._client.run(*args, **options))
 
     def run_result(self, run_id: str) -> Any:
-        """Wait for the end of a run that a worker drives; what it returned."""
+        """Wait for the end of a run that a worker drives, and return its result."""
         refuse_running_loop("client.run_result", _AWAITED.format("run_result(run_id)"))
         return self._portal.run(lambda: self._client.run_result(run_id))
 

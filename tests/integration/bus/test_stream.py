@@ -162,7 +162,7 @@ async def test_a_server_without_jetstream() -> None:
         ({"name": "a.b"}, "tape.stream.name", "letters, digits"),
         ({"subjects": ("a.B",)}, "tape.stream.subjects[0]", "a.b"),
         ({"subjects": ("a", "a")}, "tape.stream.subjects[1]", "is listed twice"),
-        ({"subjects": ("a.>.b",)}, "tape.stream.subjects[0]", "at the end"),
+        ({"subjects": ("a.>.b",)}, "tape.stream.subjects[0]", "only be the last"),
         ({"duplicate_window_s": 7e5}, "tape.stream.duplicate_window_s", "longer than max_age_s"),
     ],
 )

@@ -78,7 +78,8 @@ def test_dates_can_be_read(command: str, dates: int, store: list[str], tmp_path:
     done = tape(*command.split(), *store, folder=tmp_path)
     assert done.code == 0, done.err
     assert len(DATE.findall(done.out)) >= dates
-    assert not re.search(r"\b1[6-9]\d{11}\b", done.out)  # milliseconds since 1970
+    told = re.sub(r"^payload .*$", "", done.out, flags=re.MULTILINE)  # shown as it was written
+    assert not re.search(r"\b1[6-9]\d{11}\b", told)  # milliseconds since 1970
 
 
 def test_a_terminal_folds(store: list[str], tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ FLAGS = [
     (["record", ""], "EVENT_TYPE: "),
     (["tail", "--where", "payload.a +"], "--where at position "),
     (["tail", "/tape/**/x"], "PATTERN"),
-    (["tail", "--type", "order.?"], "--type at position 6: '?' is no part of a glob"),
+    (["tail", "--type", "order.?"], "--type at position 6: '?' is not allowed in a glob"),
     (["tail", "--type", "order.*", "--where", "payload.a +"], "--where at position "),
     (["tail", "--no-follow", "--from", "9999"], "--from: 9999 is beyond the end"),
     (["values", "set", "n", "k", "{"], "JSON at position 1: "),

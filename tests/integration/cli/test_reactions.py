@@ -145,7 +145,7 @@ def test_dead_letters(busy: str, command: Any) -> None:
     assert "Drop all dead letters of orders for good?" in kept.err
     assert "nothing was dropped" in kept.err
     unanswered = command("dlq", "drop", "orders", "--all")
-    assert (unanswered.code, "say --yes" in unanswered.err) == (2, True)
+    assert (unanswered.code, "give --yes" in unanswered.err) == (2, True)
     assert command("dlq", "drop", "orders", "orders/0/4", stdin="y\n").out == (
         "1 dead letter dropped\n"
     )

@@ -63,7 +63,7 @@ def test_from_a_server(sqlite_url: str, tmp_path: Path) -> None:
     ("options", "says"),
     [
         ((), "Missing option '--sink'"),
-        (("--sink", "nope"), "publish_target: is not a target"),
+        (("--sink", "nope"), "--sink: is not a target"),
         (("--sink", "https://hooks.example/"), "put the secret into TAPE_WEBHOOK_SECRET"),
         (("--sink", "log:", "--pattern", "nope"), "--pattern at position 0"),
         (("--sink", "log:", "--where", "payload +"), "--where"),

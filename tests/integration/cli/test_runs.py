@@ -158,7 +158,7 @@ def test_starting_again_under_the_same_name_finds_the_run(typed: Typed) -> None:
     first = started(typed, "pay", 1, *names)
     assert started(typed, "pay", 1, *names) == first
     (record,) = typed("runs", "--json").records
-    assert (record["user_id"], record["session_id"], record["--invocation"]) == (
+    assert (record["user_id"], record["session_id"], record["invocation_id"]) == (
         "ada", "s1", "order-7",
     )  # fmt: skip
     said = typed("runs", "start", "note")

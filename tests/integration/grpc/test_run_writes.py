@@ -267,7 +267,7 @@ async def test_budgets(rpc: Any, run: dict[str, Any]) -> None:
     ask.usd_estimate = 0.75
     answer = await rpc.AdmitBudget(ask)
     assert (answer.admitted, answer.budget.usd_spent) == (False, 1.0)
-    assert "too much" in answer.reason
+    assert "would exceed the cap" in answer.reason
     for wrong in (-1.0, math.inf, math.nan):
         charge.usd = wrong
         assert await fault(rpc.ChargeBudget(charge)) == "usd"

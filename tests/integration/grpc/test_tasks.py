@@ -361,7 +361,7 @@ async def test_from_every_url(url: str) -> None:
         assert done.status == tape.TaskStatus.DONE
         assert await client.complete_task(done.task_id, owner="me") == done
         assert await client.get_task(done.task_id) == done
-        with pytest.raises(tape.NotHeld, match="another than 'me'"):
+        with pytest.raises(tape.NotHeld, match="another owner than 'me'"):
             await client.complete_task(other.task_id, owner="me")
         with pytest.raises(tape.NotFound, match="r/0/99"):
             await client.nack_task("r/0/99", owner="me")

@@ -169,7 +169,7 @@ def test_a_lake_that_is_not_whole_frees_nothing(
     first.write_bytes(text[:-1])
     assert "has changed since it was archived" in prune()["error"]
     first.unlink()
-    assert "is not there" in prune()["error"]
+    assert "is missing or has changed" in prune()["error"]
     first.write_bytes(text)
     other = f"sqlite:{tmp_path / 'other.db'}"
     fill(other, 100)

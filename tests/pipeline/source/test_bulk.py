@@ -199,7 +199,7 @@ def test_tables_have_the_columns_of_their_rows(place: Place, written: list[Entry
     )
     with closing(place.open()) as fresh:
         tables = {name: list(fresh.read_table(name, 10)) for name in SIDE_TABLES}
-        with pytest.raises(InvalidArgument, match="none of runs, effects"):
+        with pytest.raises(InvalidArgument, match="not one of runs, effects"):
             next(fresh.read_table("nothing", 10))
     for name, batches in tables.items():
         for batch in batches:

@@ -132,7 +132,7 @@ class LeasesContract:
         released = await driver.release()
         assert (released.status, released.lease_owner) == (RunStatus.RUNNABLE, "")
         assert await driver.release() == released
-        with pytest.raises(StaleLease, match="let go of"):
+        with pytest.raises(StaleLease, match="was released"):
             await driver.write(RecordDecision(0, "m"))
         assert (await take_over(store, driver.run_id, "b")).token == 2
 

@@ -386,7 +386,7 @@ class OutboxContract:
         assert [(t["event_id"], t["reason"], t["error"]) for t in told] == [
             (ulid(1), "not needed", "too large"), (ulid(3), "not needed", "no JSON"),
         ]  # fmt: skip
-        with pytest.raises(InvalidArgument, match="done with already"):
+        with pytest.raises(InvalidArgument, match="already published or skipped"):
             await skip(store, refused, "again")
         with pytest.raises(InvalidArgument, match="has not failed"):
             await skip(store, fine, "why not")
