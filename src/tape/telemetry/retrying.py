@@ -14,6 +14,7 @@ from tape.errors import BrokerUnavailable, StoreUnavailable
 
 AGAIN_FIRST_S = 5.0
 AGAIN_MOST_S = 60.0
+KEPT = 256
 SETTLED_S = 5.0
 """A failure so soon after the end of an outage is a straggler's, and no new outage."""
 
@@ -66,6 +67,7 @@ class Retrying:
         """Note a failure, with how long is waited before the next try, if that is known."""
         outage = self._outage_of(error)
         if outage not in self._failing:
+            del self._failing[: max(0, len(self._failing) + 1 - KEPT)]
             self._failing.append(outage)
         now = asyncio.get_running_loop().time()
         since = outage.since
@@ -92,4 +94,6 @@ class Retrying:
         else:
             return self._own
         outages = _OUTAGES.setdefault(asyncio.get_running_loop(), {})
+        if what not in outages and len(outages) >= KEPT:
+            outages.clear()  # a broker's errors may differ each time; at worst a line comes again
         return outages.setdefault(what, _Outage())

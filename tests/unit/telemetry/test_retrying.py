@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from tape.errors import BrokerUnavailable, Overloaded, StoreUnavailable
-from tape.telemetry.retrying import AGAIN_MOST_S, Retrying
+from tape.telemetry import retrying
+from tape.telemetry.retrying import AGAIN_MOST_S, KEPT, Retrying
 
 log = logging.getLogger("tape.test")
 
@@ -83,3 +84,15 @@ async def test_what_has_nothing_to_do_with_each_other_is_told_apart(
     clock.now += 1
     other.succeeded()
     assert said(caplog)[5:] == ["other goes on after 1.0 s"]
+
+
+async def test_errors_that_differ_each_time_are_not_kept_for_ever(
+    caplog: pytest.LogCaptureFixture, clock: Clock
+) -> None:
+    each = Retrying(log, "publishing")
+    for number in range(10 * KEPT):
+        each.failed(BrokerUnavailable(f"connection {number} was reset"))
+    kept = retrying._OUTAGES[asyncio.get_running_loop()]
+    assert max(len(kept), len(each._failing)) <= KEPT
+    each.succeeded()
+    assert said(caplog)[-1] == "publishing goes on after 0.0 s"
