@@ -58,12 +58,13 @@ FEW = ("global_seq_unique", "event_id_unique", "run_row", "effect_row", "task_ro
 @pytest.mark.parametrize(
     ("kind", "is_small", "names"),
     [
-        ("sqlite", True, ()),
+        ("sqlite", True, FEW),
+        pytest.param("sqlite", True, (), marks=pytest.mark.middle),
         pytest.param("migrated_postgres", True, (), marks=pytest.mark.middle),
         pytest.param("sqlite", False, FEW, marks=pytest.mark.middle),
         pytest.param("sqlite", False, (), marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
-    ids=["sqlite", "postgres", "large", "large, all"],
+    ids=["sqlite, few", "sqlite", "postgres", "large", "large, all"],
 )
 def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
     spark: SparkSession,
@@ -129,7 +130,11 @@ def writing(url: str) -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["sqlite", pytest.param("migrated_postgres", marks=pytest.mark.long)]
+    "kind",
+    [
+        pytest.param("sqlite", marks=pytest.mark.middle),
+        pytest.param("migrated_postgres", marks=pytest.mark.long),
+    ],
 )
 def test_a_healthy_store_passes_while_it_is_written_to(
     spark: SparkSession, kind: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -199,6 +199,7 @@ def follower(spark: SparkSession, url: str, batch_entries: int = 150) -> Followe
     return Follower(read, (), batch_entries)
 
 
+@pytest.mark.middle
 def test_a_follower_takes_over_from_the_server(spark: SparkSession, url: str) -> None:
     """From where each reaction is; one that is new and late catches up; two at once share."""
     record(url, count=200)

@@ -23,7 +23,14 @@ def expect_alike(spark: SparkSession, count: int, rules: Sequence[Reaction]) -> 
     assert sum(of[2] for of in expected.counts.values()) > count / 50
 
 
-@pytest.mark.parametrize("count", [5_000, pytest.param(200_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "count",
+    [
+        500,
+        pytest.param(5_000, marks=pytest.mark.middle),
+        pytest.param(200_000, marks=pytest.mark.long),
+    ],
+)
 def test_forty_reactions_decide_as_in_the_server(spark: SparkSession, count: int) -> None:
     expect_alike(spark, count, reactions())
 

@@ -10,7 +10,7 @@ from tape.cli.root import run
 from tests.integration.docs.pages import ROOT, Example, Program, Saved, examples, matches
 
 
-@pytest.mark.parametrize("page", ["pipeline", "predicates"])
+@pytest.mark.parametrize("page", [pytest.param("pipeline", marks=pytest.mark.middle), "predicates"])
 def test_the_page(
     page: str,
     spark: SparkSession,
