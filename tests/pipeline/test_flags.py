@@ -41,7 +41,7 @@ WRONG = {
     "archive --lake file": "file is not a folder",
     "archive --lake file/lake": "file/lake is not a folder",
     "archive --lake in": "in contains a.json and is not a lake: name an empty folder",
-    "archive --lake new --older-than yesterday": "--older-than: 'yesterday' is not a length of",
+    "archive --lake new --older-than soon": "--older-than: 'soon' is not a length of time",
     "archive --lake new --keep-orphans x": "--keep-orphans: 'x' is not a length of time",
     "archive --lake new --rows-per-file 0": "0 is not in the range",
     "archive --lake s3://bucket/lake": "'s3://bucket/lake' is not a folder",
@@ -62,7 +62,7 @@ WRONG = {
     f"{INGEST} --server nats://h": "server: is an option of nats, not of files",
     "ingest landed --path in --format csv --checkpoint c --quarantine q": "format: is an option of",
     f"{INGEST} --schema-versions 3-1": "--schema-versions: '3-1' is not a range such as 1-3",
-    f"{INGEST} --dedup-window soon": "--dedup-window: 'soon' is not a span of time such as '10",
+    f"{INGEST} --dedup-window x": "--dedup-window: 'x' is not a span of time such as '10 minutes'",
     f"{INGEST} --max-per-trigger -1": "-1 is not in the range",
     "ingest files --path in --checkpoint file --quarantine q": "checkpoint: file cannot be written",
     "run none.yaml": "none.yaml: cannot be read: No such file",
@@ -143,7 +143,7 @@ def test_a_lake_may_be_made_by_an_earlier_job() -> None:
 
 def test_a_folder_that_is_closed_to_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_arguments: False)
-    with pytest.raises(InvalidArgument, match=r"cannot be written: no permission for"):
+    with pytest.raises(InvalidArgument, match=rf"cannot be written: no permission for {tmp_path}"):
         refuse_unwritable_file(tmp_path / "a", "report")
 
 
