@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession, is_remote
 
 from tape.errors import InvalidArgument, SparkUnavailable
 from tape.pipeline.java import find_java_home
+from tape.pipeline.launch import without_a_fork
 
 log = logging.getLogger("tape.pipeline")
 
@@ -86,7 +87,8 @@ def session(
             builder = builder.config("spark.jars.packages", ",".join(packages))
     builder = _configured(builder, {**_NEEDED, **(config or {})})
     try:
-        spark = builder.getOrCreate()
+        with without_a_fork():
+            spark = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         where = remote or master or "this machine"
         raise SparkUnavailable(f"Spark did not start on {where}: {_reason(error)}") from error

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -79,3 +80,29 @@ def test_without_spark_the_module_says_what_to_install() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ
     )
     assert "SparkUnavailable: the pipeline needs pyspark.sql: pip install" in ended.stderr
+
+
+STARTS = """
+import os
+from tape.errors import SparkUnavailable
+from tape.pipeline.session import session
+os.register_at_fork(before=lambda: print("forked"))
+try:
+    session(master="local[1]")
+except SparkUnavailable:
+    print("began", open("ignored").read())
+"""
+
+
+def test_java_begins_without_a_fork_and_does_not_heed_ctrl_c(tmp_path: Path) -> None:
+    """In a copy of a process gRPC begins its threads again, and ends it before it becomes Java."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\ngrep SigIgn /proc/self/status > ignored\nexit 1\n")
+    submit.chmod(0o755)
+    said = subprocess.run(
+        [sys.executable, "-c", STARTS], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, "SPARK_HOME": str(tmp_path)},
+    ).stdout.split()  # fmt: skip
+    assert said[:2] == ["began", "SigIgn:"]
+    assert int(said[2], 16) & 1 << signal.SIGINT - 1
