@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 READY  := $(VENV)/.ready
 
+# Modules of tests are compiled once and not by every process that imports them.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: help demo browser test test-middle test-long walk check format lock generate bench clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -14,7 +17,7 @@ $(READY): requirements.lock pyproject.toml
 	@test -x $(UV) || $(BIN)/python -m pip install --quiet "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
 	@$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q src  # processes of tests start a third faster
+	@$(BIN)/python -m compileall -q src tests examples  # processes of tests start a third faster
 	@touch $@
 
 demo: $(READY) ## the guided tour on embedded defaults; ends by itself

@@ -1,7 +1,9 @@
 """Databases for tests: a fresh SQLite file, a fresh database on a real Postgres, or both."""
 
+import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
+import tape
 from tape.testing.postgres import PostgresServer
 from tests.migrated import MigratedDatabase
 
@@ -62,8 +65,9 @@ def _database(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def _migrated_database(postgres_server: PostgresServer) -> MigratedDatabase:
-    return MigratedDatabase(postgres_server, "tape_migrated")
+def _migrated_database(postgres_server: PostgresServer) -> Iterator[MigratedDatabase]:
+    with closing(MigratedDatabase(postgres_server, "tape_migrated")) as database:
+        yield database
 
 
 @pytest.fixture
@@ -77,11 +81,8 @@ def postgres_url(postgres_server: PostgresServer, _database: str) -> str:
 
 
 @pytest.fixture
-def migrated_postgres_url(
-    postgres_server: PostgresServer, _migrated_database: MigratedDatabase
-) -> str:
+def migrated_postgres_url(_migrated_database: MigratedDatabase) -> str:
     """One for tests that need no more than an empty journal, at a fraction of the cost."""
-    _end_sessions(postgres_server, "tape_migrated")
     return _migrated_database.emptied()
 
 
@@ -94,9 +95,24 @@ def _end_sessions(server: PostgresServer, database: str) -> None:
         admin.execute(f"ALTER DATABASE {database} RESET ALL".encode())
 
 
+@pytest.fixture(scope="session")
+def _migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("migrated") / "tape.db"
+    with tape.connect(f"sqlite:{file}") as client:
+        client.info()
+    return file
+
+
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def new_sqlite_url(tmp_path: Path) -> str:
+    """A file that is not there yet."""
     return f"sqlite:{tmp_path / 'tape.db'}"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, _migrated_sqlite: Path) -> str:
+    """An empty journal: copying one takes a tenth of the time that migrating a new file takes."""
+    return f"sqlite:{shutil.copy(_migrated_sqlite, tmp_path / 'tape.db')}"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

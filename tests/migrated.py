@@ -71,32 +71,47 @@ SELECT md5(string_agg(line, E'\\n' ORDER BY line)) FROM (
 ) AS told
 """
 
+_ALONE = """
+DO $$
+BEGIN
+  PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
+  EXECUTE format('ALTER DATABASE %I RESET ALL', current_database());
+END $$
+"""
+
 
 class MigratedDatabase:
     def __init__(self, server: PostgresServer, name: str) -> None:
         self._url = server.create_database(name)
+        self._connection = psycopg.connect(self._url, autocommit=True)
         self._shape = self._made()
 
     def emptied(self) -> str:
-        """Its URL; as after its first migration."""
-        with psycopg.connect(self._url, autocommit=True) as database:
-            if _shape(database) == self._shape:
-                database.execute(_EMPTY)
-                return self._url
-            database.execute("DROP SCHEMA IF EXISTS public, bus CASCADE")
-            database.execute("CREATE SCHEMA public")
-        self._shape = self._made()
+        """Its URL; as after its first migration, and nobody is connected."""
+        try:
+            self._empty()
+        except psycopg.OperationalError:  # a test has ended our session as well
+            self.close()
+            self._connection = psycopg.connect(self._url, autocommit=True)
+            self._empty()
         return self._url
 
-    def _made(self) -> str:
+    def close(self) -> None:
+        self._connection.close()
+
+    def _empty(self) -> None:
+        database = self._connection
+        database.execute(_ALONE)
+        if database.execute(_SHAPE).fetchone() == self._shape:
+            database.execute(_EMPTY)
+        else:
+            database.execute("DROP SCHEMA IF EXISTS public, bus CASCADE")
+            database.execute("CREATE SCHEMA public")
+            self._shape = self._made()
+
+    def _made(self) -> tuple[str] | None:
         with tape.connect(self._url) as client:
             client.info()
-        with psycopg.connect(self._url, autocommit=True) as database:
-            database.execute(_KEEP)
-            return _shape(database)
-
-
-def _shape(database: "psycopg.Connection[tuple[str]]") -> str:
-    row = database.execute(_SHAPE).fetchone()
-    assert row is not None
-    return row[0]
+        self._connection.execute(_KEEP)
+        return self._connection.execute(_SHAPE).fetchone()

@@ -97,3 +97,8 @@ def shop(kind: Kind, request: pytest.FixtureRequest) -> Shop:
     """The store that this kind of handle is for."""
     found: Shop = request.getfixturevalue(f"{kind.store}_shop")
     return found
+
+
+@pytest.fixture
+def sqlite_url(new_sqlite_url: str) -> str:
+    return new_sqlite_url

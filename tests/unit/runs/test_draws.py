@@ -151,6 +151,11 @@ def test_reactors_are_a_worker_without_reactions(monkeypatch: pytest.MonkeyPatch
     assert (list(options.registry), options.apps) == ([], DECLARED_APPS)
 
 
+@pytest.fixture
+def sqlite_url(new_sqlite_url: str) -> str:
+    return new_sqlite_url
+
+
 async def test_a_store_that_older_versions_may_read_has_one_subject_for_all(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
