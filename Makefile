@@ -31,12 +31,12 @@ demo: $(READY) ## the guided tour on embedded defaults; ends by itself
 browser: ## a browser for tests/browser, where the package manager can install one
 	@sh scripts/install_browser.sh
 
-# Tests wait for servers for much of their time, so three processes keep two cores busy.
+# Tests wait for servers for much of their time, so four processes keep two cores busy.
 test: $(READY) ## the suite, with the short form of crash and load runs; the slowest tests are listed
-	$(BIN)/python -m pytest -m "not middle and not long" -n 3 --dist loadfile --durations 25
+	$(BIN)/python -m pytest -m "not middle and not long" -n 4 --dist loadfile --no-loadscope-reorder --durations 25
 
 test-middle: $(READY) ## what takes too long for `make test`: Spark and Kafka killed, a cluster, a real Collector
-	$(BIN)/python -m pytest -m "middle and not long" -n 2 --dist loadfile --durations 15
+	$(BIN)/python -m pytest -m "middle and not long" -n 3 --dist loadfile --no-loadscope-reorder --durations 15
 
 test-long: $(READY) ## the long crash and load runs
 	$(BIN)/python -m pytest -m long --timeout 3600

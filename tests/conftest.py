@@ -4,6 +4,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,28 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# What is tested there does not depend on the store, and tests/conformance holds both to the same.
+ABOVE_THE_STORE = (
+    "tests/crash/", "tests/integration/cli/", "tests/integration/grpc/", "tests/integration/http/",
+    "tests/integration/reactions/", "tests/integration/upgrade/", "tests/pipeline/backfill/",
+    "tests/pipeline/source/test_read.py", "tests/pipeline/source/test_stream.py",
+    "tests/unit/ledger/", "tests/unit/reactions/",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Above the store `make test` takes SQLite, and the middle tier Postgres.
+
+    What shares the Spark session comes first: it takes one process longer than all the rest takes
+    the others.
+    """
+    items.sort(key=lambda item: not _shares_spark(item.nodeid))
+    for item in items:
+        if item.nodeid.startswith(ABOVE_THE_STORE) and "postgres" in item.nodeid.partition("[")[2]:
+            item.add_marker(pytest.mark.middle)
+
+
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # the same
     """A file stays whole, and one process runs all that share the one Spark session.
 
@@ -39,9 +62,16 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # the same
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        shares_spark = "spark: SparkSession" in (ROOT / file).read_text()
-        return "spark" if shares_spark else file
+        return "spark" if _shares_spark(nodeid) else nodeid.partition("::")[0]
+
+
+def _shares_spark(nodeid: str) -> bool:
+    return _has_spark(nodeid.partition("::")[0])
+
+
+@cache
+def _has_spark(file: str) -> bool:
+    return "spark: SparkSession" in (ROOT / file).read_text()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,6 +15,7 @@ from tests.browser.view import TO_THE_END, open_timeline, record, row, walk
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
+@pytest.mark.middle
 def test_1000_events_appear_in_order(sqlite_url: str, page: Page) -> None:
     with ServerProcess(sqlite_url) as server:
         open_timeline(page, server.http)
@@ -29,6 +30,7 @@ def test_1000_events_appear_in_order(sqlite_url: str, page: Page) -> None:
         assert most < 100
 
 
+@pytest.mark.middle
 def test_older_entries_come_by_scrolling_and_the_view_stays(sqlite_url: str, page: Page) -> None:
     with ServerProcess(sqlite_url) as server:
         last = record(server.http, *({"event_type": f"old.{n}"} for n in range(900)))[-1]
@@ -62,6 +64,7 @@ def test_a_restart_misses_nothing(sqlite_url: str, page: Page) -> None:
         assert seqs == list(range(32, 0, -1))
 
 
+@pytest.mark.middle
 def test_after_a_long_absence_the_view_is_loaded_anew(sqlite_url: str, page: Page) -> None:
     page.clock.install()
     with ServerProcess(sqlite_url) as server:
@@ -172,6 +175,7 @@ def test_text_stays_text(http: str, page: Page) -> None:
     assert page.evaluate("window.hit") is None
 
 
+@pytest.mark.middle
 def test_light_and_dark(http: str, page: Page) -> None:
     open_timeline(page, http)
     shades = {}
@@ -206,6 +210,7 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(sqlite_url: str, page: Page) 
 
 
 @pytest.mark.long
+@pytest.mark.middle
 def test_a_thousand_events_a_second_do_not_freeze_it(sqlite_url: str, page: Page) -> None:
     with ServerProcess(sqlite_url) as server:
         open_timeline(page, server.http)
@@ -232,6 +237,7 @@ def test_a_thousand_events_a_second_do_not_freeze_it(sqlite_url: str, page: Page
 
 
 @pytest.mark.long
+@pytest.mark.middle
 def test_a_filter_that_seldom_matches_asks_before_it_looks_further(
     sqlite_url: str, page: Page
 ) -> None:

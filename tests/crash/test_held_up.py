@@ -87,7 +87,9 @@ class Stopped(NamedTuple):
 
 
 BATCHES = [
-    pytest.param(Stopped([NewEvent("slow")] * 2, IDLE_S), id="one statement"),
+    pytest.param(
+        Stopped([NewEvent("slow")] * 2, IDLE_S), id="one statement", marks=pytest.mark.middle
+    ),
     pytest.param(
         Stopped([NewEvent("slow", idempotency_key="once"), NewEvent("slow")], IDLE_S),
         id="whole transaction",
@@ -95,6 +97,7 @@ BATCHES = [
     pytest.param(
         Stopped([NewEvent("slow", orjson.dumps("x" * 50_000).decode())] * 300, IDLE_S),
         id="copy",
+        marks=pytest.mark.middle,
     ),
 ]
 

@@ -33,7 +33,11 @@ LONG_ON_SQLITE = Size(10_000, "RRNRRRNRRR")
 
 
 @pytest.mark.parametrize(
-    "size", [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
+    "size",
+    [
+        pytest.param(SHORT, id="short", marks=pytest.mark.middle),
+        pytest.param(LONG, id="long", marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.timeout(1_800)
 def test_published_is_committed(tmp_path: Path, size: Size) -> None:

@@ -142,6 +142,7 @@ def assert_given_back(server: ServerProcess, before: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.middle
 @pytest.mark.parametrize("name", ["half_heads", "half_bodies"])
 def test_a_short_attack(sqlite_url: str, name: str) -> None:
     bear(sqlite_url, name, SHORT_S, slack_s=BUSY_S)

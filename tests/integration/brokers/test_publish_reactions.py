@@ -24,7 +24,9 @@ from tests.integration.brokers.relaying import make_journal
 COUNT = 2_000
 
 
-async def publish(url: str, target: str, kill: Callable[[], Awaitable[None]] | None) -> None:
+async def publish(
+    url: str, target: str, kill: Callable[[], Awaitable[None]] | None, count: int = COUNT
+) -> None:
     """Publish the whole journal; once a quarter is through, `kill` happens."""
     registry = Registry()
     new = NewReaction(
@@ -37,11 +39,11 @@ async def publish(url: str, target: str, kill: Callable[[], Awaitable[None]] | N
     working = asyncio.create_task(work(WorkerOptions(url=url, registry=registry), stop=stop))
     try:
         if kill is not None:
-            await _until(bus.list_reactions, working, COUNT * 3 // 4)
+            await _until(bus.list_reactions, working, count, count * 3 // 4)
             await kill()
-        await _until(bus.list_reactions, working, 0)
+        await _until(bus.list_reactions, working, count, 0)
         (state,) = await bus.list_reactions()
-        assert (state.matched, state.claimed, state.dead_letters) == (COUNT, 0, 0)
+        assert (state.matched, state.claimed, state.dead_letters) == (count, 0, 0)
         stop.set()
         await working
     finally:
@@ -50,13 +52,16 @@ async def publish(url: str, target: str, kill: Callable[[], Awaitable[None]] | N
 
 
 async def _until(
-    read: Callable[[], Awaitable[list[ReactionState]]], working: "asyncio.Task[None]", left: int
+    read: Callable[[], Awaitable[list[ReactionState]]],
+    working: "asyncio.Task[None]",
+    count: int,
+    left: int,
 ) -> None:
     """Until the reaction has made all its tasks and at most so many are left."""
     async with asyncio.timeout(90):
         while True:
             states = await read()
-            if [s for s in states if s.matched == COUNT and s.pending + s.claimed <= left]:
+            if [s for s in states if s.matched == count and s.pending + s.claimed <= left]:
                 return
             assert not working.done(), working.result()
             await asyncio.sleep(0.02)
@@ -69,15 +74,18 @@ def check(entries: Sequence[Entry], received: Sequence[Received]) -> None:
     assert len(unmarked) == len(set(unmarked))
 
 
-async def test_in_the_order_of_each_key(nats_server: NatsServer, sqlite_url: str) -> None:
+@pytest.mark.parametrize("count", [400, pytest.param(COUNT, marks=pytest.mark.middle)])
+async def test_in_the_order_of_each_key(
+    nats_server: NatsServer, sqlite_url: str, count: int
+) -> None:
     nats_server.start()
     far_side = NatsFarSide(nats_server)
     await far_side.make_stream()
-    entries = await make_journal(sqlite_url, COUNT)
-    await publish(sqlite_url, far_side.target, None)
-    received = await far_side.received(COUNT)
+    entries = await make_journal(sqlite_url, count)
+    await publish(sqlite_url, far_side.target, None, count)
+    received = await far_side.received(count)
     check(entries, received)
-    assert len(received) == COUNT
+    assert len(received) == count
     for subject, ids in ids_by_key(received).items():
         assert ids == [entry.event_id for entry in entries if entry.subject == subject]
 

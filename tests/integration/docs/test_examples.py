@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,16 @@ WITH_EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
+FIRST_READ = {"README.md", "getting-started.md"}
+"""The rest is followed in the middle tier."""
+
+
+def _in_its_tier(page: Path) -> Any:
+    marks = () if page.name in FIRST_READ else pytest.mark.middle
+    return pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("page", [_in_its_tier(page) for page in WITH_EXAMPLES])
 def test_examples_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text()
     if "$ curl " in text and shutil.which("curl") is None:

@@ -53,6 +53,7 @@ async def check(store_url: str, work: Path, *options: str, at_least: int) -> Non
         assert server.stop() == 0
 
 
+@pytest.mark.middle
 async def test_nothing_undocumented(sqlite_url: str, tmp_path: Path) -> None:
     await check(
         sqlite_url, tmp_path, "--seed", "20261116", "--max-examples", "8", "--no-shrink",

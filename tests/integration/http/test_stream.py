@@ -236,9 +236,10 @@ async def _all(tails: list[Follower], connections: int) -> None:
     await asyncio.gather(*map(moves, tails))
 
 
-async def test_200_clients_miss_nothing_across_a_restart(sqlite_url: str) -> None:
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.middle)])
+async def test_clients_miss_nothing_across_a_restart(sqlite_url: str, count: int) -> None:
     async with asyncio.timeout(100):
-        await restart_under_followers(sqlite_url, 200, 1)
+        await restart_under_followers(sqlite_url, count, 1)
 
 
 @pytest.mark.long

@@ -59,6 +59,11 @@ async def finish(*processes: Process) -> None:
         assert (process.returncode, out) == (0, b"done\n"), err.decode()
 
 
+@pytest.fixture
+def sqlite_url(new_sqlite_url: str) -> str:
+    return new_sqlite_url
+
+
 async def migrated(
     url: str, monkeypatch: pytest.MonkeyPatch, *more: Migration, with_post: bool = False
 ) -> None:

@@ -124,6 +124,7 @@ async def dispatch_all(store: Store) -> int:
     return done
 
 
+@pytest.mark.middle
 def test_a_dry_run_tells_what_a_run_then_does(spark: SparkSession, url: str) -> None:
     record(url)
     register(url)

@@ -26,7 +26,6 @@ def expect_alike(spark: SparkSession, count: int, rules: Sequence[Reaction]) -> 
 @pytest.mark.parametrize(
     "count",
     [
-        500,
         pytest.param(5_000, marks=pytest.mark.middle),
         pytest.param(200_000, marks=pytest.mark.long),
     ],

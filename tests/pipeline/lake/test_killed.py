@@ -77,6 +77,7 @@ def test_stopped_before_and_after_each_thing_it_does(
     expect_complete(spark, sqlite_url, lake)
 
 
+@pytest.mark.middle
 def test_a_killed_worker_fails_the_step_and_no_more(
     spark: SparkSession, sqlite_url: str, tmp_path: Path
 ) -> None:

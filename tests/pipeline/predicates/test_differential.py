@@ -114,6 +114,7 @@ SHREDDED = [
 BY_PYTHON = ["payload.a + 1 == 3", "payload.a + 1.0 == 3.0"]
 
 
+@pytest.mark.middle
 def test_a_shredded_lake(spark: SparkSession, tmp_path: Path, migrated_postgres_url: str) -> None:
     """Spark infers a type for each field from the first rows of a file, and later writes 2 as 2.0
     and 4.0 as 4 where that fits the type."""

@@ -83,6 +83,7 @@ def taken_and_charged(expression: str) -> tuple[float, int]:
     return took, new_work(DEFAULT_LIMITS.steps)[0] - left[0]
 
 
+@pytest.mark.middle
 @pytest.mark.parametrize(("form", "operands"), CASES)
 def test_what_takes_long_is_charged(form: str, operands: int) -> None:
     gc.disable()  # what else this process holds is no work of the predicate's
