@@ -36,7 +36,7 @@ test: $(READY) ## the suite, with the short form of crash and load runs; the slo
 	$(BIN)/python -m pytest -m "not middle and not long" -n 4 --dist loadfile --no-loadscope-reorder --durations 25
 
 test-middle: $(READY) ## what takes too long for `make test`: Spark and Kafka killed, a cluster, a real Collector
-	$(BIN)/python -m pytest -m "middle and not long" -n 3 --dist loadfile --no-loadscope-reorder --durations 15
+	$(BIN)/python -m pytest -m "middle and not long" -n 2 --dist loadfile --no-loadscope-reorder --durations 15
 
 test-long: $(READY) ## the long crash and load runs
 	$(BIN)/python -m pytest -m long --timeout 3600

@@ -103,7 +103,8 @@ def check_one_writer(run: Left) -> int:
         payload = line.payload
         if line.what == "run running":
             if holder is not None:
-                assert line.ts_ms >= holder.until_ms, f"taken at {line.ts_ms} from {holder}"
+                early = line.ts_ms < holder.until_ms and payload["owner"] != holder.owner
+                assert not early, f"taken at {line.ts_ms} from {holder}"
                 takeovers += 1
             assert payload["fencing_token"] == token + 1, f"{line} after token {token}"
             token += 1

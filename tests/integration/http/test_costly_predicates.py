@@ -21,20 +21,20 @@ LOOKS = 15
 async def test_a_search_ends_its_page_when_it_has_had_its_time(
     store_url: str, serving: Serving
 ) -> None:
-    settings = Settings(predicates=PredicateSettings(request_s=0.03, share=1.0))
+    settings = Settings(predicates=PredicateSettings(request_s=0.3, share=1.0))
     async with door(serving, store_url, settings=settings) as client:
-        events = [{"event_type": "ord.inary"}] * 60
+        events = [{"event_type": "ord.inary"}] * 600
         await client.post("/api/events/record", json={"events": events})
         page = (await client.get(MACROS.path)).json()
         assert page["events"] == []
-        assert 0 < page["skipped"] < 60
-        assert page["before"] == 61 - page["skipped"]
+        assert 0 < page["skipped"] < 600
+        assert page["before"] == 601 - page["skipped"]
         assert "the page ends early" in page["error"]
         assert f"before={page['before']}" in page["error"]
         assert "more work than one evaluation may" in page["error"]
         quick = (await client.get("/api/events/recent?limit=5&where=global_seq>3")).json()
-        assert [event["global_seq"] for event in quick["events"]] == [60, 59, 58, 57, 56]
-        assert (quick["before"], quick["error"]) == (56, "")
+        assert [event["global_seq"] for event in quick["events"]] == [600, 599, 598, 597, 596]
+        assert (quick["before"], quick["error"]) == (596, "")
 
 
 async def test_only_what_costs_waits_for_what_costs(sqlite_url: str, serving: Serving) -> None:
