@@ -69,12 +69,13 @@ class Job(NamedTuple):
 class _Held:
     """A task in hand, from its claim until its outcome is settled."""
 
-    __slots__ = ("since", "task", "warned_at")
+    __slots__ = ("is_settling", "since", "task", "warned_at")
 
     def __init__(self, task: Task, now: float) -> None:
         self.task = task
         self.since = now
         self.warned_at = now
+        self.is_settling = False
 
 
 class Dispatcher:
@@ -91,6 +92,8 @@ class Dispatcher:
         self._settings = settings
         self._lease_ms = int(settings.lease_s * 1000)
         self._held: dict[str, _Held] = {}
+        self._claimed_again: dict[str, Task] = {}
+        """Tasks to retry that were claimed before we were told that their failure is settled."""
         self._in_hand = dict.fromkeys(jobs, 0)
         self._in_threads = 0
         self._breaks: dict[str, _Break] = {}
@@ -114,7 +117,7 @@ class Dispatcher:
         """Dispatch until told to stop; then finish what is in hand, for at most `grace_s`."""
         async with asyncio.TaskGroup() as group:
             upkeep = [
-                group.create_task(self._settle_all(), name="tape-settle"),
+                group.create_task(self._settle_all(group), name="tape-settle"),
                 group.create_task(self._renew_all(), name="tape-renew"),
             ]
             stopping = group.create_task(_wait(stop), name="tape-stop")
@@ -194,10 +197,13 @@ class Dispatcher:
         now = asyncio.get_running_loop().time()
         by_reaction: dict[str, list[Task]] = {}
         for task in tasks:
-            # One that ran past its lease may come back to whom still runs it.
-            if task.task_id not in self._held:
+            held = self._held.get(task.task_id)
+            if held is None:
                 self._held[task.task_id] = _Held(task, now)
                 by_reaction.setdefault(task.reaction_id, []).append(task)
+            elif held.is_settling:
+                self._claimed_again[task.task_id] = task
+            # Else it ran past its lease and came back to whom still runs it.
         for reaction_id, some in by_reaction.items():
             job = self._jobs[reaction_id]
             self._count(reaction_id, len(some))
@@ -239,6 +245,12 @@ class Dispatcher:
             log.exception("the dispatcher of reaction %s failed unexpectedly", reaction_id)
             outcomes = _failed(tasks, failure)
         metrics.TASK_HANDLING.labels(reaction_id).observe(loop.time() - started)
+        self._settle(outcomes)
+
+    def _settle(self, outcomes: Sequence[TaskOutcome]) -> None:
+        for outcome in outcomes:
+            if held := self._held.get(outcome.task_id):
+                held.is_settling = True
         self._outcomes += outcomes
         self._to_settle.set()
 
@@ -256,7 +268,7 @@ class Dispatcher:
             )
             self._release(task.task_id)
 
-    async def _settle_all(self) -> None:
+    async def _settle_all(self, group: asyncio.TaskGroup) -> None:
         pause = PAUSE_FIRST_S
         while True:
             await self._to_settle.wait()
@@ -268,6 +280,8 @@ class Dispatcher:
                 self._settling.failed(error, pause)
                 self._outcomes = outcomes + self._outcomes
                 self._to_settle.set()
+                for outcome in outcomes:  # told again, it ends that claim too
+                    self._claimed_again.pop(outcome.task_id, None)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_MOST_S)
                 continue
@@ -275,7 +289,22 @@ class Dispatcher:
             self._settling.succeeded()
             for outcome, result in zip(outcomes, results, strict=True):
                 self._settled(outcome, result)
+            self._start_again(outcomes, group)
             self._freed.set()
+
+    def _start_again(self, settled: Sequence[TaskOutcome], group: asyncio.TaskGroup) -> None:
+        again = [
+            self._claimed_again.pop(outcome.task_id)
+            for outcome in settled
+            if outcome.task_id in self._claimed_again
+        ]
+        if not self._is_draining:
+            self._start(again, group)
+        elif again:  # nobody waits for work that begins now
+            for task in again:
+                self._held[task.task_id] = _Held(task, asyncio.get_running_loop().time())
+                self._count(task.reaction_id, 1)
+            self._settle([TaskOutcome(task.task_id, "given_back") for task in again])
 
     def _settled(self, outcome: TaskOutcome, result: TaskStatus | TapeError) -> None:
         held = self._held.get(outcome.task_id)

@@ -146,6 +146,81 @@ async def test_tasks_are_done_and_settled() -> None:
     assert len(outcomes) == 25
 
 
+@dataclass
+class SlowToTell(FakeSource):
+    """Has settled before it says so: what is to be retried can be claimed in between."""
+
+    retries: list[Task] = field(default_factory=list)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def settle_tasks(
+        self, owner: str, outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskStatus | TapeError]:
+        results = await super().settle_tasks(owner, outcomes)
+        if self.retries:
+            self.add(self.retries.pop())
+            await self.told.wait()
+            self._fail("tell")
+        return results
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_retry_that_comes_before_its_failure_is_told_is_done(
+    threaded: bool, threads: HandlerThreads
+) -> None:
+    source, tried = SlowToTell(retries=[a_task(1)._replace(attempts=2)]), []
+
+    async def fail_once(envelope: dict[str, Any]) -> None:
+        tried.append(envelope["attempt"])
+        if envelope["attempt"] == 1:
+            raise ValueError("not today")
+
+    def in_thread(envelope: dict[str, Any]) -> None:
+        asyncio.run(fail_once(envelope))
+
+    job = Job(Call(in_thread if threaded else fail_once, threads), 10)
+    async with dispatching(source, {"r": job, "other": on_the_loop(quick)}):
+        source.add(a_task(1))
+        await until_true(lambda: source.retries == source.queue == [] and len(source.claims) > 1)
+        source.told.set()
+        outcomes = await settled(source, 2)
+    assert tried == [1, 2]
+    assert [outcome.verdict for outcome in outcomes] == ["done", "failed"]
+
+
+async def test_a_retry_that_comes_while_it_stops_is_given_back() -> None:
+    source = SlowToTell(retries=[a_task(1)._replace(attempts=2)])
+
+    async def fail(envelope: dict[str, Any]) -> None:
+        raise ValueError("not today")
+
+    async with dispatching(source, {"r": on_the_loop(fail)}):
+        source.add(a_task(1))
+        await until_true(lambda: source.retries == source.queue == [] and len(source.claims) > 1)
+        asyncio.get_running_loop().call_later(0.1, source.told.set)
+    assert [outcome.verdict for outcome in source.settled] == ["failed", "given_back"]
+
+
+async def test_a_retry_whose_failure_is_told_again_is_not_done_here() -> None:
+    """For the failure ends that claim as well, and the next one brings it."""
+    source = SlowToTell(retries=[a_task(1)._replace(attempts=2)], faults=Counter(tell=1))
+    tried = []
+
+    async def fail_once(envelope: dict[str, Any]) -> None:
+        tried.append(envelope["attempt"])
+        if envelope["attempt"] == 1:
+            raise ValueError("not today")
+
+    async with dispatching(source, {"r": on_the_loop(fail_once)}):
+        source.add(a_task(1))
+        await until_true(lambda: source.retries == source.queue == [] and len(source.claims) > 1)
+        source.told.set()
+        await settled(source, 2)
+        source.add(a_task(1)._replace(attempts=3))
+        await settled(source, 3)
+    assert tried == [1, 3]
+
+
 async def test_no_more_are_in_hand_than_the_reaction_and_the_dispatcher_allow() -> None:
     source, release = FakeSource(), asyncio.Event()
     most: Counter[str] = Counter()
