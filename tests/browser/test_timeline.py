@@ -210,7 +210,6 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(sqlite_url: str, page: Page) 
 
 
 @pytest.mark.long
-@pytest.mark.middle
 def test_a_thousand_events_a_second_do_not_freeze_it(sqlite_url: str, page: Page) -> None:
     with ServerProcess(sqlite_url) as server:
         open_timeline(page, server.http)
@@ -237,7 +236,6 @@ def test_a_thousand_events_a_second_do_not_freeze_it(sqlite_url: str, page: Page
 
 
 @pytest.mark.long
-@pytest.mark.middle
 def test_a_filter_that_seldom_matches_asks_before_it_looks_further(
     sqlite_url: str, page: Page
 ) -> None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple, TypeVar
 
 import pytest
@@ -189,6 +188,7 @@ def _told(url: str, given: Working) -> str:
     return f"{query(url, OPEN)} runs are open: {said(given)}"
 
 
+@pytest.mark.middle
 def test_the_run_of_a_killed_driver_is_taken_over_in_time(door: Door, tmp_path: Path) -> None:
     given = Working(door.url, str(tmp_path), "", poll_s=1.0)
     given.hold.touch()
@@ -202,4 +202,4 @@ def test_the_run_of_a_killed_driver_is_taken_over_in_time(door: Door, tmp_path: 
             killed_at = time.time()
             took_s.append(noted(given, "asked", times=kill + 2).at_ms / 1000 - killed_at)
     print("resumed after", ", ".join(f"{each:.2f} s" for each in sorted(took_s)))
-    assert median(took_s) < given.ttl_s + POLL_S  # a busy machine may hold up one of them
+    assert max(took_s) < given.ttl_s + POLL_S

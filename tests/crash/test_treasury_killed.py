@@ -317,23 +317,22 @@ ALL, FIFTH = slice(None), slice(1, None, 5)
 """Of the spots. They come in pairs, before and after, so that an odd step meets both."""
 
 
-def _shares(in_the_middle: str = "") -> list[Any]:
+def _shares(longer: pytest.MarkDecorator) -> list[Any]:
     """A fifth of each scenario's spots, and all of them in a longer form."""
-    cases = [pytest.param(name, FIFTH, id=name) for name in SCENARIOS]
-    for name in SCENARIOS:
-        longer = pytest.mark.middle if name == in_the_middle else pytest.mark.long
-        cases.append(pytest.param(name, ALL, id=f"{name}-all", marks=longer))
-    return cases
+    return [
+        *(pytest.param(name, FIFTH, id=name) for name in SCENARIOS),
+        *(pytest.param(name, ALL, id=f"{name}-all", marks=longer) for name in SCENARIOS),
+    ]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("name", "share"), _shares(in_the_middle="in doubt"))
+@pytest.mark.parametrize(("name", "share"), _shares(pytest.mark.middle))
 def test_on_sqlite(fresh_sqlite: Fresh, tmp_path: Path, name: str, share: slice) -> None:
     _check_everywhere(Case(fresh_sqlite, tmp_path, SCENARIOS[name]), share)
 
 
 @pytest.mark.middle
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "share"), _shares())
+@pytest.mark.parametrize(("name", "share"), _shares(pytest.mark.long))
 def test_on_postgres(fresh_postgres: Fresh, tmp_path: Path, name: str, share: slice) -> None:
     _check_everywhere(Case(fresh_postgres, tmp_path, SCENARIOS[name]), share)

@@ -13,8 +13,6 @@ from typing import Any
 import pyspark.java_gateway
 
 _DEAF_TO_CTRL_C = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
-
-
 _gateway: Any = pyspark.java_gateway
 
 

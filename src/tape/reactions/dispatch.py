@@ -36,6 +36,7 @@ AWAY_MOST_S = 30.0
 LISTEN_MS = 1_000
 NAMES_MOST = 1_000
 """How many reactions one claim may name."""
+TO_RETRY = (TaskStatus.PENDING, TaskStatus.CLAIMED)
 SETTLE_S = 10.0
 """How long a stopping dispatcher waits for a store that is away, besides its grace."""
 
@@ -287,17 +288,16 @@ class Dispatcher:
                 continue
             pause = PAUSE_FIRST_S
             self._settling.succeeded()
+            again: list[Task] = []
             for outcome, result in zip(outcomes, results, strict=True):
                 self._settled(outcome, result)
-            self._start_again(outcomes, group)
+                task = self._claimed_again.pop(outcome.task_id, None)
+                if task is not None and result in TO_RETRY:  # else that claim ended with it
+                    again.append(task)
+            self._start_again(again, group)
             self._freed.set()
 
-    def _start_again(self, settled: Sequence[TaskOutcome], group: asyncio.TaskGroup) -> None:
-        again = [
-            self._claimed_again.pop(outcome.task_id)
-            for outcome in settled
-            if outcome.task_id in self._claimed_again
-        ]
+    def _start_again(self, again: Sequence[Task], group: asyncio.TaskGroup) -> None:
         if not self._is_draining:
             self._start(again, group)
         elif again:  # nobody waits for work that begins now

@@ -156,12 +156,12 @@ class SlowToTell(FakeSource):
     async def settle_tasks(
         self, owner: str, outcomes: Sequence[TaskOutcome]
     ) -> list[TaskStatus | TapeError]:
-        results = await super().settle_tasks(owner, outcomes)
+        await super().settle_tasks(owner, outcomes)
         if self.retries:
             self.add(self.retries.pop())
             await self.told.wait()
             self._fail("tell")
-        return results
+        return [TaskStatus.DONE if o.verdict == "done" else TaskStatus.PENDING for o in outcomes]
 
 
 @pytest.mark.parametrize("threaded", [False, True])
@@ -186,6 +186,22 @@ async def test_a_retry_that_comes_before_its_failure_is_told_is_done(
         outcomes = await settled(source, 2)
     assert tried == [1, 2]
     assert [outcome.verdict for outcome in outcomes] == ["done", "failed"]
+
+
+async def test_what_was_done_after_its_lease_and_claimed_again_meanwhile_is_not_done_twice() -> (
+    None
+):
+    source, tried = SlowToTell(retries=[a_task(1)._replace(attempts=2)]), []
+
+    async def note(envelope: dict[str, Any]) -> None:
+        tried.append(envelope["attempt"])
+
+    async with dispatching(source, {"r": on_the_loop(note)}):
+        source.add(a_task(1))
+        await until_true(lambda: source.retries == source.queue == [] and len(source.claims) > 1)
+        source.told.set()
+        await until_true(lambda: len(source.settled) == 1)
+    assert tried == [1]
 
 
 async def test_a_retry_that_comes_while_it_stops_is_given_back() -> None:
