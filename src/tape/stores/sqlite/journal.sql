@@ -60,13 +60,18 @@ ORDER BY tape_journal.seq
 LIMIT ?;
 
 -- name: read_value_history
--- The changes of one value in order.
+-- The changes of one value in order, of which only what is fetched is read.
+-- Their numbers come from an index. To sort whole rows, SQLite would read them all.
 SELECT
   global_seq, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq, kind, subject,
   payload_json, schema_version, trace_id, span_id, parent_span_id, ts_ms, event_id, event_type,
   entity_type, entity_id, caused_by, source, occurred_at_ms,
   coalesce(idempotency_key, '') AS idempotency_key
 FROM tape_journal
-WHERE kind = 'value' AND subject IN (SELECT value FROM json_each(?)) AND global_seq > ?
-ORDER BY global_seq
-LIMIT ?;
+WHERE global_seq IN (
+  SELECT global_seq FROM tape_journal
+  WHERE kind = 'value' AND subject IN (SELECT value FROM json_each(?)) AND global_seq > ?
+  ORDER BY global_seq
+  LIMIT ?
+)
+ORDER BY global_seq;
