@@ -17,7 +17,6 @@ import pytest
 
 import tape
 from tape.config import MIB
-from tape.testing.server import ServerProcess
 from tests.crash.door_attacks import (
     ASKS_FOR_LARGE,
     ATTACKS,
@@ -26,6 +25,7 @@ from tests.crash.door_attacks import (
     fill_large,
 )
 from tests.crash.predicate_attacks import fill as fill_for_predicates
+from tests.servers.tape_server import ServerProcess
 
 SHORT_S = 2.0
 LEAST = 200

@@ -41,14 +41,15 @@ class GrpcServer:
         doors = doors or DoorSettings()
         self._tokens = tokens
         self._open = OpenCalls()
-        self._rpcs = Rpcs(operations, limits, doors, exposed=exposed)
+        slots = streams or StreamSlots(doors)
+        self._rpcs = Rpcs(operations, limits, slots, exposed=exposed)
         self._health = Health(("", SERVICE.full_name))
         open_to_all = frozenset({f"/{health.SERVICE_NAME}"})
         self._server = grpc.aio.server(
             interceptors=[RoleCheck(tokens, self._rpcs.roles() | _REFLECTION, open_to_all)],
             options=[*server_options(doors), *message_bytes(limits)],
         )
-        handlers = self._rpcs.handlers(Handlers(self._open, tokens, streams or StreamSlots(doors)))
+        handlers = self._rpcs.handlers(Handlers(self._open, tokens, slots))
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),)
         )

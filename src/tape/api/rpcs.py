@@ -16,10 +16,11 @@ from tape.api.record_stream import RecordStream
 from tape.api.run_calls import RunCalls
 from tape.api.run_look_calls import RunLookCalls
 from tape.api.run_write_calls import RunWriteCalls
+from tape.api.stream_slots import StreamSlots
 from tape.api.streams import Streams
 from tape.api.timer_calls import TimerCalls
 from tape.bus import Operations
-from tape.config import DoorSettings, Limits
+from tape.config import Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Tape"]
@@ -30,11 +31,11 @@ class Rpcs:
         self,
         operations: Operations,
         limits: Limits,
-        doors: DoorSettings,
+        slots: StreamSlots,
         *,
         exposed: bool = False,
     ) -> None:
-        self.streams = Streams(operations, doors.stream_bytes)
+        self.streams = Streams(operations, slots.settings.stream_bytes, slots.turnstile)
         self.recording = RecordStream(operations, limits.request_bytes)
         self.reactions = ReactionCalls(operations, limits.request_bytes)
         self._unary = _on_values_and_sessions(Calls(operations, limits, exposed=exposed))

@@ -7,16 +7,19 @@ cancelled, which closes what it follows there and then.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from tape.api.auth import Role, needs
 from tape.api.handlers import Send
+from tape.api.turnstile import Turnstile
 from tape.bus import FollowQuery, Operations
 from tape.errors import Closed
 from tape.journal.follow import Page
+from tape.model.entry import Entry
 from tape.model.subject import EVERYTHING
+from tape.model.value import ValueChange
 from tape.wire.mapping_entries import batch_to_wire, entry_to_wire, run_entry_to_wire
 from tape.wire.mapping_values import change_to_wire
 from tape.wire.v1 import tape_pb2 as pb
@@ -30,8 +33,9 @@ ENVELOPE_CHARACTERS = 256
 
 
 class Streams:
-    def __init__(self, operations: Operations, stream_bytes: int) -> None:
+    def __init__(self, operations: Operations, stream_bytes: int, turnstile: Turnstile) -> None:
         self._operations = operations
+        self._turnstile = turnstile
         self._stream_bytes = stream_bytes
         self._open: set[asyncio.Task[Any]] = set()
         self._ending = asyncio.Event()
@@ -55,7 +59,7 @@ class Streams:
             request.to_global_seq,
             self._stream_bytes,
         )
-        async with self._opened(), aclosing(self._operations.follow(query)) as pages:
+        async with self._opened(), aclosing(self._pages(query)) as pages:
             await _send_pages(pages, send, query.after)
 
     @needs(Role.READ)
@@ -81,7 +85,8 @@ class Streams:
         following = self._operations.follow_run(
             request.run_id, request.from_seq, self._stream_bytes
         )
-        async with self._opened(), aclosing(following) as batches:
+        reading = self._turnstile.reads(following, _characters)
+        async with self._opened(), aclosing(reading) as batches:
             async for entries in batches:
                 entries.reverse()
                 while entries:  # what is sent is not kept while its reader takes its time
@@ -92,17 +97,23 @@ class Streams:
         watching = self._operations.watch_value(
             request.namespace, request.key, request.from_version, self._stream_bytes
         )
-        async with self._opened(), aclosing(watching) as changes:
+        reading = self._turnstile.reads(watching, _change_characters)
+        async with self._opened(), aclosing(reading) as changes:
             async for change in changes:
-                await send(change_to_wire(change))
+                taken = [change]
+                del change  # it is not kept while its reader takes its time
+                await send(change_to_wire(taken.pop()))
 
     async def _send_singly(self, query: FollowQuery, send: Send) -> None:
         query = query._replace(max_bytes=self._stream_bytes)
-        async with self._opened(), aclosing(self._operations.follow(query)) as pages:
+        async with self._opened(), aclosing(self._pages(query)) as pages:
             async for page in pages:
                 page.entries.reverse()
                 while page.entries:
                     await send(entry_to_wire(page.entries.pop()))
+
+    def _pages(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
+        return self._turnstile.reads(self._operations.follow(query), page_characters)
 
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[None, None]:
@@ -119,6 +130,18 @@ class Streams:
             raise Closed("the server is shutting down") from None
         finally:
             self._open.discard(task)
+
+
+def page_characters(page: Page) -> int:
+    return _characters(page.entries)
+
+
+def _characters(entries: Iterable[Entry]) -> int:
+    return sum(len(entry.payload_json) for entry in entries)
+
+
+def _change_characters(change: ValueChange) -> int:
+    return len(change.value.value_json) + len(change.prev_value_json)
 
 
 async def _send_pages(pages: AsyncGenerator[Page, None], send: Send, after: int) -> None:

@@ -175,10 +175,10 @@ async def watch_value(
         found = await _patiently(store.read_value_history, subjects, cursor, max_entries, max_bytes)
         is_at_end = not found
         found.reverse()
-        while found:  # an entry is not kept while its reader takes its time
+        while found:  # neither entry nor change is kept while its reader takes its time
             cursor = found[-1].global_seq
-            change = change_of(found.pop())
-            version = change.value.version
+            changed = [change_of(found.pop())]
+            version = changed[0].value.version
             if version > from_version:
                 if 0 < from_version < version - 1:
                     raise Pruned(
@@ -186,7 +186,7 @@ async def watch_value(
                         f"pruned: the oldest kept is {version}"
                     )
                 from_version = version
-                yield change
+                yield changed.pop()
         if is_at_end:
             cursor = max(cursor, head)
             await store.await_beyond(head)

@@ -2,8 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
 
-from tape.api.turnstile import AT_ONCE, LEAST, PAUSE_S, Turnstile
+from tape.api.streams import page_characters
+from tape.api.turnstile import AT_ONCE, LEAST, PAID, PAUSE_S, Turnstile
+from tape.journal.follow import Page
+from tape.model.entry import Entry
 
 SMALL_AT_ONCE = AT_ONCE // LEAST
 
@@ -44,6 +48,14 @@ async def test_a_large_message_goes_alone() -> None:
     assert passed == [0, 1, 2]
 
 
+async def test_a_large_message_is_made_up_for_by_pauses() -> None:
+    turnstile, passed = Turnstile(), list[int]()
+    started = time.monotonic()
+    going = [asyncio.create_task(passes(turnstile, n, passed, 4 * PAID)) for n in range(2)]
+    await asyncio.gather(*going)
+    assert time.monotonic() - started >= 4 * PAUSE_S / 2  # a timer may be early by half
+
+
 async def test_whoever_leaves_takes_no_place() -> None:
     turnstile, passed = Turnstile(), list[int]()
     going = [asyncio.create_task(passes(turnstile, n, passed, AT_ONCE)) for n in range(4)]
@@ -53,3 +65,35 @@ async def test_whoever_leaves_takes_no_place() -> None:
     await asyncio.gather(*going, return_exceptions=True)
     assert passed == [0, 3]
     await asyncio.wait_for(turnstile.through(1), 1)
+
+
+async def pages_of(count: int, characters: int, read: list[int]) -> AsyncGenerator[Page, None]:
+    for number in range(count):
+        read.append(number)
+        payload = "x" * characters
+        blank = [1, "", 0, "event", "/tape", payload, 1, "", "", "", 0, *[""] * 6, 0, ""]
+        entry = Entry._make(blank)
+        yield Page([entry], number)
+
+
+async def test_large_pages_are_read_in_turns() -> None:
+    """Readers of one backlog come to the ends of their pages together."""
+    turnstile, read = Turnstile(), list[int]()
+    readers = [turnstile.reads(pages_of(2, AT_ONCE, read), page_characters) for _ in range(4)]
+    for reader in readers:  # what the first page costs is not known
+        assert (await anext(reader)).cursor == 0
+    going = [asyncio.ensure_future(anext(reader)) for reader in readers]
+    await asyncio.sleep(0)
+    assert read.count(1) == 1
+    assert [page.cursor for page in await asyncio.gather(*going)] == [1] * 4
+
+
+async def test_small_pages_are_read_at_once() -> None:
+    turnstile, read = Turnstile(), list[int]()
+    small = [turnstile.reads(pages_of(2, 1, read), page_characters) for _ in range(4)]
+    for reader in small:
+        await anext(reader)
+    going = [asyncio.ensure_future(anext(reader)) for reader in small]
+    await asyncio.sleep(0)
+    assert read.count(1) == 4
+    await asyncio.gather(*going)

@@ -25,6 +25,7 @@ from tape.api.http.errors import detail_of, refused
 from tape.api.http.fields import MOST_POSITION, Position
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
+from tape.api.streams import page_characters
 from tape.bus import FollowQuery
 from tape.config import KIB
 from tape.errors import InvalidArgument, Overloaded, Pruned, TapeError
@@ -146,7 +147,8 @@ class _EventStream(Response):
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
         yield RETRY
-        pages = self._door.operations.follow(self._query)
+        following = self._door.operations.follow(self._query)
+        pages = self._door.streams.turnstile.reads(following, page_characters)
         upcoming: asyncio.Task[Page | None] | None = None
         told, told_at = self._query.after, time.monotonic()
         cursor = told
