@@ -284,14 +284,14 @@ class Turns:
             pacer.leave()
 
     def _pay(self, used_s: float, took_s: float, entries: int) -> None:
-        """What others lost while it ran is drawn from the credit, if it was not free; what it is
-        judged by is its own time."""
+        """What others lost while it ran is drawn from the credit, if it was not free: at most twice
+        its own time, for the rest went to other processes. What it is judged by is its own time."""
         free_s = entries * FREE_S
         self._owed_s = min(OWED_MOST_S, max(0.0, self._owed_s + used_s - free_s))
         if used_s > free_s:
             self.had_s += used_s - free_s
             self.account.had_s += used_s - free_s
-            self._pacer.draw(self.side, max(used_s, took_s) - free_s)
+            self._pacer.draw(self.side, min(max(used_s, took_s), 2 * used_s) - free_s)
 
     async def _enter(self, *, is_held: bool) -> None:
         account, side = self.account, self.side

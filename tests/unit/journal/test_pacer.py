@@ -257,3 +257,11 @@ async def test_an_error_is_passed_on_and_others_go_on(pacer: Pacer) -> None:
         with pytest.raises(ValueError, match="no luck"):
             await turns.call(fail, is_light=is_light)
     assert await turns.run(busy(0.0, 3), is_light=True)
+
+
+async def test_what_other_processes_took_is_not_drawn() -> None:
+    """On a busy machine a slice takes longer than its own time, and nobody here has lost that."""
+    turns = Pacer(PredicateSettings(share=0.000_001)).turns()
+    before = turns.side.credit_s
+    turns._pay(used_s=0.01, took_s=1.0, entries=0)
+    assert before - turns.side.credit_s == pytest.approx(0.02, rel=0.01)

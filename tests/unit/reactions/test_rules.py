@@ -62,6 +62,15 @@ def test_a_predicate_sees_the_fields_of_an_event() -> None:
     assert made(match([rule], entries)) == [("r", 1)]
 
 
+def test_one_that_was_held_up_for_a_moment_does_not_owe_much() -> None:
+    slow, quick = a_rule("slow", predicate="true"), a_rule("quick", predicate="true")
+    common = Rules([slow, quick])
+    common.owe(slow, 0.02, 1.0)
+    common.owe(quick, 0.000_1, 1.0)
+    assert common.owes_much(slow)
+    assert not common.owes_much(quick)
+
+
 def test_a_rule_that_takes_too_long_is_put_off_and_the_others_go_on() -> None:
     slow = a_rule("slow", predicate="payload.n.all(x, x >= 0)", num_shards=2)
     quick = a_rule("quick", predicate="payload.n != null")
