@@ -6,7 +6,6 @@ built without, and a JVM refuses to start over a module it does not have. It als
 the wheel's there is a `java` of ours that drops such flags and hands on the rest.
 """
 
-import contextlib
 import hashlib
 import os
 import re
@@ -17,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tape.errors import SparkUnavailable
-from tape.pipeline.class_archive import archive_options
 
 OLDEST = 17
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -39,12 +37,7 @@ def prefer_quick_start() -> None:
     It takes half as long to plan a small job, and several times as long for a large one. Options
     that somebody has set stay.
     """
-    if "SPARK_SUBMIT_OPTS" in os.environ:
-        return
-    options = [_QUICK]
-    with contextlib.suppress(SparkUnavailable):  # a cluster's session needs no Java here
-        options.append(archive_options(_find_java() or _java_of_wheel(), _cache()))
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", _QUICK)
 
 
 def find_java_home() -> Path | None:

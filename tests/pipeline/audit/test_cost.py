@@ -79,12 +79,10 @@ def test_an_audit_of_a_thousand_entries_costs_little(folder: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_audit_of_a_thousand_entries_takes_fifteen_seconds(folder: Path) -> None:
-    """The first, one whose Java archives its classes once all is said, and one that uses these."""
+    """Whether it is the first on this machine or not."""
     runs = [audit_measured(folder) for _ in range(3)]
     assert [run.code for run in runs] == [0, 0, 0], runs
-    seconds = [run.seconds for run in runs]
-    assert max(seconds) <= MOST_S, runs
-    assert seconds[2] <= 0.75 * seconds[0], runs
+    assert max(run.seconds for run in runs) <= MOST_S, runs
 
 
 def test_a_check_over_nothing_is_not_computed(
