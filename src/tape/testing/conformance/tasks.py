@@ -113,10 +113,16 @@ class TasksContract(Sound):
 
     async def test_one_that_waits_is_not_due_before_its_time(self, open_store: OpenStore) -> None:
         store = await open_store()
-        await ready(store, 2, retry_backoff_ms=60)
+        await ready(store, 2, retry_backoff_ms=60_000)
         (first,) = await claim(store, most=1)
         await fail(store, "a", [first.key])
         assert sources_of(await claim(store)) == [2]
+
+    async def test_one_that_has_waited_is_due(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await ready(store, 1, retry_backoff_ms=60)
+        (first,) = await claim(store)
+        await fail(store, "a", [first.key])
         (again,) = await until(lambda: claim(store))
         assert again.attempts == 2
         assert again.claimed_at_ms >= first.claimed_at_ms + 60
