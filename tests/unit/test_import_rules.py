@@ -1,11 +1,33 @@
-"""The import rules are code: a planted violation of each is found."""
+"""The import rules are code: they name every room, and a planted violation of each is found."""
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 REPOSITORY = Path(__file__).parents[2]
+CONTRACTS = {
+    contract["name"]: contract
+    for contract in tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"][
+        "importlinter"
+    ]["contracts"]
+}
+LAYERS = "Downward only (DESIGN section 10)"
+# By rule, the rooms that are excepted from it.
+MAY = {
+    "Database drivers stay in stores": {"stores"},
+    "gRPC stays in wire, api and client": {"wire", "api", "client"},
+    "Web frameworks stay in api": {"api"},
+    "Broker clients stay in brokers": {"brokers"},
+    "Nothing ships that leans on the testing kit": {"cli"},  # the demo starts a Postgres
+    "Spark stays in the pipeline": {"pipeline", "spark", "predicates"},
+}
+ONE_ROOM = {"The model is pure: no I/O, no clock, no threads"}
 PLANTED = {
     "model/entry.py": "import time",
     "journal/batch.py": "import tape.predicates",
@@ -46,3 +68,36 @@ def test_planted_violations_are_found(tmp_path: Path) -> None:
     assert {line for line in judged if line.endswith("BROKEN")} == BROKEN
     for sentence in EXPLAINED:
         assert sentence in done.stdout
+
+
+def modules_of(folder: Path) -> set[str]:
+    """The modules and packages in a folder, by name."""
+    return {
+        path.stem
+        for path in folder.iterdir()
+        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file()
+    }
+
+
+ROOMS = modules_of(REPOSITORY / "src" / "tape")
+
+
+def test_the_layers_name_every_room_once() -> None:
+    layers: list[str] = CONTRACTS[LAYERS]["layers"]
+    named = [room for layer in layers for room in re.split(r" \| ", layer)]
+    assert sorted(named) == sorted(ROOMS - {"testing"})
+
+
+def test_every_rule_is_looked_at_here() -> None:
+    assert CONTRACTS.keys() == {LAYERS, *MAY, *ONE_ROOM}
+
+
+@pytest.mark.parametrize("name", MAY)
+def test_a_rule_holds_for_every_room_that_is_not_excepted(name: str) -> None:
+    contract: dict[str, Any] = CONTRACTS[name]
+    named = {module.removeprefix("tape.") for module in contract["source_modules"]}
+    expected = ROOMS - MAY[name] - {"testing"}
+    if "predicates" in MAY[name]:
+        parts = modules_of(REPOSITORY / "src" / "tape" / "predicates")
+        expected |= {f"predicates.{part}" for part in parts if "spark" not in part}
+    assert named - {"pyspark_tape"} == expected
