@@ -9,7 +9,7 @@ from benchmarks.workload import REPETITIONS, batches, on_loop, postgres, record_
 from tape.app import open_operations
 from tape.bus import Operations
 from tape.config import Settings
-from tape.testing.server import ServerProcess
+from tests.servers.tape_server import ServerProcess
 
 BATCH = 100
 EVENTS = 60_000

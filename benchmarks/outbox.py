@@ -26,7 +26,7 @@ from tape.brokers.nats import IN_FLIGHT
 from tape.consumers import Consumer, Message, consume
 from tape.ports.broker import Outgoing
 from tape.testing.nats import NatsServer
-from tape.testing.worker import WorkerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 TURNS = 3
 SAMPLES = 300

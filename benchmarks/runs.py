@@ -23,7 +23,7 @@ import tape
 from benchmarks.result import Result, compare
 from benchmarks.runs_peers import COUNTS, DBOS_SETUPS, Measure, best_dbos, measure_dbos
 from benchmarks.workload import PAYLOAD, on_loop, postgres
-from tape.testing.server import ServerProcess
+from tests.servers.tape_server import ServerProcess
 
 TURNS = 3
 WARM_UP = {"runs": 30, "steps": 60}

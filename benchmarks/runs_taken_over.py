@@ -22,7 +22,7 @@ from tape.model.run import RunName, RunStatus
 from tape.reactions.threads import HandlerThreads
 from tape.runs.drive import Driver
 from tape.runs.keep import LeaseKeeper
-from tape.testing.worker import WorkerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 TTL_S = 2.0
 KILLS = 5

@@ -20,7 +20,7 @@ from tape.app import open_operations
 from tape.bus import Operations
 from tape.config import Settings
 from tape.model.event import NewEvent
-from tape.testing.server import ServerProcess
+from tests.servers.tape_server import ServerProcess
 
 TURNS = 3
 SAMPLES = 300

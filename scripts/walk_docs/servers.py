@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from tape.testing.collector import SpanReceiver
 from tape.testing.postgres import PostgresServer
+from tests.servers.collector import SpanReceiver
 
 
 @contextmanager

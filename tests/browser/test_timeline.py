@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import tape
-from tape.testing.server import ServerProcess
 from tests.browser.view import TO_THE_END, open_timeline, record, row, walk
+from tests.servers.tape_server import ServerProcess
 
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 

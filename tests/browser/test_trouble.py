@@ -14,10 +14,10 @@ import tape
 from tape.app import Addresses
 from tape.reactions.declare import Registry
 from tape.runs.declare import Apps
-from tape.testing.server import ServerProcess
 from tape.worker import WorkerOptions, work
 from tests.browser.view import open_timeline, record
 from tests.integration.http.some_of_everything import fill
+from tests.servers.tape_server import ServerProcess
 
 RED = "rgb(179, 38, 30)"
 

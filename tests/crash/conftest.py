@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tape.testing.server import ServerProcess
 from tests.crash.errand_runs import Door
 from tests.integration.docs.pages import ROOT
+from tests.servers.tape_server import ServerProcess
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Protocol
 
-from tape.testing.worker import WorkerProcess
 from tests.crash.errand_worker import Working, work
 from tests.crash.forks import FORKS
 from tests.crash.watching import await_true
 from tests.integration.docs.pages import ROOT
+from tests.servers.tape_worker import WorkerProcess
 
 READY_S = 60.0
 WRONG_CLOCK = Path(__file__).parent / "wrong_clock"

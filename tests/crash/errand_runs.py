@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 import tape
-from tape.testing.server import ServerProcess
 from tests.crash.book import Noted, read_book
 from tests.crash.errand_processes import said
 from tests.crash.errand_worker import Working
 from tests.crash.errands import Errand
 from tests.crash.watching import await_true, query
+from tests.servers.tape_server import ServerProcess
 
 PATIENCE_S = 30.0
 POLL_S = 2.0

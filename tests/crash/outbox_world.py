@@ -20,8 +20,8 @@ from tape.consumers import Consumer, Message, consume
 from tape.stores.by_url import open_store
 from tape.testing.nats import NatsServer
 from tape.testing.postgres import PostgresServer
-from tape.testing.worker import WorkerProcess
 from tests.crash.outbox_producer import connected, transaction
+from tests.servers.tape_worker import WorkerProcess
 
 STREAM = "crash-bus"
 BOUND_S = 60.0

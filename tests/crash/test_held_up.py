@@ -18,8 +18,8 @@ from tape.app import open_bus
 from tape.bus import FollowQuery
 from tape.config import PostgresSettings
 from tape.model.event import NewEvent
-from tape.testing.server import ServerProcess
 from tests.crash.racing import reach
+from tests.servers.tape_server import ServerProcess
 
 IDLE_S = PostgresSettings().idle_in_transaction_s + 2.0
 IDLE = [pytest.param(3.0, id="short"), pytest.param(60.0, id="minute", marks=pytest.mark.long)]

@@ -22,8 +22,8 @@ import pytest
 from tape.app import open_bus
 from tape.model.entry import Entry
 from tape.stores.by_url import sqlite_path
-from tape.testing.server import ServerProcess
 from tests.crash.racing import END, PATTERNS, POISON, Outcome, check, follow_to_end, reach, write
+from tests.servers.tape_server import ServerProcess
 
 SHORT, LONG = 6_000, 100_000
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]

@@ -20,11 +20,11 @@ from tape.app import open_operations
 from tape.bus import Operations
 from tape.config import Settings
 from tape.errors import Overloaded, StoreUnavailable
-from tape.testing.server import ServerProcess
-from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.reacting import Expected, check, event, plan, read_handled
 from tests.crash.watching import Watcher, await_rest, await_true
+from tests.servers.tape_server import ServerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 SEED = int(os.environ.get("TAPE_SEED", "20261116"))
 LEASES = {"TAPE_LEASE_MS": "2000"}

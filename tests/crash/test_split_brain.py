@@ -17,8 +17,6 @@ import pytest
 
 import tape
 from tape.stores.by_url import sqlite_path
-from tape.testing.server import ServerProcess
-from tape.testing.worker import WorkerProcess
 from tape.wire.v1 import tape_pb2 as pb
 from tests.crash.book import Noted, read_book
 from tests.crash.errand_processes import said, working
@@ -32,6 +30,8 @@ from tests.integration.docs.pages import ROOT
 from tests.integration.grpc.fenced import FENCED, LIVING
 from tests.integration.grpc.running import claimed_effect, claimed_obligation, taken_over
 from tests.integration.store_faults.proxy import line_to
+from tests.servers.tape_server import ServerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 HOUR_S = 3600
 REFUSED = dict.fromkeys(FENCED, "FAILED_PRECONDITION STALE_LEASE")

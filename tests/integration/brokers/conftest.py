@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tape.testing.kafka import KafkaServer, KafkaUnavailable, MockKafka, kafka_classpath
 from tape.testing.nats import NatsServer, nats_server_program
-from tape.testing.pubsub import PubSubEmulator, why_no_emulator
+from tests.servers.kafka import KafkaServer, KafkaUnavailable, MockKafka, kafka_classpath
+from tests.servers.pubsub import PubSubEmulator, why_no_emulator
 
 
 @pytest.fixture(scope="session")

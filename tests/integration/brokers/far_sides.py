@@ -29,10 +29,10 @@ from tape.brokers.targets import (
 from tape.brokers.webhook import WebhookBroker
 from tape.ports.broker import Broker, Outgoing
 from tape.testing.conformance.broker import BOUND_S, Received
-from tape.testing.kafka import KafkaServer, MockKafka
 from tape.testing.nats import NatsServer
-from tape.testing.pubsub import PubSubEmulator
-from tape.testing.webhook import SECRET, Delivery, WebhookReceiver
+from tests.servers.kafka import KafkaServer, MockKafka
+from tests.servers.pubsub import PubSubEmulator
+from tests.servers.webhook import SECRET, Delivery, WebhookReceiver
 
 MIB = 1 << 20
 

@@ -1,4 +1,4 @@
-"""A webhook receiver in a process of its own, for killing: `python receiver_process.py PORT FILE`.
+"""A webhook receiver in a process of its own, for killing: `python -m … PORT FILE`.
 
 It appends each delivery to the file before it answers, so what it acknowledged outlives it.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from tape.testing.conformance.broker import Received
-from tape.testing.webhook import Delivery, WebhookReceiver
+from tests.servers.webhook import Delivery, WebhookReceiver
 
 
 class ReceiverProcess:
@@ -36,7 +36,7 @@ class ReceiverProcess:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(self.port), str(self._file)],
+            [sys.executable, "-m", __name__, str(self.port), str(self._file)],
             stdout=subprocess.PIPE,
             text=True,
         )

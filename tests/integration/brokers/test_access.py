@@ -13,7 +13,7 @@ from tape.brokers.by_target import open_broker
 from tape.errors import BrokerUnavailable
 from tape.testing.conformance.broker import outgoing
 from tape.testing.nats import NatsServer, nats_server_program
-from tape.testing.webhook import SECRET, WebhookReceiver
+from tests.servers.webhook import SECRET, WebhookReceiver
 
 CERTS = Path(__file__).parents[1] / "grpc" / "certs"
 LOGIN = "\nauthorization { user: tape, password: hunter2 }\n"

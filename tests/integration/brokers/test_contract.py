@@ -5,9 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tape.testing.conformance.broker import BrokerContract, FarSide
-from tape.testing.kafka import KafkaServer, MockKafka
 from tape.testing.nats import NatsServer
-from tape.testing.pubsub import PubSubEmulator
 from tests.integration.brokers.far_sides import (
     KafkaFarSide,
     LogFarSide,
@@ -15,6 +13,8 @@ from tests.integration.brokers.far_sides import (
     PubSubFarSide,
     WebhookFarSide,
 )
+from tests.servers.kafka import KafkaServer, MockKafka
+from tests.servers.pubsub import PubSubEmulator
 
 
 class TestNats(BrokerContract):

@@ -17,8 +17,8 @@ from tape.model.task import ANY_SHARD
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.tasks import Claim, Want
 from tape.predicates import check
-from tape.testing.server import ServerProcess
 from tests.integration.cli.command import Done, start, tape
+from tests.servers.tape_server import ServerProcess
 
 TYPES = ("order.placed", "order.filled", "price.changed", "order.placed.late")
 

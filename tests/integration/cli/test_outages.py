@@ -8,8 +8,8 @@ import pytest
 
 from tape.testing.nats import NatsServer, nats_server_program
 from tape.testing.postgres import PostgresServer
-from tape.testing.server import ServerProcess
 from tests.integration.cli.command import start, tape
+from tests.servers.tape_server import ServerProcess
 
 MOST_LINES = 6
 MODULE = """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tape.testing.server import ServerProcess
 from tests.integration.cli.command import start, tape
+from tests.servers.tape_server import ServerProcess
 
 
 @pytest.fixture(params=["sqlite", "migrated_postgres", "server"])

@@ -14,9 +14,9 @@ import tape
 from tape.errors import InvalidArgument
 from tape.reactors import relay_outbox, run_outbox_relay
 from tape.sinks import LogSink
-from tape.testing.server import ServerProcess
 from tests.integration.cli.command import clean_environment, start
 from tests.integration.cli.command import tape as run_tape
+from tests.servers.tape_server import ServerProcess
 
 
 def record(url: str, *events: tuple[str, int]) -> None:

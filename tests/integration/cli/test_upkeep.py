@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 import tape as package
-from tape.testing.server import ServerProcess
 from tests.integration.cli.command import Done, tape
+from tests.servers.tape_server import ServerProcess
 
 BENCHMARKS = """
 from typing import NamedTuple

@@ -16,8 +16,9 @@ import tape
 from tape.api.auth import Role, Tokens
 from tape.api.handlers import RoleCheck
 from tape.api.rpcs import SERVICE, Rpcs
+from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
-from tape.config import DoorSettings, Limits
+from tape.config import Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 TOKENS = "read:reader-token,write:writer-token,admin:admin-token"
@@ -68,7 +69,7 @@ async def test_every_rpc_has_its_role(
     assert "er-token" not in logged.getvalue()
 
 
-ROLES = Rpcs(cast("Operations", None), Limits(), DoorSettings()).roles()
+ROLES = Rpcs(cast("Operations", None), Limits(), StreamSlots()).roles()
 LOOKS = """
 FollowEntries SubscribeBySubject SubscribeEvents SubscribeRun GetValue WatchValue ListValues
 ListNamespaces ListSessionApps

@@ -14,8 +14,9 @@ from google.protobuf.descriptor import Descriptor
 
 from tape.api.auth import Role
 from tape.api.rpcs import SERVICE, Rpcs
+from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
-from tape.config import DoorSettings, Limits
+from tape.config import Limits
 from tape.wire.errors import from_rpc_error
 from tape.wire.v1 import tape_pb2 as pb
 from tests.integration.grpc.fenced import FENCED, LIVING, SESSION, STALE, run_in_second_hands
@@ -34,7 +35,7 @@ NO_RUN = {
 def test_every_call_that_writes_is_fenced_or_said_not_to_be() -> None:
     groups = [TAKING, OUTSIDE, NO_RUN, set(FENCED)]
     assert sum(map(len, groups)) == len(set.union(*groups))
-    roles = Rpcs(cast("Operations", None), Limits(), DoorSettings()).roles()
+    roles = Rpcs(cast("Operations", None), Limits(), StreamSlots()).roles()
     changing = {path.rpartition("/")[2] for path, role in roles.items() if role > Role.READ}
     assert set.union(*groups) == changing
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tape.config import PredicateSettings, Settings
-from tape.testing.server import ServerProcess
 from tests.crash.predicate_attacks import ATTACKS, fill
 from tests.integration.http.conftest import Serving, door
+from tests.servers.tape_server import ServerProcess
 
 MACROS = ATTACKS[0]
 READERS = 3

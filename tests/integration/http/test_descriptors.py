@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tape.testing.server import ServerProcess
 from tests.crash import raw_http2
+from tests.servers.tape_server import ServerProcess
 
 FILES = 512
 HEAD = b"GET /api/events/recent HTTP/1.1\r\nHost: localhost\r\nX-A: "

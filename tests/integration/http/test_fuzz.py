@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tape.app import Addresses
-from tape.testing.server import ServerProcess
 from tests.integration.http.some_of_everything import fill
+from tests.servers.tape_server import ServerProcess
 
 HOOKS = "tests.integration.http.fuzz_hooks"
 ROOT = Path(__file__).parents[3]

@@ -21,9 +21,9 @@ from tape.app import open_bus, refresh_metrics
 from tape.config import Limits
 from tape.model.event_subscription import NewSubscription
 from tape.testing.postgres import PostgresServer
-from tape.testing.server import ServerProcess
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
+from tests.servers.tape_server import ServerProcess
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from tape.config import Settings
 from tape.errors import StoreUnavailable
 from tape.journal.retention import Bound, plan_prune, prune
 from tape.stores.by_url import open_store
-from tape.testing.server import ServerProcess
 from tests.integration.http.conftest import Serving, door
 from tests.integration.http.following import events
+from tests.servers.tape_server import ServerProcess
 
 PATH = "/api/events/stream"
 

@@ -10,11 +10,11 @@ import httpx
 import tape
 from tape.reactions.declare import Registry
 from tape.runs.declare import Apps
-from tape.testing.server import ServerProcess
 from tape.worker import WorkerOptions, work
 from tests.integration.http.conftest import Serving, door
 from tests.integration.http.following import events
 from tests.integration.http.some_of_everything import fill
+from tests.servers.tape_server import ServerProcess
 
 
 def apps() -> Apps:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import tape
-from tape.testing.server import ServerProcess
-from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.watching import await_rest, await_true
 from tests.integration.reactions.handling import LONG_WINDOW_MS, REACTIONS, WINDOW_MS, read_notes
+from tests.servers.tape_server import ServerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 SUBJECTS = ("gold", "oil", "wheat")
 BOUND_S = 60.0

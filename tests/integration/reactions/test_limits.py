@@ -12,12 +12,12 @@ import pytest
 
 import tape
 from tape.testing.postgres import PostgresServer
-from tape.testing.server import ServerProcess
-from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.reacting import Row
 from tests.crash.watching import await_true
 from tests.integration.reactions.handling import GRACE_S, RATE, REACTIONS, Moment, read_notes
+from tests.servers.tape_server import ServerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 BOUND_S = 60.0
 SHORT_S, LONG_S = 3.5, 10.0

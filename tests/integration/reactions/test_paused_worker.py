@@ -4,10 +4,10 @@ from collections import Counter
 from pathlib import Path
 
 import tape
-from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.watching import await_true
 from tests.integration.reactions.handling import REACTIONS, Moment, read_notes
+from tests.servers.tape_worker import WorkerProcess
 
 BOUND_S = 60.0
 

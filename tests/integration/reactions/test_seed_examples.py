@@ -14,10 +14,10 @@ from tape.model.subjects import effect
 from tape.model.task import TaskStatus
 from tape.model.value import Author
 from tape.testing.conformance.reacting import until
-from tape.testing.pubsub import PubSubEmulator, why_no_emulator
-from tape.testing.server import ServerProcess
-from tape.testing.worker import WorkerProcess
 from tests.integration.brokers.far_sides import PubSubFarSide
+from tests.servers.pubsub import PubSubEmulator, why_no_emulator
+from tests.servers.tape_server import ServerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 PRINTED = """
 import tape

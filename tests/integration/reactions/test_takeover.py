@@ -10,9 +10,9 @@ import pytest
 import tape
 from tape.config import MatcherSettings
 from tape.stores.by_url import sqlite_path
-from tape.testing.server import ServerProcess
 from tests.crash import watching
 from tests.crash.watching import Watcher, await_true
+from tests.servers.tape_server import ServerProcess
 
 TTL_S = MatcherSettings().ttl_s
 BOUND_S = 30.0

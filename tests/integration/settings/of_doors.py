@@ -145,7 +145,9 @@ async def _options(settings: Settings, _folder: Path) -> Any:
 
 
 async def _stream_memory(settings: Settings, _folder: Path) -> int:
-    return Rpcs(cast("Any", None), settings.limits, settings.doors).streams._stream_bytes
+    return Rpcs(
+        cast("Any", None), settings.limits, StreamSlots(settings.doors)
+    ).streams._stream_bytes
 
 
 OF_DOORS: Demonstrations = {

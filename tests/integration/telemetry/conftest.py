@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tape.testing.collector import Collector, SpanReceiver, collector_binary
+from tests.servers.collector import Collector, SpanReceiver, collector_binary
 
 OtlpEndpoint = Collector | SpanReceiver
 

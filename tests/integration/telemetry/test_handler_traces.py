@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import tape
-from tape.testing.server import ServerProcess
-from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.watching import await_true
 from tests.integration.telemetry.conftest import OtlpEndpoint
 from tests.integration.telemetry.processes import PRODUCER, run, sending_to
+from tests.servers.tape_server import ServerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 HANDLER = """
 import sys, tape

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 import tape
-from tape.testing.server import ServerProcess
 from tests.integration.telemetry.conftest import OtlpEndpoint
 from tests.integration.telemetry.processes import HANDLER, PRODUCER, run, sending_to
+from tests.servers.tape_server import ServerProcess
 
 # The first run may build a Collector.
 pytestmark = pytest.mark.timeout(600)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import tape
-from tape.testing.collector import SpanReceiver
-from tape.testing.server import ServerProcess
-from tape.testing.worker import WorkerProcess
 from tests.crash import watching
 from tests.crash.watching import await_true
 from tests.integration.telemetry.processes import run, sending_to
+from tests.servers.collector import SpanReceiver
+from tests.servers.tape_server import ServerProcess
+from tests.servers.tape_worker import WorkerProcess
 
 WORKER = """
 import sys, tape

@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tape.testing.kafka import KafkaServer, KafkaUnavailable
-from tape.testing.maven import JarsUnavailable
-from tape.testing.spark_kafka import spark_kafka_jars
+from tests.servers.kafka import KafkaServer, KafkaUnavailable
+from tests.servers.maven import JarsUnavailable
+from tests.servers.spark_kafka import spark_kafka_jars
 
 
 @pytest.mark.middle

@@ -15,8 +15,9 @@ from tape.api.http.errors import STATUSES, refused
 from tape.api.http.openapi import ROLE, describe
 from tape.api.http.routes import _GuardedRoute
 from tape.api.rpcs import SERVICE, Rpcs
+from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
-from tape.config import DoorSettings, Limits
+from tape.config import Limits
 
 # Where both doors have a call of the same meaning: the operation's id and the method's name.
 SAME = {
@@ -80,7 +81,7 @@ def test_every_endpoint_is_in_the_documents() -> None:
 
 def test_roles_are_those_of_grpc() -> None:
     operations = described()
-    roles = Rpcs(cast("Operations", None), Limits(), DoorSettings()).roles()
+    roles = Rpcs(cast("Operations", None), Limits(), StreamSlots()).roles()
     for name, method in SAME.items():
         role = roles[f"/{SERVICE.full_name}/{method}"].name.lower()
         assert operations[name][ROLE] == role, name

@@ -10,7 +10,7 @@ from tape.brokers.webhook import WebhookBroker, event_name, secret_key, signatur
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
 from tape.ports.broker import Outgoing
 from tape.testing.conformance.broker import outgoing
-from tape.testing.webhook import SECRET, Delivery, WebhookReceiver
+from tests.servers.webhook import SECRET, Delivery, WebhookReceiver
 
 
 def broker_for(target: str, secret: str = SECRET, answer_s: float = 5) -> WebhookBroker:

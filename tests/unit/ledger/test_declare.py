@@ -10,8 +10,8 @@ import tape
 from tape.ledger.declare import Subscriptions, on_event
 from tape.model.event_subscription import NewSubscription
 from tape.runs.declare import Apps
-from tape.testing.server import ServerProcess
 from tape.worker import WorkerOptions, work
+from tests.servers.tape_server import ServerProcess
 
 
 @pytest.fixture(params=["embedded", "served"])

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tape.testing.maven import Coordinates, fetched_jars
+from tests.servers.maven import Coordinates, fetched_jars
 
 # The newest of each that can be had together; a connector is made for one release of Spark, and
 # this one reads on the next.

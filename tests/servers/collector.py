@@ -72,7 +72,7 @@ class SpanReceiver(TraceServiceServicer):
         return f"http://127.0.0.1:{self._port}"
 
     def Export(  # noqa: N802 - the name of the RPC
-        self, request: ExportTraceServiceRequest, context: Any  # noqa: ARG002 - gRPC passes it
+        self, request: ExportTraceServiceRequest, context: Any
     ) -> ExportTraceServiceResponse:  # fmt: skip
         with self._arrived:
             self._spans += _spans_of(request)

@@ -17,7 +17,7 @@ import orjson
 
 from tape.brokers.webhook import secret_key, signature
 
-SECRET = "whsec_dGFwZS13ZWJob29rLXRlc3Qtc2VjcmV0LTE="  # noqa: S105 - of tests
+SECRET = "whsec_dGFwZS13ZWJob29rLXRlc3Qtc2VjcmV0LTE="
 TOLERANCE_S = 300
 
 
