@@ -39,6 +39,6 @@ async def is_still(status: EffectStatus, claim: Claim[Effect], hands: Hands[Effe
     words = f"claimed as {status.name.lower()}, but its status had changed"
     await hands.write(
         claim,
-        RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, claim.in_ms(0)),
+        RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, claim.taken_at_ms),
     )
     return False
