@@ -46,7 +46,7 @@ async def register(url: str, matching: str) -> None:
         for i in range(REACTIONS)
     ]
     async with opened(url) as bus:
-        await asyncio.gather(*map(bus.register_reaction, news))
+        await asyncio.gather(*map(bus.reactions.register_reaction, news))
 
 
 async def last_entries(store: Store, count: int) -> list[Entry]:

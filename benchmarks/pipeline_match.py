@@ -116,7 +116,7 @@ def run() -> Iterator[Result]:
 async def _record(url: str) -> None:
     async with opened(url) as bus:
         for new in reactions():
-            await bus.register_reaction(new)
+            await bus.reactions.register_reaction(new)
         for start in range(0, ENTRIES, 50_000):
             some = range(start, min(start + 50_000, ENTRIES))
             batches = [[event(n) for n in some[k : k + 1_000]] for k in range(0, len(some), 1_000)]

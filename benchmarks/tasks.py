@@ -46,12 +46,12 @@ async def backlog(bus: Bus, count: int) -> None:
     await register(bus)
     await record_all(bus, batches(count // 1000, 1000), 2)
     bus.start_matching()
-    while (await bus.list_reactions())[0].pending < count:  # noqa: ASYNC110 - nothing tells when
+    while (await bus.reactions.list_reactions())[0].pending < count:  # noqa: ASYNC110 - nothing tells when
         await asyncio.sleep(LOOK_S)
 
 
 async def register(bus: Operations) -> None:
-    await bus.register_reaction(
+    await bus.reactions.register_reaction(
         NewReaction(REACTION, "/tape/event/**", HandlerKind.TASK, max_concurrency=AT_ONCE)
     )
 
@@ -70,4 +70,4 @@ async def dispatching(source: Operations, handler: Handler) -> AsyncIterator[Non
 
 def dispatcher_of(source: Operations, handler: Handler) -> Dispatcher:
     job = Job(Call(handler, ThreadPoolExecutor(1)), AT_ONCE)
-    return Dispatcher(source, {REACTION: job}, "bench", Settings().dispatcher)
+    return Dispatcher(source.tasks, {REACTION: job}, "bench", Settings().dispatcher)

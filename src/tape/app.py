@@ -261,7 +261,7 @@ async def refresh_metrics(operations: Operations) -> None:
     await _refresh_outbox(operations)
     head = (await operations.info()).head_global_seq
     metrics.JOURNAL_HEAD.set(head)
-    states = await operations.list_reactions()
+    states = await operations.reactions.list_reactions()
     for (reaction_id,) in metrics.LAG.series().keys() - {(s.reaction.reaction_id,) for s in states}:
         metrics.forget_reaction(reaction_id)
     for state in states:
@@ -312,7 +312,7 @@ async def _refresh_waiting_runs(operations: Operations) -> None:
 async def _refresh_outbox(operations: Operations) -> None:
     from tape.telemetry import metrics
 
-    status = await operations.outbox_status()
+    status = await operations.outbox.outbox_status()
     metrics.OUTBOX_WAITING.set(status.waiting)
     metrics.OUTBOX_UNPROMOTED.set(status.unpromoted)
     metrics.OUTBOX_OLDEST.set(status.oldest_ms / 1000)

@@ -74,11 +74,11 @@ async def read_chain(operations: Operations, global_seq: int, limits: Limits) ->
 async def read_tasks(operations: Operations, entry: Entry) -> list[Task]:
     """Read the tasks that reactions made of an entry."""
     found: list[Task] = []
-    for state in await operations.list_reactions(entry.subject):
+    for state in await operations.reactions.list_reactions(entry.subject):
         reaction = state.reaction
         for shard in range(max(1, reaction.num_shards)):
             key = TaskKey(reaction.reaction_id, shard, entry.global_seq)
-            task = await operations.get_task(key.task_id)
+            task = await operations.tasks.get_task(key.task_id)
             if task is not None:
                 found.append(task)
                 break
@@ -121,7 +121,7 @@ async def _related(operations: Operations, query: RecentQuery) -> list[Entry]:
 
 async def _runs(operations: Operations, entry: Entry, limits: Limits) -> list[Run]:
     found = await _runs_of_drainers(operations, entry, limits) if entry.event_type else []
-    for state in await operations.list_reactions(entry.subject):
+    for state in await operations.reactions.list_reactions(entry.subject):
         reaction = state.reaction
         if reaction.agent_app and len(found) < RUNS:
             invocation = f"{reaction.reaction_id}/{entry.global_seq}"

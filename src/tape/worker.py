@@ -99,7 +99,7 @@ async def work(
             operations.start_draining()
         brokers = _Brokers(Reach.of(settings, exposed=operations.exposed), running)
         await brokers.open_declared(options)
-        await register_declared(operations, options.registry, options.apps.apps)
+        await register_declared(operations.reactions, options.registry, options.apps.apps)
         await put_declared(operations.ledger, options.subscriptions)
         reactions = await _served(operations, options)
         executor = HandlerThreads(settings.dispatcher.threads)
@@ -114,7 +114,7 @@ async def work(
         try:
             async with asyncio.TaskGroup() as group:
                 if jobs:
-                    dispatcher = Dispatcher(operations, jobs, owner, settings.dispatcher)
+                    dispatcher = Dispatcher(operations.tasks, jobs, owner, settings.dispatcher)
                     group.create_task(dispatcher.run(stop))
                 if options.apps.apps or options.apps.effects:
                     threads = HandlerThreads(settings.reactors.threads)
@@ -202,7 +202,7 @@ async def register(
     )
     try:
         await put_declared(operations.ledger, DECLARED_SUBSCRIPTIONS)
-        return await register_declared(operations, apps=DECLARED_APPS.apps)
+        return await register_declared(operations.reactions, apps=DECLARED_APPS.apps)
     finally:
         await operations.close()
 
@@ -210,7 +210,8 @@ async def register(
 async def _served(operations: Operations, options: WorkerOptions) -> list[Reaction]:
     """The reactions that this worker serves. Runs of `agent` ones are begun by who matches."""
     registered = {
-        state.reaction.reaction_id: state.reaction for state in await operations.list_reactions()
+        state.reaction.reaction_id: state.reaction
+        for state in await operations.reactions.list_reactions()
     }
     unknown = set(options.reaction_ids) - registered.keys()
     if unknown:

@@ -116,7 +116,9 @@ async def _misbehave(
             await _record(door, [good._replace(event_type=POISON)], report)
         case 2:
             with contextlib.suppress(VersionMismatch, StoreUnavailable):
-                await door.write_value("race", "contended", str(writer), number, Author("race"))
+                await door.values.write_value(
+                    "race", "contended", str(writer), number, Author("race")
+                )
 
 
 async def follow_to_end(door: Operations, pattern: str) -> list[Entry]:

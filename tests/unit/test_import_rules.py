@@ -31,7 +31,7 @@ ONE_ROOM = {"The model is pure: no I/O, no clock, no threads"}
 PLANTED = {
     "model/entry.py": "import time",
     "journal/batch.py": "import tape.predicates",
-    "bus.py": "import sqlite3",
+    "bus/bus.py": "import sqlite3",
     "stores/head.py": "import grpc",
     "ports/store.py": "import tape.testing.postgres",
     "api/auth.py": "import tape.client.face",

@@ -8,7 +8,6 @@ from tape.api.auth import Role, needs
 from tape.bus import Operations
 from tape.config import VERSION, Limits
 from tape.errors import TooLarge
-from tape.ports.store import NamesOf
 from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
 from tape.wire.v1 import tape_pb2 as pb
 
@@ -31,7 +30,7 @@ class Calls:
 
     @needs(Role.WRITE)
     async def write_value(self, request: pb.WriteValueRequest) -> pb.ValueRecord:
-        written = await self._operations.write_value(
+        written = await self._operations.values.write_value(
             request.namespace,
             request.key,
             request.value_json,
@@ -42,18 +41,18 @@ class Calls:
 
     @needs(Role.READ)
     async def get_value(self, request: pb.GetValueRequest) -> pb.GetValueResponse:
-        found = await self._operations.get_value(request.namespace, request.key)
+        found = await self._operations.values.get_value(request.namespace, request.key)
         return mapping_values.found_to_wire(found)
 
     @needs(Role.WRITE)
     async def delete_value(self, request: pb.DeleteValueRequest) -> pb.DeleteValueResponse:
         author = mapping_values.author_from_wire(request)
-        deleted = await self._operations.delete_value(request.namespace, request.key, author)
+        deleted = await self._operations.values.delete_value(request.namespace, request.key, author)
         return mapping_values.deleted_to_wire(deleted)
 
     @needs(Role.READ)
     async def list_values(self, request: pb.ListValuesRequest) -> pb.ListValuesResponse:
-        values = await self._operations.list_values(
+        values = await self._operations.values.list_values(
             request.namespace, request.after_key, request.limit
         )
         size, kept = 0, 0
@@ -66,22 +65,19 @@ class Calls:
 
     @needs(Role.READ)
     async def list_namespaces(self, request: pb.ListNamesRequest) -> pb.ListNamesResponse:
-        return await self._list_names("namespaces", request)
+        names = await self._operations.values.list_namespaces(request.after, request.limit)
+        return _names_to_wire(names)
 
     @needs(Role.READ)
     async def list_session_apps(self, request: pb.ListNamesRequest) -> pb.ListNamesResponse:
-        return await self._list_names("session_apps", request)
-
-    async def _list_names(self, of: NamesOf, request: pb.ListNamesRequest) -> pb.ListNamesResponse:
-        """As many as fit into an answer, whatever their length."""
-        names = await self._operations.list_names(of, request.after, request.limit)
-        return pb.ListNamesResponse(names=names[:NAMES_MOST])
+        names = await self._operations.sessions.list_session_apps(request.after, request.limit)
+        return _names_to_wire(names)
 
     @needs(Role.WRITE)
     async def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
         key = mapping_sessions.key_from_wire(request)
         return mapping_sessions.session_to_wire(
-            await self._operations.create_session(
+            await self._operations.sessions.create_session(
                 key, request.state_json, mapping_values.trace_from_wire(request)
             )
         )
@@ -89,23 +85,25 @@ class Calls:
     @needs(Role.READ)
     async def get_session(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
         key = mapping_sessions.key_from_wire(request)
-        found = await self._operations.get_session(key, request.max_events)
+        found = await self._operations.sessions.get_session(key, request.max_events)
         return self._sendable(mapping_sessions.found_to_wire(found), "max_events")
 
     @needs(Role.READ)
     async def list_sessions(self, request: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
-        found = await self._operations.list_sessions(request.app_name, request.user_id)
+        found = await self._operations.sessions.list_sessions(request.app_name, request.user_id)
         return self._sendable(mapping_sessions.sessions_to_wire(found), "user_id")
 
     @needs(Role.WRITE)
     async def delete_session(self, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
         key = mapping_sessions.key_from_wire(request)
         trace = mapping_values.trace_from_wire(request)
-        return pb.DeleteSessionResponse(deleted=await self._operations.delete_session(key, trace))
+        return pb.DeleteSessionResponse(
+            deleted=await self._operations.sessions.delete_session(key, trace)
+        )
 
     @needs(Role.WRITE)
     async def append_event(self, request: pb.AppendEventRequest) -> pb.AppendEventResponse:
-        appended = await self._operations.append_event(
+        appended = await self._operations.sessions.append_event(
             mapping_sessions.key_from_wire(request),
             mapping_sessions.event_from_wire(request.event),
             request.state_delta_json,
@@ -125,3 +123,8 @@ class Calls:
                 f"the answer is over {self._answer_bytes} bytes: ask for less", field=field
             )
         return answer
+
+
+def _names_to_wire(names: list[str]) -> pb.ListNamesResponse:
+    """As many as fit into an answer, whatever their length."""
+    return pb.ListNamesResponse(names=names[:NAMES_MOST])

@@ -17,11 +17,11 @@ class OutboxCalls:
 
     @needs(Role.READ)
     async def get_status(self, _request: pb.GetOutboxStatusRequest) -> pb.OutboxStatus:
-        return mapping_outbox.status_to_wire(await self._operations.outbox_status())
+        return mapping_outbox.status_to_wire(await self._operations.outbox.outbox_status())
 
     @needs(Role.ADMIN)
     async def skip(self, request: pb.SkipOutboxRowRequest) -> pb.OutboxPlace:
-        place = await self._operations.skip_outbox_row(
+        place = await self._operations.outbox.skip_outbox_row(
             request.row_id, reason=request.reason, by=request.by
         )
         return mapping_outbox.place_to_wire(place)

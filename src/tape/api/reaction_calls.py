@@ -34,18 +34,20 @@ class ReactionCalls:
     @needs(Role.WRITE)
     async def register_reaction(self, request: pb.Reaction) -> pb.Reaction:
         new = named(mapping_reactions.new_from_wire(request))
-        return mapping_reactions.reaction_to_wire(await self._operations.register_reaction(new))
+        return mapping_reactions.reaction_to_wire(
+            await self._operations.reactions.register_reaction(new)
+        )
 
     @needs(Role.WRITE)
     async def deregister_reaction(
         self, request: pb.DeregisterReactionRequest
     ) -> pb.DeregisterReactionResponse:
-        known = await self._operations.deregister_reaction(request.reaction_id)
+        known = await self._operations.reactions.deregister_reaction(request.reaction_id)
         return pb.DeregisterReactionResponse(deregistered=known)
 
     @needs(Role.READ)
     async def list_reactions(self, request: pb.ListReactionsRequest) -> pb.ListReactionsResponse:
-        found = await self._operations.list_reactions(request.subject_pattern)
+        found = await self._operations.reactions.list_reactions(request.subject_pattern)
         answer = mapping_reactions.states_to_wire(found)
         if answer.ByteSize() > self._answer_bytes:
             raise TooLarge(
@@ -59,7 +61,7 @@ class ReactionCalls:
         answer = pb.ClaimTasksResponse()
         if request.task_ids:
             answer.extended.extend(
-                await self._operations.extend_tasks(
+                await self._operations.tasks.extend_tasks(
                     request.owner, request.lease_ms, request.task_ids
                 )
             )
@@ -75,7 +77,7 @@ class ReactionCalls:
         self, request: pb.ListenForTasksRequest
     ) -> pb.ListenForTasksResponse:
         wait_ms = 0 if self._ending else max(0, min(request.wait_ms, SLICE_MS))
-        heard = await self._operations.listen_for_tasks(
+        heard = await self._operations.tasks.listen_for_tasks(
             request.reaction_ids, request.heard, wait_ms
         )
         return pb.ListenForTasksResponse(heard=heard)
@@ -83,7 +85,7 @@ class ReactionCalls:
     @needs(Role.WRITE)
     async def complete_task(self, request: pb.CompleteTaskRequest) -> pb.CompleteTaskResponse:
         outcome = TaskOutcome(request.task_id)
-        task = await settle_one(self._operations, request.owner, outcome)
+        task = await settle_one(self._operations.tasks, request.owner, outcome)
         return pb.CompleteTaskResponse(task=mapping_tasks.task_to_wire(task))
 
     @needs(Role.WRITE)
@@ -94,13 +96,13 @@ class ReactionCalls:
             permanent=request.permanent,
             traceback=request.traceback,
         )
-        task = await settle_one(self._operations, request.owner, outcome)
+        task = await settle_one(self._operations.tasks, request.owner, outcome)
         return pb.NackTaskResponse(task=mapping_tasks.task_to_wire(task))
 
     @needs(Role.WRITE)
     async def settle_tasks(self, request: pb.SettleTasksRequest) -> pb.SettleTasksResponse:
         outcomes = mapping_tasks.outcomes_from_wire(request)
-        results = await self._operations.settle_tasks(request.owner, outcomes)
+        results = await self._operations.tasks.settle_tasks(request.owner, outcomes)
         return mapping_tasks.settled_to_wire(results)
 
     @needs(Role.READ)
@@ -108,12 +110,12 @@ class ReactionCalls:
         """As many as fit; the rest is what the next call begins with."""
         answer = pb.ListTasksResponse()
         if request.task_id:
-            task = await self._operations.get_task(request.task_id)
+            task = await self._operations.tasks.get_task(request.task_id)
             if task is None:
                 raise no_such_task(request.task_id)
             found = [task]
         else:
-            found = await self._operations.list_tasks(
+            found = await self._operations.tasks.list_tasks(
                 request.reaction_id, request.status, request.limit, request.after_task_id
             )
         mapping_tasks.tasks_to_wire(answer, found, ANSWER_BYTES)
@@ -123,14 +125,18 @@ class ReactionCalls:
     async def replay_dead_letters(
         self, request: pb.ReplayDeadLettersRequest
     ) -> pb.ReplayDeadLettersResponse:
-        count = await self._operations.replay_dead_letters(request.reaction_id, request.task_ids)
+        count = await self._operations.tasks.replay_dead_letters(
+            request.reaction_id, request.task_ids
+        )
         return pb.ReplayDeadLettersResponse(count=count)
 
     @needs(Role.ADMIN)
     async def drop_dead_letters(
         self, request: pb.DropDeadLettersRequest
     ) -> pb.DropDeadLettersResponse:
-        count = await self._operations.drop_dead_letters(request.reaction_id, request.task_ids)
+        count = await self._operations.tasks.drop_dead_letters(
+            request.reaction_id, request.task_ids
+        )
         return pb.DropDeadLettersResponse(count=count)
 
     async def _claimed(self, claim: Claim, wait_ms: int) -> list[Task]:
@@ -144,7 +150,7 @@ class ReactionCalls:
 
     async def _claim_whole(self, claim: Claim, wait_ms: int) -> list[Task]:
         """A caller that goes away does not break a claim off: what it was given is given back."""
-        claiming = asyncio.ensure_future(self._operations.claim_tasks(claim, wait_ms))
+        claiming = asyncio.ensure_future(self._operations.tasks.claim_tasks(claim, wait_ms))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -156,7 +162,7 @@ class ReactionCalls:
         if not tasks:
             return
         try:
-            await self._operations.settle_tasks(
+            await self._operations.tasks.settle_tasks(
                 owner, [TaskOutcome(task.task_id, "given_back") for task in tasks]
             )
         except TapeError as error:

@@ -82,7 +82,7 @@ class Streams:
 
     @needs(Role.READ)
     async def subscribe_run(self, request: pb.SubscribeRunRequest, send: Send) -> None:
-        following = self._operations.follow_run(
+        following = self._operations.runs.follow_run(
             request.run_id, request.from_seq, self._stream_bytes
         )
         reading = self._turnstile.reads(following, _characters)
@@ -94,7 +94,7 @@ class Streams:
 
     @needs(Role.READ)
     async def watch_value(self, request: pb.WatchValueRequest, send: Send) -> None:
-        watching = self._operations.watch_value(
+        watching = self._operations.values.watch_value(
             request.namespace, request.key, request.from_version, self._stream_bytes
         )
         reading = self._turnstile.reads(watching, _change_characters)

@@ -20,7 +20,7 @@ from tape.model.session import Appended, Session, SessionEvent, SessionKey, Sess
 from tape.model.subject import EVERYTHING
 from tape.model.value import ANY_VERSION, Author, Deleted, Value, ValueChange
 from tape.ports.outbox import OutboxStatus
-from tape.ports.store import JournalInfo, NamesOf
+from tape.ports.store import JournalInfo
 from tape.telemetry.tracing import in_span, recording
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         """Read the entries of one run in its own order, then wait for new ones."""
 
         async def start() -> Batches[Entry]:
-            return _batches(self._operations.follow_run(run_id, after_seq))
+            return _batches(self._operations.runs.follow_run(run_id, after_seq))
 
         return self._stream(start)
 
@@ -141,12 +141,14 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         text = as_json(value, field="value")
         with recording(f"set_value {namespace}") as trace:
             author = Author(writer, trace=trace, request_id=uuid4().hex)
-            return await self._operations.write_value(namespace, key, text, if_version, author)
+            return await self._operations.values.write_value(
+                namespace, key, text, if_version, author
+            )
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
         """Return the current value; None if it does not exist or was deleted."""
         must_be_text(namespace=namespace, key=key)
-        found = await self._operations.get_value(namespace, key)
+        found = await self._operations.values.get_value(namespace, key)
         return None if found is None or found.deleted else found
 
     def watch_value(
@@ -157,7 +159,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         """
 
         async def start() -> Batches[ValueChange]:
-            return _singly(self._operations.watch_value(namespace, key, from_version))
+            return _singly(self._operations.values.watch_value(namespace, key, from_version))
 
         return self._stream(start)
 
@@ -165,30 +167,24 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         """Delete a value. Its history stays."""
         with recording(f"delete_value {namespace}") as trace:
             author = Author(writer, trace=trace, request_id=uuid4().hex)
-            return await self._operations.delete_value(namespace, key, author)
+            return await self._operations.values.delete_value(namespace, key, author)
 
     async def list_values(self, namespace: str) -> list[Value]:
         """Return all values of a namespace that are not deleted, by key."""
         values: list[Value] = []
         after_key = ""
-        while page := await self._operations.list_values(namespace, after_key, LIST_PAGE):
+        while page := await self._operations.values.list_values(namespace, after_key, LIST_PAGE):
             values += page
             after_key = page[-1].key
         return values
 
     async def list_namespaces(self) -> list[str]:
         """The namespaces that hold a value, by name."""
-        return await self._names("namespaces")
+        return await _all_names(self._operations.values.list_namespaces)
 
     async def list_session_apps(self) -> list[str]:
         """The apps that have a session, by name."""
-        return await self._names("session_apps")
-
-    async def _names(self, of: NamesOf) -> list[str]:
-        names: list[str] = []
-        while page := await self._operations.list_names(of, names[-1] if names else "", LIST_PAGE):
-            names += page
-        return names
+        return await _all_names(self._operations.sessions.list_session_apps)
 
     async def create_session(
         self,
@@ -201,24 +197,24 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         text = as_json(state or {}, field="state")
         key = SessionKey(app_name, user_id, session_id)
         with recording(f"create_session {app_name}") as trace:
-            return await self._operations.create_session(key, text, trace)
+            return await self._operations.sessions.create_session(key, text, trace)
 
     async def get_session(
         self, app_name: str, user_id: str, session_id: str, *, max_events: int = 0
     ) -> SessionWithEvents | None:
         """Return the session with its newest events, the oldest of them first."""
         key = SessionKey(app_name, user_id, session_id)
-        return await self._operations.get_session(key, max_events)
+        return await self._operations.sessions.get_session(key, max_events)
 
     async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
         """Return a user's sessions without their events, the last changed first."""
-        return await self._operations.list_sessions(app_name, user_id)
+        return await self._operations.sessions.list_sessions(app_name, user_id)
 
     async def delete_session(self, app_name: str, user_id: str, session_id: str) -> bool:
         """Delete a session. Returns False if it did not exist."""
         key = SessionKey(app_name, user_id, session_id)
         with recording(f"delete_session {app_name}") as trace:
-            return await self._operations.delete_session(key, trace)
+            return await self._operations.sessions.delete_session(key, trace)
 
     async def append_event(
         self,
@@ -238,17 +234,17 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
         key = SessionKey(app_name, user_id, session_id)
         new = session_event(event)
         with recording(f"append_event {app_name}") as trace:
-            return await self._operations.append_event(key, new, delta, trace=trace)
+            return await self._operations.sessions.append_event(key, new, delta, trace=trace)
 
     async def outbox_status(self) -> OutboxStatus:
         """Return the rows that wait in the outbox, those that were refused and why, and the leading
         relays.
         """
-        return await self._operations.outbox_status()
+        return await self._operations.outbox.outbox_status()
 
     async def skip_outbox_row(self, row_id: int, *, reason: str, by: str = "") -> OutboxPlace:
         """Skip an outbox row that was refused, so that later rows of its subject are published."""
-        return await self._operations.skip_outbox_row(row_id, reason=reason, by=by)
+        return await self._operations.outbox.skip_outbox_row(row_id, reason=reason, by=by)
 
     async def info(self) -> JournalInfo:
         return await self._operations.info()
@@ -288,6 +284,13 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
             # Beyond the head there is nothing either, unless the cursor is refused.
             query = query._replace(after=after, until=0 if live else max(after, head))
         return self._operations.follow(query)
+
+
+async def _all_names(listed: Callable[[str, int], Awaitable[list[str]]]) -> list[str]:
+    names: list[str] = []
+    while page := await listed(names[-1] if names else "", LIST_PAGE):
+        names += page
+    return names
 
 
 def _traced(new: NewEvent, trace: Trace) -> NewEvent:

@@ -1,10 +1,12 @@
 """Looking at runs over gRPC: the half of the operations that `GrpcRuns` has from here."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import TypeVar
 
 import grpc
 
+from tape.client.outliving import outliving
 from tape.client.representable import representable
 from tape.client.server import Server
 from tape.errors import NotFound
@@ -23,7 +25,7 @@ from tape.wire import (
     mapping_runs,
     mapping_timers,
 )
-from tape.wire.mapping_entries import entries_from_wire
+from tape.wire.mapping_entries import entries_from_wire, run_entry_from_wire
 from tape.wire.v1 import tape_pb2 as pb
 
 Q = TypeVar("Q")
@@ -84,6 +86,20 @@ class GrpcRunLooks:
             if not batch.more:
                 return found
             request.after_seq = batch.cursor
+
+    async def follow_run(
+        self, run_id: str, after_seq: int, max_bytes: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        """One by one; the server bounds what it holds."""
+        del max_bytes
+
+        def ask() -> pb.SubscribeRunRequest:
+            return pb.SubscribeRunRequest(run_id=run_id, from_seq=after_seq)
+
+        async with aclosing(outliving(self._server, self._rpc.SubscribeRun, ask)) as messages:
+            async for message in messages:
+                after_seq = message.seq
+                yield [run_entry_from_wire(message, run_id)]
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         with representable():

@@ -30,23 +30,23 @@ class ReactionCalls:
         if isinstance(reaction, NewReaction):
             if subject_pattern or options:
                 raise InvalidArgument("already has all settings: give no others", field="reaction")
-            return await self._operations.register_reaction(reaction)
+            return await self._operations.reactions.register_reaction(reaction)
         if options.setdefault("reaction_id", reaction) != reaction:
             raise InvalidArgument("is already the first argument", field="reaction_id")
         new = in_pool(new_reaction(subject_pattern, **options), DECLARED_APPS.apps)
-        return await self._operations.register_reaction(new)
+        return await self._operations.reactions.register_reaction(new)
 
     async def deregister_reaction(self, reaction_id: str) -> bool:
         """Stop a reaction. Returns False if it does not exist. Its tasks stay but cannot be
         claimed.
         """
-        return await self._operations.deregister_reaction(reaction_id)
+        return await self._operations.reactions.deregister_reaction(reaction_id)
 
     async def list_reactions(self, subject_pattern: str = "") -> list[ReactionState]:
         """Return reactions with their state: all, those with this pattern, or those that match this
         subject.
         """
-        return await self._operations.list_reactions(subject_pattern)
+        return await self._operations.reactions.list_reactions(subject_pattern)
 
     async def claim_tasks(
         self,
@@ -61,17 +61,17 @@ class ReactionCalls:
         """Claim up to `most` tasks of each reaction; if there are none, wait for some."""
         named = [reaction_ids] if isinstance(reaction_ids, str) else list(reaction_ids)
         wants = [Want(reaction_id, shard, most) for reaction_id in named]
-        return await self._operations.claim_tasks(Claim(owner, lease_ms, wants), wait_ms)
+        return await self._operations.tasks.claim_tasks(Claim(owner, lease_ms, wants), wait_ms)
 
     async def extend_tasks(
         self, task_ids: Sequence[str], *, owner: str, lease_ms: int = DEFAULT_LEASE_MS
     ) -> list[str]:
         """Renew leases from now on. Returns the ids of the tasks that the owner still holds."""
-        return await self._operations.extend_tasks(owner, lease_ms, task_ids)
+        return await self._operations.tasks.extend_tasks(owner, lease_ms, task_ids)
 
     async def complete_task(self, task_id: str, *, owner: str) -> Task:
         """Mark a task as done and return it. A repeat changes nothing."""
-        return await settle_one(self._operations, owner, TaskOutcome(task_id))
+        return await settle_one(self._operations.tasks, owner, TaskOutcome(task_id))
 
     async def nack_task(
         self,
@@ -84,17 +84,17 @@ class ReactionCalls:
     ) -> Task:
         """Report that a task failed, and return it. It is retried later unless `permanent`."""
         outcome = failed_task(task_id, error, permanent=permanent, traceback=traceback)
-        return await settle_one(self._operations, owner, outcome)
+        return await settle_one(self._operations.tasks, owner, outcome)
 
     async def settle_tasks(
         self, outcomes: Iterable[TaskOutcome], *, owner: str
     ) -> list[TaskStatus | TapeError]:
         """Report many outcomes. Returns for each, in order, its new status or the refusal."""
-        return await self._operations.settle_tasks(owner, list(outcomes))
+        return await self._operations.tasks.settle_tasks(owner, list(outcomes))
 
     async def get_task(self, task_id: str) -> Task | None:
         """Return a task; None if it does not exist."""
-        return await self._operations.get_task(task_id)
+        return await self._operations.tasks.get_task(task_id)
 
     async def list_tasks(
         self, reaction_id: str = "", *, status: TaskStatus | None = None, limit: int = TASKS_PAGE
@@ -103,7 +103,7 @@ class ReactionCalls:
         found: list[Task] = []
         while len(found) < limit:
             after = found[-1].task_id if found else ""
-            page = await self._operations.list_tasks(
+            page = await self._operations.tasks.list_tasks(
                 reaction_id, status or 0, min(limit - len(found), TASKS_PAGE), after
             )
             if not page:
@@ -113,8 +113,8 @@ class ReactionCalls:
 
     async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
         """Queue dead letters again; without ids, all of the reaction. Returns how many."""
-        return await self._operations.replay_dead_letters(reaction_id, task_ids)
+        return await self._operations.tasks.replay_dead_letters(reaction_id, task_ids)
 
     async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
         """Give dead letters up for good. They stay on record as failed. Returns how many."""
-        return await self._operations.drop_dead_letters(reaction_id, task_ids)
+        return await self._operations.tasks.drop_dead_letters(reaction_id, task_ids)

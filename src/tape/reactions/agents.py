@@ -46,11 +46,11 @@ class Agents:
 
     async def _begin_some(self, owner: str, reaction_ids: list[str]) -> None:
         wants = [Want(reaction_id, -1, AT_ONCE) for reaction_id in reaction_ids]
-        while claimed := await self._tasks.claim(Claim(owner, LEASE_MS, wants), 0):
+        while claimed := await self._tasks.claim_tasks(Claim(owner, LEASE_MS, wants)):
             book = await self._store.read_reactions()
             apps = {reaction.reaction_id: reaction for reaction in book.reactions}
             outcomes = [await self._begin(task, apps.get(task.reaction_id)) for task in claimed]
-            await self._tasks.settle(owner, outcomes)
+            await self._tasks.settle_tasks(owner, outcomes)
             if any(outcome.verdict == "given_back" for outcome in outcomes):
                 return  # they would come again at once
 

@@ -36,6 +36,38 @@ POLL_S = 0.25
 LETTERS_AT_ONCE = 500
 
 
+class TaskOperations(Protocol):
+    async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
+        """Take tasks on lease; where there are none, wait so long for some."""
+
+    async def listen_for_tasks(self, reaction_ids: Sequence[str], heard: int, wait_ms: int) -> int:
+        """Wait until there may be tasks of these, at most so long. A hint, so it may be given up.
+
+        `heard` is what the last call returned, 0 at first.
+        """
+
+    async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
+        """Prolong leases; the ids of those the owner still holds."""
+
+    async def settle_tasks(
+        self, owner: str, outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskStatus | TapeError]:
+        """What became of tasks the owner claimed; for each in order its status now, or why not."""
+
+    async def get_task(self, task_id: str) -> Task | None: ...
+
+    async def list_tasks(
+        self, reaction_id: str, status: int = 0, limit: int = 0, after_task_id: str = ""
+    ) -> list[Task]:
+        """By reaction (empty is all), shard and source. Status 0 is any."""
+
+    async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        """Queue dead letters again; without ids all of the reaction's. How many there were."""
+
+    async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
+        """Give dead letters up for good; they stay on record as failed."""
+
+
 class Tasks:
     def __init__(self, store: Store, writer: Writer, ids: UlidFactory, limits: Limits) -> None:
         self._store = store
@@ -45,7 +77,7 @@ class Tasks:
         self._known: set[str] = set()
         """Reactions that were seen in the store; what was registered once stays known."""
 
-    async def claim(self, claim: Claim, wait_ms: int) -> list[Task]:
+    async def claim_tasks(self, claim: Claim, wait_ms: int = 0) -> list[Task]:
         claim = self._checked(claim)
         await self._refuse_unknown([want.reaction_id for want in claim.wants])
         loop = asyncio.get_running_loop()
@@ -58,7 +90,7 @@ class Tasks:
                 return found
             await self._listen([want.reaction_id for want in claim.wants], heard, left)
 
-    async def listen(self, reaction_ids: Sequence[str], heard: int, wait_ms: int) -> int:
+    async def listen_for_tasks(self, reaction_ids: Sequence[str], heard: int, wait_ms: int) -> int:
         for reaction_id in reaction_ids:
             check_name(reaction_id, self._limits, field="reaction_ids", required=True)
         await self._refuse_unknown(reaction_ids)
@@ -101,13 +133,13 @@ class Tasks:
             lease_ms=_lease(claim.lease_ms), wants=wants, most=min(claim.most, most)
         )
 
-    async def extend(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
+    async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
         check_name(owner, self._limits, field="owner", required=True)
         keys = self._keys(task_ids)
         held = await self._store.extend_tasks(owner, _lease(lease_ms), keys) if keys else []
         return [key.task_id for key in held]
 
-    async def settle(
+    async def settle_tasks(
         self, owner: str, outcomes: Sequence[TaskOutcome]
     ) -> list[TaskStatus | TapeError]:
         check_name(owner, self._limits, field="owner", required=True)
@@ -149,7 +181,7 @@ class Tasks:
                 results[key] = TaskStatus(task.status)
         return results
 
-    async def get(self, task_id: str) -> Task | None:
+    async def get_task(self, task_id: str) -> Task | None:
         try:
             key = parse_task_id(task_id)
         except NotFound:
@@ -157,7 +189,7 @@ class Tasks:
         return await self._store.get_task(key)
 
     async def list_tasks(
-        self, reaction_id: str, status: int, limit: int, after_task_id: str
+        self, reaction_id: str, status: int = 0, limit: int = 0, after_task_id: str = ""
     ) -> list[Task]:
         check_name(reaction_id, self._limits, field="reaction_id")
         if status and status not in tuple(TaskStatus):
@@ -170,10 +202,10 @@ class Tasks:
         most = min(limit, self._limits.claim_tasks) if limit > 0 else self._limits.claim_tasks
         return await self._store.list_tasks(reaction_id, wanted, after, most)
 
-    async def replay(self, reaction_id: str, task_ids: Sequence[str]) -> int:
+    async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
         return await self._each_letter(ReplayDeadLetters, reaction_id, task_ids)
 
-    async def drop(self, reaction_id: str, task_ids: Sequence[str]) -> int:
+    async def drop_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
         return await self._each_letter(DropDeadLetters, reaction_id, task_ids)
 
     async def _each_letter(
@@ -219,20 +251,12 @@ def _lease(lease_ms: int) -> int:
     return lease_ms if lease_ms > 0 else DEFAULT_LEASE_MS
 
 
-class SettlesTasks(Protocol):
-    async def settle_tasks(
-        self, owner: str, outcomes: Sequence[TaskOutcome]
-    ) -> list[TaskStatus | TapeError]: ...
-
-    async def get_task(self, task_id: str) -> Task | None: ...
-
-
-async def settle_one(operations: SettlesTasks, owner: str, outcome: TaskOutcome) -> Task:
+async def settle_one(tasks: TaskOperations, owner: str, outcome: TaskOutcome) -> Task:
     """What became of one task; as it is now."""
-    (result,) = await operations.settle_tasks(owner, [outcome])
+    (result,) = await tasks.settle_tasks(owner, [outcome])
     if isinstance(result, TapeError):
         raise result
-    task = await operations.get_task(outcome.task_id)
+    task = await tasks.get_task(outcome.task_id)
     if task is None:
         raise no_such_task(outcome.task_id)
     return task

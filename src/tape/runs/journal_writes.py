@@ -1,11 +1,11 @@
 """What a run writes that is not its own: values and events, fenced like all else it writes."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import uuid4
 
 from tape.config import Limits
-from tape.model.entry import Entry, Trace
+from tape.model.entry import Trace
 from tape.model.event import NewEvent, Recorded, draft_own_event, stated_version
 from tape.model.json_text import to_json
 from tape.model.names import check_name
@@ -19,15 +19,8 @@ from tape.runs.pen import Pen
 from tape.telemetry.tracing import recording
 
 
-class JournalOperations(Protocol):
-    """As much of the bus as a run needs."""
-
-    @property
-    def runs(self) -> RunOperations: ...
-
-    def follow_run(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Entry], None]: ...
-
-    async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]: ...
+class RunValues(Protocol):
+    """As much of the operations on values as a run needs."""
 
     async def write_value(
         self, namespace: str, key: str, value_json: str, if_version: int, author: Author
@@ -36,6 +29,18 @@ class JournalOperations(Protocol):
     async def get_value(self, namespace: str, key: str) -> Value | None: ...
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted: ...
+
+
+class JournalOperations(Protocol):
+    """As much of the bus as a run needs."""
+
+    @property
+    def runs(self) -> RunOperations: ...
+
+    @property
+    def values(self) -> RunValues: ...
+
+    async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]: ...
 
 
 class JournalWrites:
@@ -74,7 +79,7 @@ class JournalWrites:
     ) -> int:
         boundary(f"before set_value {namespace}/{key}")
         with recording(f"set_value {namespace}") as trace:
-            written = await self._operations.write_value(
+            written = await self._operations.values.write_value(
                 namespace, key, value_json, if_version, self._author_of_call(trace)
             )
         boundary(f"after set_value {namespace}/{key}")
@@ -82,14 +87,14 @@ class JournalWrites:
         return written.version
 
     async def get_value(self, namespace: str, key: str) -> Any:
-        found = await self._operations.get_value(namespace, key)
+        found = await self._operations.values.get_value(namespace, key)
         return None if found is None else found.value
 
     async def delete_value(self, namespace: str, key: str, pen: Pen) -> bool:
         boundary(f"before delete_value {namespace}/{key}")
         with recording(f"delete_value {namespace}") as trace:
             author = self._author_of_call(trace)
-            deleted = await self._operations.delete_value(namespace, key, author)
+            deleted = await self._operations.values.delete_value(namespace, key, author)
         boundary(f"after delete_value {namespace}/{key}")
         pen.missed = True
         return deleted.deleted

@@ -4,13 +4,13 @@
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound
-from tape.journal.follow import read_run, refuse_beyond_the_run
+from tape.journal.follow import check_position, follow_run, read_run, refuse_beyond_the_run
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.budget import Budget, check_amounts
@@ -99,6 +99,11 @@ class RunOperations(Protocol):
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         """Entries of a run's journal in its own order, as many as a page holds."""
+
+    def follow_run(
+        self, run_id: str, after_seq: int, max_bytes: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        """The entries of one run in its own order, until closed. Pages as in `FollowQuery`."""
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None: ...
 
@@ -245,6 +250,14 @@ class Runs:
             run = await self._found(name)
             refuse_beyond_the_run(name, run.seq_cursor, after_seq, field="after_seq")
         return found
+
+    def follow_run(
+        self, run_id: str, after_seq: int, max_bytes: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        name = self._name(run_id, "run_id")
+        check_position(after_seq, "from_seq")
+        most = min(max_bytes or self._limits.page_bytes, self._limits.page_bytes)
+        return follow_run(self._store, name, after_seq, PAGE, most)
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
         return await self._store.get_decision(self._name(run_id, "run_id"), decision_index)

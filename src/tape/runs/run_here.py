@@ -178,7 +178,7 @@ class RunsHere:
         """Wait until something is written for it, at most until a timer is due or a moment."""
         due_ms = await self._runs.next_timer_in_ms()
         wait_s = LOOK_S if due_ms is None else min(LOOK_S, due_ms / 1000)
-        pages = self._operations.follow_run(run.run_id, run.seq_cursor)
+        pages = self._operations.runs.follow_run(run.run_id, run.seq_cursor)
         async with aclosing(pages):
             with suppress(TimeoutError, StopAsyncIteration):
                 async with asyncio.timeout(wait_s):

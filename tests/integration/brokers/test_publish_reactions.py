@@ -39,10 +39,10 @@ async def publish(
     working = asyncio.create_task(work(WorkerOptions(url=url, registry=registry), stop=stop))
     try:
         if kill is not None:
-            await _until(bus.list_reactions, working, count, count * 3 // 4)
+            await _until(bus.reactions.list_reactions, working, count, count * 3 // 4)
             await kill()
-        await _until(bus.list_reactions, working, count, 0)
-        (state,) = await bus.list_reactions()
+        await _until(bus.reactions.list_reactions, working, count, 0)
+        (state,) = await bus.reactions.list_reactions()
         assert (state.matched, state.claimed, state.dead_letters) == (count, 0, 0)
         stop.set()
         await working
@@ -169,7 +169,7 @@ async def test_a_message_over_a_limit_that_nobody_tells_is_one_dead_letter(
         working = asyncio.create_task(work(options, stop=stop))
         try:
             async with asyncio.timeout(90):
-                while not (letters := await bus.list_tasks("", TaskStatus.DLQ)):
+                while not (letters := await bus.tasks.list_tasks("", TaskStatus.DLQ)):
                     assert not working.done(), working.result()
                     await asyncio.sleep(0.02)
             received = await far_side.received(4)

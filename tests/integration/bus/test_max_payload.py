@@ -20,7 +20,7 @@ MAX_PAYLOAD = 1 << 20  # NATS's own default
 
 async def one_failing(bus: Bus) -> FailingRow:
     async def failing() -> list[FailingRow]:
-        return (await bus.outbox_status()).failing
+        return (await bus.outbox.outbox_status()).failing
 
     (row,) = await until(failing)
     return row
@@ -41,7 +41,7 @@ async def test_a_message_over_max_payload_holds_up_its_subject_and_no_other(
     )
     publish([(f"{prefix}.b", 5)])
     assert (await read_stream(nats_url, prefix, 3))[2].payload == "5"
-    await bus.skip_outbox_row(row.id, reason="the file is on the share", by="desk")
+    await bus.outbox.skip_outbox_row(row.id, reason="the file is on the share", by="desk")
     stored = await read_stream(nats_url, prefix, 4)
     assert [m.payload for m in stored if m.subject.endswith(".a")] == ["1", "3"]
 
@@ -90,10 +90,10 @@ async def test_a_limit_that_nobody_tells_holds_up_one_subject_too(
         publish([(f"{prefix}.b", 5)])
 
         async def only_the_held_wait() -> bool:
-            return (await bus.outbox_status()).waiting == 2
+            return (await bus.outbox.outbox_status()).waiting == 2
 
         await until(only_the_held_wait)
-        await bus.skip_outbox_row(row.id, reason="too large", by="desk")
+        await bus.outbox.skip_outbox_row(row.id, reason="too large", by="desk")
         login = f"nats://a:b@{server.address}"
         stored = await read_stream(login, prefix, 7)
         assert [m.payload for m in stored if m.subject.endswith(".a")] == ["1"]

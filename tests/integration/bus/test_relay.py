@@ -18,7 +18,7 @@ from tests.integration.bus.relays import Relays, entries, quick, read_stream, un
 
 
 async def nothing_waits(bus: Bus) -> bool:
-    return (await bus.outbox_status()).waiting == 0
+    return (await bus.outbox.outbox_status()).waiting == 0
 
 
 async def test_what_was_committed_is_on_the_journal_and_in_the_stream(
@@ -41,7 +41,7 @@ async def test_what_was_committed_is_on_the_journal_and_in_the_stream(
     assert first.headers["ce-tapeseq"] == str(event.global_seq)
     assert first.headers["ce-type"] == event.event_type == first.subject
     assert json.loads(first.payload) == event.payload
-    assert (await bus.outbox_status()).failing == []
+    assert (await bus.outbox.outbox_status()).failing == []
 
 
 async def test_new_rows_are_heard_of(
@@ -82,7 +82,7 @@ async def test_a_refused_message_holds_up_its_subject_and_no_other(
     assert {message.payload for message in stored} == {"1", "4"}
 
     async def tried_often() -> bool:
-        failing = (await bus.outbox_status()).failing
+        failing = (await bus.outbox.outbox_status()).failing
         return bool(failing) and failing[0].attempts > 2
 
     await until(tried_often)
@@ -90,10 +90,10 @@ async def test_a_refused_message_holds_up_its_subject_and_no_other(
     publish([(f"{prefix}.b", 5), (f"{prefix}.a", 6)])
     stored = await read_stream(nats_url, prefix, 3)
     assert stored[2].payload == "5"
-    (row,) = (await bus.outbox_status()).failing
+    (row,) = (await bus.outbox.outbox_status()).failing
     assert row.event_id == refused
     assert "message size exceeds maximum allowed" in row.last_error
-    await bus.skip_outbox_row(row.id, reason="the consumer has it already", by="desk")
+    await bus.outbox.skip_outbox_row(row.id, reason="the consumer has it already", by="desk")
     stored = await read_stream(nats_url, prefix, 5)
     assert [m.payload for m in stored if m.subject.endswith(".a")] == ["1", "3", "6"]
     await until(lambda: nothing_waits(bus))
@@ -130,12 +130,12 @@ async def test_a_row_that_cannot_be_an_event_holds_up_its_subject_and_no_other(
     assert [m.payload for m in await read_stream(nats_url, prefix, 1)] == ["3"]
 
     async def failing() -> bool:
-        return len((await bus.outbox_status()).failing) == 1
+        return len((await bus.outbox.outbox_status()).failing) == 1
 
     await until(failing)
-    (row,) = (await bus.outbox_status()).failing
+    (row,) = (await bus.outbox.outbox_status()).failing
     assert row.last_error.startswith("payload_json")
-    await bus.skip_outbox_row(row.id, reason="a slip", by="desk")
+    await bus.outbox.skip_outbox_row(row.id, reason="a slip", by="desk")
     assert [m.payload for m in await read_stream(nats_url, prefix, 2)] == ["3", "2"]
 
 
@@ -148,7 +148,7 @@ async def test_a_subject_that_is_none_reaches_no_protocol(
     await read_stream(nats_url, prefix, 1)
 
     async def failing() -> bool:
-        return len((await bus.outbox_status()).failing) == 1
+        return len((await bus.outbox.outbox_status()).failing) == 1
 
     await until(failing)
     (stored,) = await read_stream(nats_url, prefix, 1)
@@ -166,10 +166,10 @@ async def test_the_journal_does_not_wait_for_the_broker(
         ids = publish([(f"{prefix}.a", n) for n in range(15)])
 
         async def promoted() -> bool:
-            return (await bus.outbox_status()).unpromoted == 0
+            return (await bus.outbox.outbox_status()).unpromoted == 0
 
         await until(promoted)
-        assert (await bus.outbox_status()).waiting == 15
+        assert (await bus.outbox.outbox_status()).waiting == 15
         server.start()
         stored = await read_stream(url, prefix, 15)
         assert [message.message_id for message in stored] == ids
@@ -226,7 +226,7 @@ async def test_without_a_broker_rows_go_to_the_journal_alone(bus: Bus, publish: 
     assert [event.event_id for event in events] == ids
     (told,) = await entries(bus, "/tape/relay/**")
     assert told.subject == "/tape/relay/elected/journal"
-    assert (await bus.outbox_status()).waiting == 2
+    assert (await bus.outbox.outbox_status()).waiting == 2
 
 
 async def test_published_rows_go_after_a_while(

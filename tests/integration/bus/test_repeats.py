@@ -53,7 +53,7 @@ def put_by_hand(store_url: str, event_id: str, subject: str, payload: str) -> No
 
 async def repeated(bus: Bus, count: int) -> None:
     async def enough() -> bool:
-        return (await bus.outbox_status()).repeated == count
+        return (await bus.outbox.outbox_status()).repeated == count
 
     await until(enough)
 
@@ -77,7 +77,7 @@ async def test_a_key_belongs_to_its_subject_before_and_after_the_duplicate_windo
     on_a = [int(m.headers["ce-tapeseq"]) for m in stored if m.subject == a]
     assert on_a == sorted(on_a)
     await repeated(bus, 2)
-    status = await bus.outbox_status()
+    status = await bus.outbox.outbox_status()
     assert {row.event_id for row in status.repeats} == {early, late}
     (first_entry,) = [e for e in await entries(bus, "/tape/event/**") if e.event_id == first]
     assert {(r.repeat_of, r.repeat_of_seq) for r in status.repeats} == {
@@ -107,11 +107,11 @@ async def test_a_second_row_with_an_id_is_a_repeat_or_is_held_and_named(
     await repeated(bus, 1)
 
     async def failing() -> list[FailingRow]:
-        return (await bus.outbox_status()).failing
+        return (await bus.outbox.outbox_status()).failing
 
     (row,) = await until(failing)
     assert row.subject == f"{prefix}.b"
     assert f"belongs to another event (row 1, subject {prefix}.a, global_seq" in row.last_error
-    await bus.skip_outbox_row(row.id, reason="the producer's slip", by="desk")
+    await bus.outbox.skip_outbox_row(row.id, reason="the producer's slip", by="desk")
     stored = await read_stream(nats_url, prefix, 3)
     assert stored[2].payload == "2"

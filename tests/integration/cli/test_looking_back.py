@@ -167,7 +167,7 @@ async def _match(url: str) -> None:
     try:
         bus.start_matching()
         claim = Claim("me", 60_000, [Want("large-orders", ANY_SHARD, 1)])
-        assert await bus.claim_tasks(claim, wait_ms=30_000)
+        assert await bus.tasks.claim_tasks(claim, wait_ms=30_000)
     finally:
         await bus.close()
 

@@ -50,7 +50,7 @@ async def _make_busy(url: str) -> None:
         await client.nack_task(other, owner="desk-1", error="bad", permanent=True)
         head, heard = (await client.info()).head_global_seq, 0
         while min(state.position for state in await client.list_reactions()) < head:
-            heard = await bus.listen_for_tasks(["orders"], heard, 200)
+            heard = await bus.tasks.listen_for_tasks(["orders"], heard, 200)
 
 
 def test_registering_showing_and_taking_back(command: Any) -> None:

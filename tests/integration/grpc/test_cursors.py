@@ -37,7 +37,7 @@ async def world(url: str) -> AsyncIterator[World]:
     """A journal with an event, a value and a run."""
     operations = await open_operations(url, "", Settings())
     await operations.record_events([NewEvent("a")])
-    await operations.write_value("n", "k", "1", -1, Author("w"))
+    await operations.values.write_value("n", "k", "1", -1, Author("w"))
     run = (await operations.runs.begin_run(NewRun(RunName("a", "u", "s", "i")), ME)).run
     head = (await operations.info()).head_global_seq
     yield World(operations, head, run.run_id, run.seq_cursor)
@@ -64,9 +64,9 @@ async def test_a_cursor_beyond_a_run(world: World) -> None:
     beyond = world.last_seq + 1
     said = f"{beyond} is beyond the end of run '{world.run_id}', {world.last_seq}"
     with pytest.raises(InvalidArgument, match=said):
-        await all_of(world.operations.follow_run(world.run_id, beyond))
+        await all_of(world.operations.runs.follow_run(world.run_id, beyond))
     with pytest.raises(InvalidArgument, match="2 is beyond the end of run 'nosuch', 0"):
-        await all_of(world.operations.follow_run("nosuch", 2))
+        await all_of(world.operations.runs.follow_run("nosuch", 2))
     with pytest.raises(InvalidArgument, match=f"after_seq: {said}"):
         await world.operations.runs.read_run(world.run_id, beyond)
     assert await world.operations.runs.read_run(world.run_id, world.last_seq) == []
@@ -74,9 +74,9 @@ async def test_a_cursor_beyond_a_run(world: World) -> None:
 
 async def test_a_version_beyond_a_value(world: World) -> None:
     with pytest.raises(InvalidArgument, match="2 is beyond the newest version of n/k, 1"):
-        await all_of(world.operations.watch_value("n", "k", 2))
+        await all_of(world.operations.values.watch_value("n", "k", 2))
     with pytest.raises(InvalidArgument, match="1 is beyond the newest version of n/none, 0"):
-        await all_of(world.operations.watch_value("n", "none", 1))
+        await all_of(world.operations.values.watch_value("n", "none", 1))
 
 
 async def test_recent_entries_before_a_place_that_is_not_there(world: World) -> None:

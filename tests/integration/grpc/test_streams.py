@@ -171,7 +171,7 @@ async def test_a_page_of_a_run_or_value_is_bounded_by_bytes(
             subscribe, ask = stub.SubscribeRun, pb.SubscribeRunRequest(run_id=run.run_id)
         else:
             for _ in range(10):
-                await watched.write_value("n", "k", large, -1, Author())
+                await watched.values.write_value("n", "k", large, -1, Author())
             subscribe, ask = stub.WatchValue, pb.WatchValueRequest(namespace="n", key="k")
         sizes: list[int] = []
         name = "read_run" if what == "run" else "read_value_history"
@@ -221,7 +221,7 @@ async def test_a_quiet_stream_tells_its_cursor(
         await record(watched, 1)
         late = await call.read()  # it comes although nothing happens after that one entry
         assert (list(late.entries), late.cursor) == ([], 101)
-        await watched.write_value("n", "k", "1", -1, Author())
+        await watched.values.write_value("n", "k", "1", -1, Author())
         undecided = await call.read()
         assert (undecided.cursor, undecided.skipped) == (102, 1)
         assert "entry 102" in undecided.last_error

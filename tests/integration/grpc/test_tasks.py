@@ -10,6 +10,7 @@ import tape
 from tape.bus import Bus
 from tape.client import AsyncTapeClient
 from tape.model.task import TaskOutcome
+from tape.reactions.tasks import Tasks
 from tape.wire.errors import from_rpc_error
 from tape.wire.mapping_tasks import task_from_wire
 from tape.wire.v1 import tape_pb2 as pb
@@ -300,13 +301,13 @@ async def test_a_server_that_closes_does_not_wait_for_those_who_wait(
     server = await serving(store_url)
     rpc = await dial(server.address)
     await react(rpc)
-    arrived, claim_of_bus = asyncio.Semaphore(0), Bus.claim_tasks
+    arrived, claim_of_bus = asyncio.Semaphore(0), Tasks.claim_tasks
 
     async def claiming(*arguments: Any) -> list[tape.Task]:
         arrived.release()
         return await claim_of_bus(*arguments)
 
-    monkeypatch.setattr(Bus, "claim_tasks", claiming)
+    monkeypatch.setattr(Tasks, "claim_tasks", claiming)
     waiting = [asyncio.create_task(claim(rpc)) for _ in range(3)]
     for _ in waiting:
         await arrived.acquire()
@@ -406,7 +407,7 @@ async def test_a_listing_larger_than_an_answer(sqlite_url: str, serving: Any) ->
             await client.record("a", "x" * 900_000)
         heard = 0
         while (await client.list_reactions())[0].pending < 9:
-            heard = await client._operations.listen_for_tasks(["r"], heard, 200)
+            heard = await client._operations.tasks.listen_for_tasks(["r"], heard, 200)
         assert len(await client.list_tasks("r")) == 9
 
 

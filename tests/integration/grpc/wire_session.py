@@ -351,7 +351,7 @@ async def until_matched(bus: Bus) -> None:
     """Until every entry was considered for the reaction."""
     async with asyncio.timeout(30):
         head = (await bus.info()).head_global_seq
-        while (await bus.list_reactions())[0].position < head:  # noqa: ASYNC110 - nothing rings
+        while (await bus.reactions.list_reactions())[0].position < head:  # noqa: ASYNC110 - nothing rings
             await asyncio.sleep(0.01)
 
 

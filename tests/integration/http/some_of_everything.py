@@ -19,7 +19,7 @@ async def fill(addresses: Addresses, token: str = "") -> None:
     operations = await open_operations(f"tape://{addresses.grpc}", token, Settings())
     try:
         reaction = NewReaction("route_orders", "/tape/event/**", HandlerKind.TASK)
-        await operations.register_reaction(reaction)
+        await operations.reactions.register_reaction(reaction)
         placed = NewEvent("order.placed", '{"order": 7}', "order", "7", trace_id=TRACE)
         (recorded,) = await operations.record_events([placed])
         routed = NewEvent(
@@ -31,13 +31,13 @@ async def fill(addresses: Addresses, token: str = "") -> None:
         filled = NewEvent("order.filled", "null", "order", "7", "fill-7", trace_id=TRACE)
         await operations.record_events([routed, filled])
         for key in ("0", "a/b"):
-            await operations.write_value("0", key, '{"limit": 5}', ANY_VERSION, Author("me"))
+            await operations.values.write_value("0", key, '{"limit": 5}', ANY_VERSION, Author("me"))
         begun = await operations.runs.begin_run(NewRun(RunName("route_order", "", "", "1"), "{}"))
         assert begun.run.run_id
         claim = Claim("me", 60_000, [Want("route_orders", -1, 2)])
-        for task in await operations.claim_tasks(claim, wait_ms=10_000):
+        for task in await operations.tasks.claim_tasks(claim, wait_ms=10_000):
             refused = TaskOutcome(task.task_id, "refused", "no luck", "at the desk")
-            await operations.settle_tasks("me", [refused])
+            await operations.tasks.settle_tasks("me", [refused])
     finally:
         await operations.close()
     await _subscribe(f"http://{addresses.http}", token)

@@ -45,7 +45,9 @@ async def follow(bus: Bus) -> None:
 
 
 async def register(bus: Bus) -> None:
-    await bus.register_reaction(NewReaction("r", "/tape/**", HandlerKind.TASK, predicate_cel=LONG))
+    await bus.reactions.register_reaction(
+        NewReaction("r", "/tape/**", HandlerKind.TASK, predicate_cel=LONG)
+    )
 
 
 async def subscribe(bus: Bus) -> None:
@@ -86,7 +88,9 @@ async def test_matcher_and_drainer_compile_in_a_thread(
         bus.start_matching()
         await bus.record_events([NewEvent("a.b", payload_json='{"n": 3}')])
         async with asyncio.timeout(30):
-            assert await bus.claim_tasks(Claim("me", 1_000, [Want("r", 0, 1)]), wait_ms=30_000)
+            assert await bus.tasks.claim_tasks(
+                Claim("me", 1_000, [Want("r", 0, 1)]), wait_ms=30_000
+            )
     finally:
         await bus.close()
     assert len(threads) >= 2

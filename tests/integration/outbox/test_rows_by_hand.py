@@ -71,7 +71,7 @@ async def test_what_is_not_utf8_holds_up_its_own_subject_alone(
 
 
 async def failing_rows(bus: Bus) -> list[FailingRow]:
-    return (await bus.outbox_status()).failing
+    return (await bus.outbox.outbox_status()).failing
 
 
 async def test_documented_columns_make_an_event(sqlite_shop: Shop) -> None:
@@ -122,7 +122,7 @@ async def test_a_key_that_the_version_before_put_on_the_journal_is_known(any_sho
             ("orders.sent", "bus.outbox/orders.sent/before"),
             ("orders.sent", "bus.outbox/orders.sent/since"),
         ]
-        (repeat,) = (await bus.outbox_status()).repeats
+        (repeat,) = (await bus.outbox.outbox_status()).repeats
         assert (repeat.idempotency_key, repeat.repeat_of) == ("before", first.event_id)
     finally:
         await bus.close()
@@ -150,7 +150,7 @@ async def test_a_repeat_is_not_listed_as_failing(any_shop: Shop) -> None:
     )
     bus = await open_bus(any_shop.url)
     try:
-        status = await bus.outbox_status()
+        status = await bus.outbox.outbox_status()
         assert (status.failing, status.repeated) == ([], 1)
     finally:
         await bus.close()

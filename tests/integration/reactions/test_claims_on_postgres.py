@@ -45,7 +45,7 @@ async def test_a_claim_that_waited_brings_the_entries_recorded_meanwhile(
     postgres_url: str,
 ) -> None:
     bus = await open_bus(postgres_url)
-    await bus.register_reaction(REACTION)
+    await bus.reactions.register_reaction(REACTION)
     (first,) = await bus.record_events([NewEvent("before")])
     with (
         psycopg.connect(postgres_url) as other,
@@ -53,7 +53,9 @@ async def test_a_claim_that_waited_brings_the_entries_recorded_meanwhile(
     ):
         look.execute(QUEUE_ONE, (first.global_seq,))
         other.execute("SELECT FROM tape_reaction_tallies FOR UPDATE")
-        claiming = asyncio.create_task(bus.claim_tasks(Claim("me", 60_000, [Want("r", -1, 10)])))
+        claiming = asyncio.create_task(
+            bus.tasks.claim_tasks(Claim("me", 60_000, [Want("r", -1, 10)]))
+        )
         await until(lambda: _is(look.execute(WAITING).fetchone() == (1,)))
         (second,) = await bus.record_events([NewEvent("meanwhile")])
         other.execute(QUEUE_ONE, (second.global_seq,))
@@ -74,18 +76,18 @@ async def test_a_claim_that_waits_holds_nothing(postgres_url: str) -> None:
         REACTION._replace(reaction_id="rated", rate_limit_per_s=1),
         REACTION,
     ):
-        await bus.register_reaction(reaction)
+        await bus.reactions.register_reaction(reaction)
     wants = [Want(name, -1, 1) for name in ("full", "rated", "r")]
     await bus.record_events([NewEvent("a") for _ in range(5)])
     await queue(bus._store, [a_task(k, want.reaction_id) for k in range(1, 6) for want in wants])
     claim = Claim("me", 60_000, wants, 10)
-    assert len(await bus.claim_tasks(claim)) == 3
+    assert len(await bus.tasks.claim_tasks(claim)) == 3
     with (
         psycopg.connect(postgres_url) as other,
         psycopg.connect(postgres_url, autocommit=True) as look,
     ):
         other.execute("SELECT FROM tape_reaction_tallies WHERE reaction_id = 'r' FOR UPDATE")
-        claiming = asyncio.create_task(bus.claim_tasks(claim))
+        claiming = asyncio.create_task(bus.tasks.claim_tasks(claim))
         await until(lambda: _is(look.execute(WAITING).fetchone() == (1,)))
         free = look.execute(FREE_TALLIES).fetchall()
         other.rollback()
@@ -100,12 +102,12 @@ async def test_who_settles_late_and_who_takes_back_do_not_lock_each_other_out(
 ) -> None:
     """Both hold some of the same tasks and wait for the others, unless both begin at one end."""
     bus = await open_bus(postgres_url)
-    await bus.register_reaction(REACTION._replace(max_concurrency=1_000))
+    await bus.reactions.register_reaction(REACTION._replace(max_concurrency=1_000))
     await bus.record_events([NewEvent("a") for _ in range(400)])
     deadlocks = watching.deadlocks(postgres_url)
     await queue(bus._store, range(1, 401))
     for _ in range(4):
-        held = await bus.claim_tasks(Claim("late", 1, [Want("r", -1, 100)]))
+        held = await bus.tasks.claim_tasks(Claim("late", 1, [Want("r", -1, 100)]))
         keys = [task.key for task in held]
         taking_back = ExpireTasks(keys[::-1], list(bus._ids.take(len(keys))))
         await asyncio.gather(
@@ -121,10 +123,12 @@ async def test_who_settles_late_and_who_takes_back_do_not_lock_each_other_out(
 
 async def test_a_renewal_does_not_wait_for_what_is_being_settled(postgres_url: str) -> None:
     bus = await open_bus(postgres_url)
-    await bus.register_reaction(REACTION)
+    await bus.reactions.register_reaction(REACTION)
     await bus.record_events([NewEvent("a") for _ in range(2)])
     await queue(bus._store, (1, 2))
-    keys = [task.key for task in await bus.claim_tasks(Claim("me", 1_000, [Want("r", -1, 2)]))]
+    keys = [
+        task.key for task in await bus.tasks.claim_tasks(Claim("me", 1_000, [Want("r", -1, 2)]))
+    ]
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT FROM tape_task_queue WHERE source_global_seq = 1 FOR UPDATE")
         async with asyncio.timeout(BOUND_S):
@@ -139,8 +143,8 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(postgres_url: s
 
 async def test_who_stops_listening_costs_the_store_no_session(postgres_url: str) -> None:
     bus = await open_bus(postgres_url)
-    await bus.register_reaction(REACTION)
-    await bus.listen_for_tasks(["r"], 0, 1)
+    await bus.reactions.register_reaction(REACTION)
+    await bus.tasks.listen_for_tasks(["r"], 0, 1)
     with (
         psycopg.connect(postgres_url) as other,
         psycopg.connect(postgres_url, autocommit=True) as look,
@@ -148,12 +152,12 @@ async def test_who_stops_listening_costs_the_store_no_session(postgres_url: str)
         before = look.execute(SESSIONS).fetchall()
         for _ in range(3):
             other.execute("LOCK TABLE tape_reaction_tallies IN ACCESS EXCLUSIVE MODE")
-            listening = asyncio.create_task(bus.listen_for_tasks(["r"], 0, 1_000))
+            listening = asyncio.create_task(bus.tasks.listen_for_tasks(["r"], 0, 1_000))
             await until(lambda: _is(look.execute(ASKING).fetchone() == (1,)))
             listening.cancel()
             await asyncio.wait([listening])
             other.rollback()
-            await bus.listen_for_tasks(["r"], 0, 1)
+            await bus.tasks.listen_for_tasks(["r"], 0, 1)
         after = look.execute(SESSIONS).fetchall()
     await bus.close()
     assert set(before) <= set(after)
@@ -163,7 +167,7 @@ async def test_claims_that_a_crash_of_the_database_undid_are_made_again() -> Non
     """Who claims goes on from where it was; what is behind that is looked at again in time."""
     with PostgresServer("wal_writer_delay=10000ms") as server:
         bus = await open_bus(server.create_database("crashed"))
-        await bus.register_reaction(REACTION)
+        await bus.reactions.register_reaction(REACTION)
         bus.start_matching()
         await bus.record_events([NewEvent("a") for _ in range(50)])
         claimed = await _claim(bus, 50)
@@ -186,6 +190,6 @@ async def _claim(bus: Bus, count: int) -> list[str]:
     async with asyncio.timeout(BOUND_S):
         while len(found) < count:
             with contextlib.suppress(StoreUnavailable):
-                tasks = await bus.claim_tasks(Claim("me", 60_000, [Want("r", -1, 7)]), 500)
+                tasks = await bus.tasks.claim_tasks(Claim("me", 60_000, [Want("r", -1, 7)]), 500)
                 found += [task.task_id for task in tasks]
     return found

@@ -102,25 +102,25 @@ async def test_they_run_as_printed(
 
 async def _registered(bus: Bus) -> None:
     async def three() -> bool:
-        return len(await bus.list_reactions()) == 3
+        return len(await bus.reactions.list_reactions()) == 3
 
     await until(three)
 
 
 async def _write(bus: Bus) -> None:
     for rate in ("1.05", "1.12", "1.15"):
-        await bus.write_value("treasury", "fx_rate", rate, -1, Author("test"))
-    await bus.write_value("treasury", "other", "9.9", -1, Author("test"))
+        await bus.values.write_value("treasury", "fx_rate", rate, -1, Author("test"))
+    await bus.values.write_value("treasury", "other", "9.9", -1, Author("test"))
     await bus._writer.submit(AppendEntry("confirmed", "execute_sweep"))
     await bus._writer.submit(AppendEntry("failed", "wire"))
 
 
 async def _handled(bus: Bus) -> None:
     async def all_done() -> bool:
-        return len(await bus.list_tasks("", TaskStatus.DONE)) == 3
+        return len(await bus.tasks.list_tasks("", TaskStatus.DONE)) == 3
 
     await until(all_done)
-    (repriced,) = await bus.list_tasks("treasury.reprice_book", TaskStatus.DONE)
+    (repriced,) = await bus.tasks.list_tasks("treasury.reprice_book", TaskStatus.DONE)
     assert repriced.entry.payload["value"]["value_json"] == "1.15", "the last of the burst"
     head = (await bus.info()).head_global_seq
     pages = bus.follow(FollowQuery("/tape/run/runnable/treasury-followup/**", until=head))

@@ -80,8 +80,12 @@ LIMITS: Demonstrations = {
     "request_bytes": _limit((1000, 100_000), _recording(*[NewEvent("a", LONG)] * 3)),
     "page_entries": _limit((2, 20), _first_page),
     "page_bytes": _limit((1500, 100_000), _first_page),
-    "shards": _limit((2, 20), lambda bus: said(bus.register_reaction(TASK._replace(num_shards=3)))),
-    "claim_tasks": _limit((3, 30), lambda bus: said(bus.claim_tasks(Claim("o", 1000, WANTS), 0))),
+    "shards": _limit(
+        (2, 20), lambda bus: said(bus.reactions.register_reaction(TASK._replace(num_shards=3)))
+    ),
+    "claim_tasks": _limit(
+        (3, 30), lambda bus: said(bus.tasks.claim_tasks(Claim("o", 1000, WANTS), 0))
+    ),
 }
 
 

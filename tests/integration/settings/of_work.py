@@ -50,7 +50,9 @@ async def _matched(settings: Settings, folder: Path) -> Observed:
     """What a matcher asks of its store while it makes twenty tasks."""
     bus = await open_bus(f"sqlite:{folder / 'tape.db'}")
     store = bus._store
-    await bus.register_reaction(NewReaction("r", "/tape/**", HandlerKind.TASK, from_global_seq=0))
+    await bus.reactions.register_reaction(
+        NewReaction("r", "/tape/**", HandlerKind.TASK, from_global_seq=0)
+    )
     await bus.record_events([NewEvent("a")] * 20)
     limits: list[int] = []
     tasks: list[int] = []

@@ -178,17 +178,17 @@ async def test_a_line_cut_before_anything_was_sent_is_simply_tried_again(
 
 
 async def test_a_reader_whose_line_is_cut_reads_on_another(bus: Bus, line: Proxy) -> None:
-    assert await bus.get_value("nowhere", "k") is None
+    assert await bus.values.get_value("nowhere", "k") is None
     line.cut(b"nowhere", "before")
-    assert await bus.get_value("nowhere", "k") is None
+    assert await bus.values.get_value("nowhere", "k") is None
     assert line.happened.is_set()
 
 
 async def test_a_reader_says_that_the_store_is_away(bus: Bus, line: Proxy) -> None:
-    assert await bus.get_value("nowhere", "k") is None
+    assert await bus.values.get_value("nowhere", "k") is None
     line.cut(b"nowhere", "before")
     await line.deaf()
     with pytest.raises(StoreUnavailable):
-        await bus.get_value("nowhere", "k")
+        await bus.values.get_value("nowhere", "k")
     await line.listen()
-    assert await bus.get_value("nowhere", "k") is None
+    assert await bus.values.get_value("nowhere", "k") is None

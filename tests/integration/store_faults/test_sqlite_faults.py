@@ -67,7 +67,7 @@ async def test_a_full_disk_refuses_writes_until_there_is_space(bus: Bus, tmp_pat
     with pytest.raises(StoreFull, match="the disk is full; nothing was written"):
         await bus.record_events([NewEvent("small"), *LARGE])
     assert [entry.event_type for entry in await everything(bus)] == ["before"]
-    assert await bus.get_value("n", "k") is None
+    assert await bus.values.get_value("n", "k") is None
     await limit_pages(bus, 10_000)
     (after,) = await bus.record_events(LARGE)
     assert after.global_seq == 2

@@ -57,7 +57,7 @@ def register(url: str, count: int = COUNT, **settings: Any) -> None:
     async def registered() -> None:
         bus = await open_bus(url)
         for new in new_reactions(count, **settings):
-            await bus.register_reaction(new)
+            await bus.reactions.register_reaction(new)
         await bus.close()
 
     asyncio.run(registered())
@@ -219,7 +219,7 @@ def test_a_follower_takes_over_from_the_server(spark: SparkSession, url: str) ->
     async def late(store: Store) -> Store:
         bus = await open_bus(url)
         new = new_reactions(1, engine="spark", from_global_seq=50)[0]
-        await bus.register_reaction(new._replace(reaction_id="late"))
+        await bus.reactions.register_reaction(new._replace(reaction_id="late"))
         await bus.close()
         await follow(store)
         return store

@@ -65,7 +65,7 @@ def prune(url: str, lake: Path, capfd: pytest.CaptureFixture[str]) -> Prune:
 def with_bus(url: str, *register: NewReaction) -> None:
     async def work(bus: Bus) -> None:
         for one in register:
-            await bus.register_reaction(one)
+            await bus.reactions.register_reaction(one)
 
     async def opened() -> None:
         bus = await open_bus(url)
@@ -122,8 +122,8 @@ def test_every_kind_of_reaction_holds_it(prune: Prune, url: str) -> None:
     async def drop(bus_url: str, *ids: str) -> None:
         bus = await open_bus(bus_url)
         for one in ids:
-            await bus.deregister_reaction(one)
-        await bus.register_reaction(NewReaction("now", "/tape/**", HandlerKind.TASK))
+            await bus.reactions.deregister_reaction(one)
+        await bus.reactions.register_reaction(NewReaction("now", "/tape/**", HandlerKind.TASK))
         await bus.record_events([NewEvent("more")])
         await bus.close()
 
@@ -140,7 +140,7 @@ def test_what_runs_and_tasks_need_stays(prune: Prune, url: str) -> None:
         store = await open_store(url, Settings())
         bus = Bus(store, Settings())
         reaction = NewReaction("r", "/tape/**", HandlerKind.TASK, retry_max=0, dlq_after_n=1)
-        await bus.register_reaction(reaction)
+        await bus.reactions.register_reaction(reaction)
         await queue(store, [5, 9])
         await fail(store, "a", keys_of(await claim(store, most=1)))
         await save_run(store, a_run("open"))

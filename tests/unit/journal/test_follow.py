@@ -110,7 +110,7 @@ async def test_what_a_predicate_cannot_decide_is_skipped_and_counted(bus: Bus) -
 
 async def test_the_previous_value_is_a_name_for_predicates(bus: Bus) -> None:
     for text in ("1", "1", "2"):
-        await bus.write_value("treasury", "k", text, -1, Author())
+        await bus.values.write_value("treasury", "k", text, -1, Author())
     query = FollowQuery(
         "/tape/value/changed/treasury/**", "payload.value.value_json != prev_value_json"
     )
@@ -142,7 +142,7 @@ async def test_a_run_in_its_own_order(bus: Bus) -> None:
     await save_run(bus._store, a_run("r"))
     step = NewEvent("step", run_id="r", fencing_token=1)
     await bus.record_events([step, NewEvent("else"), step])
-    following = bus.follow_run("r", 1)
+    following = bus.runs.follow_run("r", 1)
     assert [entry.seq for entry in await next_of(following)] == [2]
     waiting = asyncio.create_task(next_of(following))
     await bus.record_events([NewEvent("else")])
@@ -152,14 +152,14 @@ async def test_a_run_in_its_own_order(bus: Bus) -> None:
 
 async def test_every_change_of_a_value_from_a_version_on(bus: Bus) -> None:
     for text in ("1", "2", "3"):
-        await bus.write_value("n", "k", text, -1, Author())
-    await bus.write_value("n", "other", "9", -1, Author())
-    watching = bus.watch_value("n", "k", 1)
+        await bus.values.write_value("n", "k", text, -1, Author())
+    await bus.values.write_value("n", "other", "9", -1, Author())
+    watching = bus.values.watch_value("n", "k", 1)
     changes: list[ValueChange] = [await next_of(watching), await next_of(watching)]
     assert [(c.value.value_json, c.prev_value_json) for c in changes] == [("2", "1"), ("3", "2")]
     waiting = asyncio.create_task(next_of(watching))
-    await bus.write_value("n", "other", "10", -1, Author())
-    await bus.delete_value("n", "k", Author())
+    await bus.values.write_value("n", "other", "10", -1, Author())
+    await bus.values.delete_value("n", "k", Author())
     change = await waiting
     assert (change.value.deleted, change.value.version, change.prev_value_json) == (True, 4, "3")
 
@@ -200,8 +200,8 @@ async def test_followers_of_a_closed_bus_are_told(sqlite_url: str) -> None:
     bus = Bus(store, Settings())
     waiting = [
         asyncio.create_task(next_of(bus.follow(FollowQuery()))),
-        asyncio.create_task(next_of(bus.follow_run("r", 0))),
-        asyncio.create_task(next_of(bus.watch_value("n", "k", 0))),
+        asyncio.create_task(next_of(bus.runs.follow_run("r", 0))),
+        asyncio.create_task(next_of(bus.values.watch_value("n", "k", 0))),
     ]
     async with asyncio.timeout(10):
         while len(store._head._waiters) < len(waiting):

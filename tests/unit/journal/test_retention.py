@@ -112,7 +112,7 @@ async def test_a_reaction_registered_on_the_way_stops_it(
         steps.append(asked)
         if len(steps) == 3:
             late = NewReaction("late", "/tape/**", HandlerKind.TASK, from_global_seq=8)
-            await bus.register_reaction(late)
+            await bus.reactions.register_reaction(late)
         return await step(asked)
 
     monkeypatch.setattr(bus._store, "prune", registering)
@@ -147,13 +147,15 @@ async def test_a_follower_that_is_overtaken_is_told(bus: Bus, other: Bus) -> Non
 async def test_a_reaction_cannot_begin_where_entries_are_missing(bus: Bus) -> None:
     await record(bus, 20)
     early = NewReaction("r", "/tape/**", HandlerKind.TASK, from_global_seq=5)
-    await bus.register_reaction(early)
-    await bus.deregister_reaction("r")
+    await bus.reactions.register_reaction(early)
+    await bus.reactions.deregister_reaction("r")
     await pruned_to(bus, Bound("lake", 12))
     with pytest.raises(Pruned, match="backfill"):
-        await bus.register_reaction(early)
-    await bus.register_reaction(early._replace(from_global_seq=0))
-    await bus.register_reaction(early)  # it is there: this changes its settings, not its cursor
+        await bus.reactions.register_reaction(early)
+    await bus.reactions.register_reaction(early._replace(from_global_seq=0))
+    await bus.reactions.register_reaction(
+        early
+    )  # it is there: this changes its settings, not its cursor
 
 
 async def test_the_journal_of_an_ended_run_says_that_it_is_gone(bus: Bus) -> None:
@@ -173,15 +175,15 @@ async def test_the_journal_of_an_ended_run_says_that_it_is_gone(bus: Bus) -> Non
         with pytest.raises(Pruned, match="'r1'"):
             await bus.runs.read_run("r1", after)
         with pytest.raises(Pruned, match="'r1'"):
-            await next_of(bus.follow_run("r1", after))
+            await next_of(bus.runs.follow_run("r1", after))
 
 
 async def test_whoever_watches_a_value_is_told(bus: Bus) -> None:
     for number in range(6):
-        await bus.write_value("n", "k", str(number), -1, Author("w"))
+        await bus.values.write_value("n", "k", str(number), -1, Author("w"))
     await pruned_to(bus, Bound("lake", 3))
     with pytest.raises(Pruned, match="after version 1 "):
-        await next_of(bus.watch_value("n", "k", 1))
+        await next_of(bus.values.watch_value("n", "k", 1))
     for version in (0, 3):
-        change = await next_of(bus.watch_value("n", "k", version))
+        change = await next_of(bus.values.watch_value("n", "k", version))
         assert change.value.version == 4  # type: ignore[attr-defined]

@@ -44,7 +44,7 @@ class FaultyTasks(Tasks):
 
     faults = 0
 
-    async def settle(
+    async def settle_tasks(
         self,
         owner: str,
         outcomes: "list[TaskOutcome]",  # type: ignore[override]
@@ -52,11 +52,11 @@ class FaultyTasks(Tasks):
         if self.faults:
             self.faults -= 1
             raise StoreUnavailable
-        return await super().settle(owner, outcomes)
+        return await super().settle_tasks(owner, outcomes)
 
 
 def agents_of(bus: Bus, tasks: Tasks | None = None) -> Agents:
-    return Agents(bus._store, bus._writer, bus._ids, tasks or bus._tasks, bus.limits)
+    return Agents(bus._store, bus._writer, bus._ids, tasks or bus.tasks, bus.limits)
 
 
 async def runs_in_journal(bus: Bus) -> list[Entry]:
@@ -72,7 +72,7 @@ async def get_run(store: Store, name: RunName) -> Run:
 
 
 async def test_a_run_is_begun_for_each_entry(bus: Bus) -> None:
-    await bus.register_reaction(AGENT)
+    await bus.reactions.register_reaction(AGENT)
     bus.start_matching()
     (first,) = await bus.record_events([PLACED])
     (second,) = await bus.record_events([PLACED])
@@ -106,8 +106,8 @@ async def test_a_run_is_begun_for_each_entry(bus: Bus) -> None:
 
 
 async def test_two_reactions_begin_two_runs_of_one_entry(bus: Bus) -> None:
-    await bus.register_reaction(AGENT)
-    await bus.register_reaction(AGENT._replace(reaction_id="other"))
+    await bus.reactions.register_reaction(AGENT)
+    await bus.reactions.register_reaction(AGENT._replace(reaction_id="other"))
     bus.start_matching()
     await bus.record_events([PLACED])
 
@@ -122,7 +122,7 @@ async def test_a_task_that_is_done_twice_begins_one_run(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "LEASE_MS", 1)
-    await bus.register_reaction(AGENT)
+    await bus.reactions.register_reaction(AGENT)
     await bus.record_events([PLACED])
     await queue(bus._store, [a_task(1, "follow-up")])
     tasks = FaultyTasks(bus._store, bus._writer, bus._ids, Limits())
@@ -137,7 +137,7 @@ async def test_a_task_that_is_done_twice_begins_one_run(
         return await sources_with(bus._store, TaskStatus.DONE, "follow-up") == [1]
 
     await until(again)
-    task = await bus.get_task("follow-up/0/1")
+    task = await bus.tasks.get_task("follow-up/0/1")
     assert task is not None
     assert task.attempts == 2
     assert len(await runs_in_journal(bus)) == 1
@@ -145,7 +145,7 @@ async def test_a_task_that_is_done_twice_begins_one_run(
 
 async def test_more_than_fit_one_claim(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "AT_ONCE", 3)
-    await bus.register_reaction(AGENT._replace(max_concurrency=5))
+    await bus.reactions.register_reaction(AGENT._replace(max_concurrency=5))
     await bus.record_events([PLACED] * 20)
     await queue(bus._store, [a_task(k, "follow-up") for k in range(1, 21)])
     await agents_of(bus).begin_runs("me", ["follow-up"])
@@ -153,10 +153,12 @@ async def test_more_than_fit_one_claim(bus: Bus, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_reaction_that_names_no_app_any_more_keeps_its_tasks(bus: Bus) -> None:
-    await bus.register_reaction(AGENT)
+    await bus.reactions.register_reaction(AGENT)
     await bus.record_events([PLACED])
     await queue(bus._store, [a_task(1, "follow-up")])
-    await bus.register_reaction(AGENT._replace(handler_kind=HandlerKind.TASK, agent_app=""))
+    await bus.reactions.register_reaction(
+        AGENT._replace(handler_kind=HandlerKind.TASK, agent_app="")
+    )
     async with asyncio.timeout(10):
         await agents_of(bus).begin_runs("me", ["follow-up"])
     assert await runs_in_journal(bus) == []
@@ -165,12 +167,15 @@ async def test_a_reaction_that_names_no_app_any_more_keeps_its_tasks(bus: Bus) -
 
 async def test_there_may_be_more_reactions_than_one_claim_names(bus: Bus) -> None:
     most = Limits().claim_tasks
-    await bus.register_reaction(AGENT)
+    await bus.reactions.register_reaction(AGENT)
     await bus.record_events([PLACED])
     await queue(bus._store, [a_task(1, "follow-up")])
     many = [f"other-{k}" for k in range(most)]
     await asyncio.gather(
-        *(bus.register_reaction(AGENT._replace(reaction_id=reaction_id)) for reaction_id in many)
+        *(
+            bus.reactions.register_reaction(AGENT._replace(reaction_id=reaction_id))
+            for reaction_id in many
+        )
     )
     await agents_of(bus).begin_runs("me", [*many, "follow-up"])
     assert len(await runs_in_journal(bus)) == 1

@@ -72,6 +72,7 @@ class Between:
     def __init__(self, operations: Any) -> None:
         self._operations = operations
         self.runs = _Watched(operations.runs, self)
+        self.values = _Watched(operations.values, self)
         self.calls: list[str] = []
         self.before: Intervene = let_by
         self.after: Intervene = let_by
@@ -81,12 +82,12 @@ class Between:
 
 
 class _Watched:
-    def __init__(self, runs: Any, between: Between) -> None:
-        self._runs = runs
+    def __init__(self, operations: Any, between: Between) -> None:
+        self._operations = operations
         self._between = between
 
     def __getattr__(self, name: str) -> Any:
-        return watching(getattr(self._runs, name), name, self._between)
+        return watching(getattr(self._operations, name), name, self._between)
 
 
 def watching(operation: Any, name: str, between: Between) -> Any:

@@ -84,7 +84,7 @@ async def test_what_is_committed_is_counted(sqlite_url: str) -> None:
     await bus.record_events([NewEvent("a"), NewEvent("b", idempotency_key="k")])
     await bus.record_events([NewEvent("b", idempotency_key="k")])  # known: nothing is appended
     with pytest.raises(VersionMismatch):
-        await bus.write_value("n", "k", "1", 7, Author())
+        await bus.values.write_value("n", "k", "1", 7, Author())
     await bus.close()
     assert value("tape_entries_appended_total") == entries + 2
     assert value("tape_append_batches_total") == batches + 1

@@ -120,7 +120,7 @@ def _is_done(run: Run) -> bool:
 
 
 async def _end_of(door: Door, run: Run) -> Run:
-    async with aclosing(door.operations.follow_run(run.run_id, run.seq_cursor)) as pages:
+    async with aclosing(door.operations.runs.follow_run(run.run_id, run.seq_cursor)) as pages:
         async for _ in pages:
             run = await _found(door, run)
             if _is_done(run):

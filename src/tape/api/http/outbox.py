@@ -74,7 +74,7 @@ async def get_outbox(door: TheDoor) -> OutboxReply:
     """Get how many rows wait and since when, which were refused and why, repeats, and leading
     relays.
     """
-    status = await door.operations.outbox_status()
+    status = await door.operations.outbox.outbox_status()
     return OutboxReply(
         waiting=status.waiting,
         unpromoted=status.unpromoted,
@@ -89,5 +89,5 @@ async def get_outbox(door: TheDoor) -> OutboxReply:
 @routes.add("POST", "/api/outbox/{row_id}/skip", role=Role.ADMIN, reply=PlaceReply, refusals=(404,))
 async def skip_outbox_row(door: TheDoor, row_id: PathPosition, body: SkipRowBody) -> PlaceReply:
     """Skip a row that was refused, so that later rows of its subject are published."""
-    place = await door.operations.skip_outbox_row(row_id, reason=body.reason, by=OPERATOR)
+    place = await door.operations.outbox.skip_outbox_row(row_id, reason=body.reason, by=OPERATOR)
     return PlaceReply(**{name: getattr(place, name) for name in PlaceReply.model_fields})

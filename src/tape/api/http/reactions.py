@@ -60,7 +60,7 @@ async def list_reactions(
 ) -> ReactionsReply:
     """List all reactions, those with a pattern, or those that match a subject."""
     check_name(params.subject_pattern, door.limits, field="subject_pattern")
-    states = await door.operations.list_reactions(params.subject_pattern)
+    states = await door.operations.reactions.list_reactions(params.subject_pattern)
     head = (await door.operations.info()).head_global_seq
     return ReactionsReply(reactions=[_reply(state, head) for state in states], head_global_seq=head)
 

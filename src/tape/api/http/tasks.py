@@ -65,7 +65,9 @@ class CountReply(Reply):
 async def list_tasks(door: TheDoor, params: Annotated[TasksParams, Query()]) -> Response:
     """List tasks by reaction, shard and source; dead letters have the status `dlq`."""
     status = TaskStatus[params.status.upper()].value if params.status else 0
-    found = await door.operations.list_tasks(params.reaction_id, status, params.limit, params.after)
+    found = await door.operations.tasks.list_tasks(
+        params.reaction_id, status, params.limit, params.after
+    )
     kept, more = fitting(found, _size)
     more = more or len(found) == params.limit
     after = kept[-1].task_id if more and kept else None
@@ -75,14 +77,14 @@ async def list_tasks(door: TheDoor, params: Annotated[TasksParams, Query()]) -> 
 @routes.add("POST", "/api/tasks/replay", role=Role.WRITE, reply=CountReply, refusals=(404,))
 async def replay_dead_letters(door: TheDoor, body: LettersBody) -> CountReply:
     """Queue dead letters again."""
-    count = await door.operations.replay_dead_letters(body.reaction_id, body.task_ids)
+    count = await door.operations.tasks.replay_dead_letters(body.reaction_id, body.task_ids)
     return CountReply(count=count)
 
 
 @routes.add("POST", "/api/tasks/drop", role=Role.ADMIN, reply=CountReply, refusals=(404,))
 async def drop_dead_letters(door: TheDoor, body: LettersBody) -> CountReply:
     """Give dead letters up for good; they stay on record as failed."""
-    count = await door.operations.drop_dead_letters(body.reaction_id, body.task_ids)
+    count = await door.operations.tasks.drop_dead_letters(body.reaction_id, body.task_ids)
     return CountReply(count=count)
 
 

@@ -80,7 +80,7 @@ async def list_namespaces(
     door: TheDoor, params: Annotated[ValuesParams, Query()]
 ) -> NamespacesReply:
     """The namespaces that hold a value, by name."""
-    names = await door.operations.list_names("namespaces", params.after, params.limit)
+    names = await door.operations.values.list_namespaces(params.after, params.limit)
     is_full = len(names) == params.limit
     return NamespacesReply(namespaces=names, after=names[-1] if is_full else None)
 
@@ -90,7 +90,7 @@ async def list_values(
     door: TheDoor, namespace: PathText, params: Annotated[ValuesParams, Query()]
 ) -> ValuesReply:
     """List the values of a namespace, by key."""
-    found = await door.operations.list_values(namespace, params.after, params.limit)
+    found = await door.operations.values.list_values(namespace, params.after, params.limit)
     kept, more = fitting(found, lambda value: len(value.value_json))
     more = more or len(found) == params.limit
     return ValuesReply(
@@ -103,7 +103,7 @@ async def list_values(
 )
 async def get_value(door: TheDoor, namespace: PathText, key: PathText) -> ValueReply:
     """Get one value."""
-    found = await door.operations.get_value(namespace, key)
+    found = await door.operations.values.get_value(namespace, key)
     if found is None or found.deleted:
         raise NotFound(f"{namespace!r} has no value {key!r}")
     return _reply(found)
@@ -116,13 +116,15 @@ async def write_value(
     """Set a value if it has the expected version."""
     text = to_json(body.value, door.limits, field="value")
     author = Author(body.writer, request_id=body.request_id or uuid4().hex)
-    return _reply(await door.operations.write_value(namespace, key, text, body.if_version, author))
+    return _reply(
+        await door.operations.values.write_value(namespace, key, text, body.if_version, author)
+    )
 
 
 @routes.add("DELETE", "/api/values/{namespace}/{key}", role=Role.WRITE, reply=DeletedReply)
 async def delete_value(door: TheDoor, namespace: PathText, key: PathText) -> DeletedReply:
     """Delete a value; its history stays."""
-    deleted = await door.operations.delete_value(namespace, key, Author())
+    deleted = await door.operations.values.delete_value(namespace, key, Author())
     return DeletedReply(**deleted._asdict())
 
 

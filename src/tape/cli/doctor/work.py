@@ -17,7 +17,7 @@ async def check_work(operations: Operations) -> list[Finding]:
     drainers = await operations.ledger.list_drainers()
     letters = {
         state.reaction.reaction_id: state.dead_letters
-        for state in await operations.list_reactions()
+        for state in await operations.reactions.list_reactions()
         if state.dead_letters
     }
     waiting = await operations.runs.list_waiting_runs()
