@@ -21,6 +21,12 @@ def where(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[list[str]
         yield ["--url", server.url]
 
 
+def _without_progress(text: str) -> str:
+    """What was told besides how far it is, which on busy cores comes now and then."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("… "))
+
+
 def _lines(count: int, bad: int = 0) -> str:
     events = [{"event_type": "tick", "payload": {"n": n}, "idempotency_key": f"k{n}"}
               for n in range(1, count + 1)]  # fmt: skip
@@ -49,7 +55,7 @@ def test_an_event_there_and_back(where: list[str], tmp_path: Path) -> None:
 
 def test_a_batch_in_several_requests(where: list[str], tmp_path: Path) -> None:
     done = tape("record", "--batch", "-", "--json", *where, folder=tmp_path, stdin=_lines(2_500))
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, _without_progress(done.err)) == (0, "")
     assert [record["line"] for record in done.records] == list(range(1, 2_501))
     places = [record["global_seq"] for record in done.records]
     assert places == sorted(set(places))
@@ -59,7 +65,7 @@ def test_a_bad_line_is_named_and_takes_its_request_along(where: list[str], tmp_p
     text = _lines(2_500, bad=1_700)
     done = tape("record", "--batch", "-", *where, folder=tmp_path, stdin=text)
     assert done.code == 2
-    assert done.err.startswith("error: line 1700: event_type")
+    assert _without_progress(done.err).startswith("error: line 1700: event_type")
     assert "lines up to 1000 are recorded" in done.err
     tail = tape("tail", "--no-follow", "--json", *where, folder=tmp_path)
     assert [record["payload"]["n"] for record in tail.records] == list(range(1, 1_001))
