@@ -8,7 +8,7 @@ from tape.api.auth import Role, needs
 from tape.bus import Operations
 from tape.config import VERSION, Limits
 from tape.errors import TooLarge
-from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
+from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values, records
 from tape.wire.v1 import tape_pb2 as pb
 
 M = TypeVar("M", bound=Message)
@@ -35,9 +35,9 @@ class Calls:
             request.key,
             request.value_json,
             request.if_version,
-            mapping_values.author_from_wire(request),
+            records.AUTHOR.from_wire(request),
         )
-        return mapping_values.value_to_wire(written)
+        return records.VALUE.to_wire(written)
 
     @needs(Role.READ)
     async def get_value(self, request: pb.GetValueRequest) -> pb.GetValueResponse:
@@ -46,9 +46,9 @@ class Calls:
 
     @needs(Role.WRITE)
     async def delete_value(self, request: pb.DeleteValueRequest) -> pb.DeleteValueResponse:
-        author = mapping_values.author_from_wire(request)
+        author = records.AUTHOR.from_wire(request)
         deleted = await self._operations.values.delete_value(request.namespace, request.key, author)
-        return mapping_values.deleted_to_wire(deleted)
+        return records.DELETED.to_wire(deleted)
 
     @needs(Role.READ)
     async def list_values(self, request: pb.ListValuesRequest) -> pb.ListValuesResponse:
@@ -75,16 +75,16 @@ class Calls:
 
     @needs(Role.WRITE)
     async def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
-        key = mapping_sessions.key_from_wire(request)
-        return mapping_sessions.session_to_wire(
+        key = records.SESSION_KEY.from_wire(request)
+        return records.SESSION.to_wire(
             await self._operations.sessions.create_session(
-                key, request.state_json, mapping_values.trace_from_wire(request)
+                key, request.state_json, records.TRACE.from_wire(request)
             )
         )
 
     @needs(Role.READ)
     async def get_session(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
-        key = mapping_sessions.key_from_wire(request)
+        key = records.SESSION_KEY.from_wire(request)
         found = await self._operations.sessions.get_session(key, request.max_events)
         return self._sendable(mapping_sessions.found_to_wire(found), "max_events")
 
@@ -95,8 +95,8 @@ class Calls:
 
     @needs(Role.WRITE)
     async def delete_session(self, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
-        key = mapping_sessions.key_from_wire(request)
-        trace = mapping_values.trace_from_wire(request)
+        key = records.SESSION_KEY.from_wire(request)
+        trace = records.TRACE.from_wire(request)
         return pb.DeleteSessionResponse(
             deleted=await self._operations.sessions.delete_session(key, trace)
         )
@@ -104,13 +104,13 @@ class Calls:
     @needs(Role.WRITE)
     async def append_event(self, request: pb.AppendEventRequest) -> pb.AppendEventResponse:
         appended = await self._operations.sessions.append_event(
-            mapping_sessions.key_from_wire(request),
-            mapping_sessions.event_from_wire(request.event),
+            records.SESSION_KEY.from_wire(request),
+            records.SESSION_EVENT.from_wire(request.event),
             request.state_delta_json,
             (request.run_id, request.fencing_token),
-            mapping_values.trace_from_wire(request),
+            records.TRACE.from_wire(request),
         )
-        return mapping_sessions.appended_to_wire(appended)
+        return records.APPENDED.to_wire(appended)
 
     @needs(Role.READ)
     async def get_journal_info(self, _request: pb.GetJournalInfoRequest) -> Message:

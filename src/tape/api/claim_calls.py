@@ -6,10 +6,9 @@ from tape.api.run_input import ttl_ms
 from tape.bus import Operations
 from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound
-from tape.model.effect_claim import ClaimEffect, RenewClaim
 from tape.model.obligation import ClaimObligation, ObligationKey, RenewObligationClaim
 from tape.runs.operations import RunOperations
-from tape.wire import mapping_effects, mapping_obligations
+from tape.wire import mapping_effects, mapping_obligations, records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -36,24 +35,24 @@ class ClaimCalls:
         self, request: pb.ClaimEffectDispatchRequest
     ) -> pb.ClaimEffectDispatchResponse:
         ttl = ttl_ms(request.lease_ttl_ms, self._limits)
-        write = ClaimEffect(request.idempotency_key, request.claimer, ttl)
+        write = records.CLAIM_EFFECT.from_wire(request)._replace(lease_ttl_ms=ttl)
         row = await self._runs.change_run(request.run_id, write)
         return mapping_effects.claimed_to_wire(row)
 
     @needs(Role.WRITE)
     async def renew_effect_claim(self, request: pb.RenewEffectClaimRequest) -> pb.EffectRecord:
         ttl = ttl_ms(request.lease_ttl_ms, self._limits)
-        write = RenewClaim(request.idempotency_key, request.fencing_token, ttl)
+        write = records.RENEW_EFFECT.from_wire(request)._replace(lease_ttl_ms=ttl)
         row = await self._runs.change_run(request.run_id, write)
-        return mapping_effects.effect_to_wire(row)
+        return records.EFFECT.to_wire(row)
 
     @needs(Role.WRITE)
     async def record_dispatch_attempt(
         self, request: pb.RecordDispatchAttemptRequest
     ) -> pb.EffectRecord:
-        write = mapping_effects.attempt_from_wire(request)
+        write = records.EFFECT_ATTEMPT.from_wire(request)
         row = await self._runs.change_run(request.run_id, write)
-        return mapping_effects.effect_to_wire(row)
+        return records.EFFECT.to_wire(row)
 
     @needs(Role.WRITE)
     async def record_external_observation(
@@ -61,13 +60,13 @@ class ClaimCalls:
     ) -> pb.EffectRecord:
         write = mapping_effects.observation_from_wire(request)
         row = await self._runs.change_run(request.run_id, write)
-        return mapping_effects.effect_to_wire(row)
+        return records.EFFECT.to_wire(row)
 
     @needs(Role.WRITE)
     async def reconcile_effect(self, request: pb.ReconcileEffectRequest) -> pb.EffectRecord:
-        write = mapping_effects.reconcile_from_wire(request)
+        write = records.RECONCILE_EFFECT.from_wire(request)
         row = await self._runs.change_run(request.run_id, write)
-        return mapping_effects.effect_to_wire(row)
+        return records.EFFECT.to_wire(row)
 
     @needs(Role.WRITE)
     async def claim_obligation(
@@ -85,21 +84,23 @@ class ClaimCalls:
         ttl = ttl_ms(request.lease_ttl_ms, self._limits)
         write = RenewObligationClaim(await self._named(request), request.fencing_token, ttl)
         row = await self._runs.change_run(request.run_id, write)
-        return mapping_obligations.obligation_to_wire(row)
+        return records.OBLIGATION.to_wire(row)
 
     @needs(Role.WRITE)
     async def record_obligation_attempt(
         self, request: pb.RecordObligationAttemptRequest
     ) -> pb.ObligationRecord:
-        write = mapping_obligations.attempt_from_wire(request, await self._named(request))
+        write = records.OBLIGATION_ATTEMPT.from_wire(request)
+        write = write._replace(key=await self._named(request))
         row = await self._runs.change_run(request.run_id, write)
-        return mapping_obligations.obligation_to_wire(row)
+        return records.OBLIGATION.to_wire(row)
 
     @needs(Role.WRITE)
     async def resolve_obligation(self, request: pb.ResolveObligationRequest) -> pb.ObligationRecord:
-        write = mapping_obligations.resolve_from_wire(request, await self._named(request))
+        write = records.RESOLVE_OBLIGATION.from_wire(request)
+        write = write._replace(key=await self._named(request))
         row = await self._runs.change_run(request.run_id, write)
-        return mapping_obligations.obligation_to_wire(row)
+        return records.OBLIGATION.to_wire(row)
 
     async def _named(self, request: mapping_obligations.Keyed) -> ObligationKey:
         """The obligation a request means, by its seq or by what it is for."""

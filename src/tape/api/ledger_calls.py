@@ -12,7 +12,7 @@ from tape.errors import Closed
 from tape.ledger.operations import LedgerOperations
 from tape.model.event_subscription import DEFAULT_DRAINER
 from tape.model.names import check_name
-from tape.wire import mapping_entries, mapping_ledger
+from tape.wire import mapping_entries, records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -40,8 +40,8 @@ class LedgerCalls:
 
     @needs(Role.WRITE)
     async def put_subscription(self, request: pb.EventSubscription) -> pb.EventSubscription:
-        new = mapping_ledger.new_from_wire(request)
-        return mapping_ledger.subscription_to_wire(await self._ledger.put_subscription(new))
+        new = records.NEW_SUBSCRIPTION.from_wire(request)
+        return records.EVENT_SUBSCRIPTION.to_wire(await self._ledger.put_subscription(new))
 
     @needs(Role.WRITE)
     async def delete_subscription(
@@ -60,7 +60,7 @@ class LedgerCalls:
         )
         found = await self._ledger.list_subscriptions(request.drainer_id)
         later = [row for row in found if row.subscription_id > after]
-        rows, more = fitting(map(mapping_ledger.subscription_to_wire, later))
+        rows, more = fitting(map(records.EVENT_SUBSCRIPTION.to_wire, later))
         return pb.ListEventSubscriptionsResponse(subscriptions=rows, more=more)
 
     @needs(Role.WRITE)
@@ -73,7 +73,7 @@ class LedgerCalls:
         report = await unless_ending(self._ending, draining)  # it may wait for the end of a run
         if report is None:
             raise Closed("the server is shutting down")
-        return mapping_ledger.report_to_wire(report)
+        return records.DRAIN_REPORT.to_wire(report)
 
     @needs(Role.READ)
     async def list_drainers(self, request: pb.ListDrainersRequest) -> pb.ListDrainersResponse:
@@ -81,25 +81,25 @@ class LedgerCalls:
         after = check_name(request.after_drainer_id, self._limits, field="after_drainer_id")
         found = await self._ledger.list_drainers()
         later = [state for state in found if state.drainer.drainer_id > after]
-        records, more = fitting(map(mapping_ledger.state_to_wire, later))
-        return pb.ListDrainersResponse(drainers=records, more=more)
+        drainers, more = fitting(map(records.DRAINER_STATE.to_wire, later))
+        return pb.ListDrainersResponse(drainers=drainers, more=more)
 
     @needs(Role.ADMIN)
     async def skip(self, request: pb.SkipDrainerEventRequest) -> pb.DrainerRecord:
         state = await self._ledger.skip(
             request.drainer_id, request.event_id, reason=request.reason, by=request.by
         )
-        return mapping_ledger.state_to_wire(state)
+        return records.DRAINER_STATE.to_wire(state)
 
     @needs(Role.WRITE)
     async def resume(self, request: pb.ResumeDrainerRequest) -> pb.DrainerRecord:
         state = await self._ledger.resume(request.drainer_id, by=request.by)
-        return mapping_ledger.state_to_wire(state)
+        return records.DRAINER_STATE.to_wire(state)
 
     @needs(Role.READ)
     async def read_recent(self, request: pb.ReadRecentRequest) -> pb.EntryBatch:
         """As many as fit. The answer says where to go on, so what is left out is not lost."""
-        query = mapping_ledger.recent_from_wire(request)
+        query = records.RECENT_QUERY.from_wire(request)
         found = await self._ledger.recent(query._replace(max_bytes=ANSWER_BYTES // 2))
         messages, more = fitting(map(mapping_entries.entry_to_wire, found.entries))
         before = messages[-1].global_seq if more else found.before

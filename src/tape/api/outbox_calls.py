@@ -4,7 +4,7 @@ from tape.api.auth import Role, needs
 from tape.api.handlers import Unary
 from tape.bus import Operations
 from tape.config import Limits
-from tape.wire import mapping_outbox
+from tape.wire import records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -17,11 +17,11 @@ class OutboxCalls:
 
     @needs(Role.READ)
     async def get_status(self, _request: pb.GetOutboxStatusRequest) -> pb.OutboxStatus:
-        return mapping_outbox.status_to_wire(await self._operations.outbox.outbox_status())
+        return records.OUTBOX_STATUS.to_wire(await self._operations.outbox.outbox_status())
 
     @needs(Role.ADMIN)
     async def skip(self, request: pb.SkipOutboxRowRequest) -> pb.OutboxPlace:
         place = await self._operations.outbox.skip_outbox_row(
             request.row_id, reason=request.reason, by=request.by
         )
-        return mapping_outbox.place_to_wire(place)
+        return records.OUTBOX_PLACE.to_wire(place)

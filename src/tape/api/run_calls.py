@@ -19,7 +19,7 @@ from tape.model.run import Run, RunStatus
 from tape.model.run_end import CancelRun
 from tape.ports.runs import RunQuery
 from tape.runs.operations import WAITING_MS, RunOperations
-from tape.wire import mapping_begin, mapping_gates, mapping_runs
+from tape.wire import mapping_begin, mapping_gates, mapping_runs, records
 from tape.wire.mapping_entries import entry_to_wire
 from tape.wire.v1 import tape_pb2 as pb
 
@@ -61,14 +61,14 @@ class RunCalls:
             request.run_id, taker, expected_token=mapping_runs.expected_from_wire(request)
         )
         token = run.fencing_token if taker.owner else 0
-        return pb.ResumeRunResponse(run=mapping_runs.run_to_wire(run), fencing_token=token)
+        return pb.ResumeRunResponse(run=records.RUN.to_wire(run), fencing_token=token)
 
     @needs(Role.WRITE)
     async def heartbeat_run(self, request: pb.HeartbeatRunRequest) -> pb.HeartbeatRunResponse:
         run = await self._runs.heartbeat_run(
             request.run_id, request.fencing_token, request.lease_ttl_ms
         )
-        return pb.HeartbeatRunResponse(run=mapping_runs.run_to_wire(run))
+        return pb.HeartbeatRunResponse(run=records.RUN.to_wire(run))
 
     @needs(Role.WRITE)
     async def release_run(self, request: pb.ReleaseRunRequest) -> pb.ReleaseRunResponse:
@@ -78,18 +78,18 @@ class RunCalls:
             waiting_on=request.waiting_on,
             seen_seq=request.seen_seq,
         )
-        return pb.ReleaseRunResponse(run=mapping_runs.run_to_wire(run))
+        return pb.ReleaseRunResponse(run=records.RUN.to_wire(run))
 
     @needs(Role.WRITE)
     async def cancel_run(self, request: pb.CancelRunRequest) -> pb.CancelRunResponse:
         write = CancelRun(request.reason)
         run: Run = await self._runs.change_run(request.run_id, write)
-        return pb.CancelRunResponse(run=mapping_runs.run_to_wire(run))
+        return pb.CancelRunResponse(run=records.RUN.to_wire(run))
 
     @needs(Role.WRITE)
     async def send_signal(self, request: pb.SendSignalRequest) -> pb.SendSignalResponse:
         run_id = request.run_id or await self._newest_open(request)
-        write = mapping_gates.signal_from_wire(request)
+        write = records.SEND_SIGNAL.from_wire(request)
         return mapping_gates.signalled_to_wire(await self._runs.change_run(run_id, write))
 
     @needs(Role.READ)
@@ -97,7 +97,7 @@ class RunCalls:
         run = await self._runs.get_run(request.run_id)
         if run is None:
             raise NotFound(f"no run has the id {request.run_id!r}")
-        return mapping_runs.run_to_wire(run)
+        return records.RUN.to_wire(run)
 
     @needs(Role.READ)
     async def list_runs(self, request: pb.ListRunsRequest) -> pb.ListRunsResponse:
@@ -106,7 +106,7 @@ class RunCalls:
         for field in ("parent_run_id", "user_id", "session_id"):
             check_name(getattr(request, field), self._limits, field=field)
         found = await self._runs.list_runs(mapping_runs.query_from_wire(request))
-        runs, more = fitting(map(mapping_runs.run_to_wire, found))
+        runs, more = fitting(map(records.RUN.to_wire, found))
         return pb.ListRunsResponse(runs=runs, more=more)
 
     @needs(Role.READ)
@@ -115,8 +115,8 @@ class RunCalls:
     ) -> pb.ListRunsToRecoverResponse:
         check_name(request.pool, self._limits, field="pool")
         check_names(request.app_names, self._limits, field="app_names")
-        found = await self._runs.list_runs_to_recover(mapping_runs.recover_from_wire(request))
-        runs, _ = fitting(map(mapping_runs.run_to_wire, found))
+        found = await self._runs.list_runs_to_recover(records.RECOVER_QUERY.from_wire(request))
+        runs, _ = fitting(map(records.RUN.to_wire, found))
         return pb.ListRunsToRecoverResponse(runs=runs)
 
     @needs(Role.READ)
@@ -125,7 +125,7 @@ class RunCalls:
     ) -> pb.ListWaitingRunsResponse:
         older_than_ms = request.older_than_ms if request.HasField("older_than_ms") else WAITING_MS
         found = await self._runs.list_waiting_runs(older_than_ms)
-        waiting, more = fitting(map(mapping_runs.waiting_to_wire, found))
+        waiting, more = fitting(map(records.WAITING_RUNS.to_wire, found))
         return pb.ListWaitingRunsResponse(waiting=waiting, more=more)
 
     @needs(Role.READ)

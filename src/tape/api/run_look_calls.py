@@ -9,7 +9,7 @@ from tape.config import Limits
 from tape.model.names import check_name
 from tape.model.obligation import ObligationStatus
 from tape.runs.operations import PAGE, RunOperations
-from tape.wire import mapping_budgets, mapping_decisions, mapping_effects, mapping_obligations
+from tape.wire import mapping_decisions, mapping_effects, records
 from tape.wire.v1 import tape_pb2 as pb
 
 DUE = {ObligationStatus.PENDING, ObligationStatus.COMMITTED}
@@ -50,7 +50,7 @@ class RunLookCalls:
         check_names(request.connectors, self._limits, field="connectors")
         query = mapping_effects.pending_from_wire(request)
         found = await self._runs.list_pending_effects(query)
-        effects, _ = fitting(map(mapping_effects.effect_to_wire, found))
+        effects, _ = fitting(map(records.EFFECT.to_wire, found))
         return pb.ListPendingEffectsResponse(effects=effects)
 
     @needs(Role.READ)
@@ -61,7 +61,7 @@ class RunLookCalls:
         check_names(request.connectors, self._limits, field="connectors")
         connectors = mapping_effects.connectors_from_wire(request)
         found = await self._runs.list_effects_to_dispatch(connectors, request.limit)
-        effects, _ = fitting(map(mapping_effects.effect_to_wire, found))
+        effects, _ = fitting(map(records.EFFECT.to_wire, found))
         return pb.ListEffectsToDispatchResponse(effects=effects)
 
     @needs(Role.READ)
@@ -78,7 +78,7 @@ class RunLookCalls:
             and status in (0, row.status)
             and not (request.only_unresolved and row.status == ObligationStatus.COMPENSATED)
         ]
-        obligations, more = fitting(map(mapping_obligations.obligation_to_wire, found))
+        obligations, more = fitting(map(records.OBLIGATION.to_wire, found))
         return pb.ListObligationsResponse(obligations=obligations, more=more)
 
     @needs(Role.READ)
@@ -92,7 +92,7 @@ class RunLookCalls:
             PAGE if some_left_out else most, include_stuck=ObligationStatus.STUCK in wanted
         )
         chosen = [row for row in found if row.status in wanted]
-        obligations, _ = fitting(map(mapping_obligations.obligation_to_wire, chosen[:most]))
+        obligations, _ = fitting(map(records.OBLIGATION.to_wire, chosen[:most]))
         return pb.ListUnresolvedObligationsResponse(obligations=obligations)
 
     @needs(Role.READ)
@@ -103,7 +103,7 @@ class RunLookCalls:
         return pb.AdmitBudgetResponse(
             admitted=admission.admitted,
             reason=admission.reason,
-            budget=mapping_budgets.budget_to_wire(admission.budget),
+            budget=records.BUDGET.to_wire(admission.budget),
         )
 
     @property

@@ -10,20 +10,16 @@ from tape.config import Limits
 from tape.model.decision import DecisionPlace
 from tape.model.run_write import Extended, RunWrite
 from tape.wire import (
-    mapping_budgets,
     mapping_decisions,
     mapping_effects,
     mapping_gates,
-    mapping_obligations,
     mapping_run_writes,
-    mapping_timers,
+    records,
 )
-from tape.wire.mapping_runs import run_to_wire
-from tape.wire.mapping_values import Traced, trace_from_wire
 from tape.wire.v1 import tape_pb2 as pb
 
 
-class ByDriver(Traced, Protocol):
+class ByDriver(Protocol):
     """A request of a run's driver."""
 
     @property
@@ -74,55 +70,55 @@ class RunWriteCalls:
 
     @needs(Role.WRITE)
     async def begin_effect(self, request: pb.BeginEffectRequest) -> pb.BeginEffectResponse:
-        write = mapping_effects.begin_from_wire(request)
+        write = records.BEGIN_EFFECT.from_wire(request)
         return mapping_effects.begun_to_wire(await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def complete_effect(self, request: pb.CompleteEffectRequest) -> pb.EffectRecord:
         write = mapping_effects.complete_from_wire(request)
-        return mapping_effects.effect_to_wire(await self._reply(request, write))
+        return records.EFFECT.to_wire(await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def register_compensation(
         self, request: pb.RegisterCompensationRequest
     ) -> pb.ObligationRecord:
-        write = mapping_obligations.register_from_wire(request)
-        return mapping_obligations.obligation_to_wire(await self._reply(request, write))
+        write = records.REGISTER_COMPENSATION.from_wire(request)
+        return records.OBLIGATION.to_wire(await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def await_signal(self, request: pb.AwaitSignalRequest) -> pb.AwaitSignalResponse:
-        write = mapping_gates.await_from_wire(request)
+        write = records.AWAIT_SIGNAL.from_wire(request)
         return mapping_gates.awaited_to_wire(await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def set_timer(self, request: pb.SetTimerRequest) -> pb.TimerRecord:
-        write = mapping_timers.set_from_wire(request)
-        return mapping_timers.timer_to_wire(await self._reply(request, write))
+        write = records.SET_TIMER.from_wire(request)
+        return records.TIMER.to_wire(await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def cancel_timer(self, request: pb.CancelTimerRequest) -> pb.CancelTimerResponse:
-        write = mapping_timers.cancel_from_wire(request)
+        write = records.CANCEL_TIMER.from_wire(request)
         return pb.CancelTimerResponse(cancelled=await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def set_budget(self, request: pb.SetBudgetRequest) -> pb.BudgetState:
-        write = mapping_budgets.set_from_wire(request)
-        return mapping_budgets.budget_to_wire(await self._reply(request, write))
+        write = records.SET_BUDGET.from_wire(request)
+        return records.BUDGET.to_wire(await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def charge_budget(self, request: pb.ChargeBudgetRequest) -> pb.BudgetState:
-        write = mapping_budgets.charge_from_wire(request)
-        return mapping_budgets.budget_to_wire(await self._reply(request, write))
+        write = records.CHARGE_BUDGET.from_wire(request)
+        return records.BUDGET.to_wire(await self._reply(request, write))
 
     @needs(Role.WRITE)
     async def end_run(self, request: pb.EndRunRequest) -> pb.EndRunResponse:
-        extended = await self._extend(request, mapping_run_writes.end_from_wire(request))
-        return pb.EndRunResponse(run=run_to_wire(extended.run))
+        extended = await self._extend(request, records.END_RUN.from_wire(request))
+        return pb.EndRunResponse(run=records.RUN.to_wire(extended.run))
 
     async def _reply(self, request: ByDriver, write: RunWrite) -> Any:
         return (await self._extend(request, write)).replies[0]
 
     async def _extend(self, request: ByDriver, *writes: RunWrite) -> Extended:
         return await self._operations.runs.extend_run(
-            request.run_id, request.fencing_token, writes, trace_from_wire(request)
+            request.run_id, request.fencing_token, writes, records.TRACE.from_wire(request)
         )

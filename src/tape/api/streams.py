@@ -20,8 +20,8 @@ from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.model.subject import EVERYTHING
 from tape.model.value import ValueChange
+from tape.wire import records
 from tape.wire.mapping_entries import batch_to_wire, entry_to_wire, run_entry_to_wire
-from tape.wire.mapping_values import change_to_wire
 from tape.wire.v1 import tape_pb2 as pb
 
 QUIET_ENTRIES = 10_000
@@ -102,7 +102,7 @@ class Streams:
             async for change in changes:
                 taken = [change]
                 del change  # it is not kept while its reader takes its time
-                await send(change_to_wire(taken.pop()))
+                await send(records.VALUE_CHANGE.to_wire(taken.pop()))
 
     async def _send_singly(self, query: FollowQuery, send: Send) -> None:
         query = query._replace(max_bytes=self._stream_bytes)

@@ -10,7 +10,7 @@ from tape.config import Limits
 from tape.model.names import check_name
 from tape.model.timer import Timer
 from tape.runs.operations import RunOperations
-from tape.wire import mapping_timers
+from tape.wire import records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -32,7 +32,7 @@ class TimerCalls:
         after = check_name(request.after_timer_id, self._limits, field="after_timer_id")
         found = await self._runs.list_timers(request.run_id)
         later = sorted(timer for timer in found if timer.timer_id > after)
-        timers, more = fitting(map(mapping_timers.timer_to_wire, later))
+        timers, more = fitting(map(records.TIMER.to_wire, later))
         return pb.ListTimersResponse(timers=timers, more=more)
 
     @needs(Role.WRITE)
@@ -45,7 +45,7 @@ class TimerCalls:
 
     @needs(Role.READ)
     async def next_timer(self, _request: pb.NextTimerRequest) -> pb.NextTimerResponse:
-        return mapping_timers.next_to_wire(await self._runs.next_timer_in_ms())
+        return pb.NextTimerResponse(in_ms=await self._runs.next_timer_in_ms())
 
     @property
     def _runs(self) -> RunOperations:
@@ -56,7 +56,7 @@ def _all_of(timers: Iterable[Timer]) -> Iterator[pb.TimerRecord]:
     """None is left out, for they have fired: only payloads are, where they are too much."""
     room = ANSWER_BYTES // 2
     for timer in timers:
-        record = mapping_timers.timer_to_wire(timer)
+        record = records.TIMER.to_wire(timer)
         size = record.ByteSize()
         if size > room:
             record.payload_json = ""

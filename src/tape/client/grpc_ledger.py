@@ -5,7 +5,7 @@ from tape.client.server import Server
 from tape.model.drainer import DrainerState, DrainReport
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
 from tape.ports.ledger import RecentEntries, RecentQuery
-from tape.wire import mapping_entries, mapping_ledger
+from tape.wire import mapping_entries, records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -16,9 +16,9 @@ class GrpcLedger:
 
     async def put_subscription(self, new: NewSubscription) -> EventSubscription:
         with representable():
-            request = mapping_ledger.new_to_wire(new)
+            request = records.NEW_SUBSCRIPTION.to_wire(new)
         kept = await self._server.call(self._rpc.PutEventSubscription, request, writes=True)
-        return mapping_ledger.subscription_from_wire(kept)
+        return records.EVENT_SUBSCRIPTION.from_wire(kept)
 
     async def delete_subscription(self, subscription_id: str) -> bool:
         with representable():
@@ -35,7 +35,7 @@ class GrpcLedger:
                     drainer_id=drainer_id, after_subscription_id=after
                 )
             answer = await self._server.call(self._rpc.ListEventSubscriptions, request)
-            found += map(mapping_ledger.subscription_from_wire, answer.subscriptions)
+            found += map(records.EVENT_SUBSCRIPTION.from_wire, answer.subscriptions)
             if not answer.more:
                 return found
 
@@ -45,7 +45,7 @@ class GrpcLedger:
         with representable():
             request = pb.DrainEventsRequest(drainer_id=drainer_id, limit=limit, await_s=await_s)
         answer = await self._server.call(self._rpc.DrainEvents, request, writes=True)
-        return mapping_ledger.report_from_wire(answer)
+        return records.DRAIN_REPORT.from_wire(answer)
 
     async def list_drainers(self) -> list[DrainerState]:
         found: list[DrainerState] = []
@@ -53,7 +53,7 @@ class GrpcLedger:
             after = found[-1].drainer.drainer_id if found else ""
             request = pb.ListDrainersRequest(after_drainer_id=after)
             answer = await self._server.call(self._rpc.ListDrainers, request)
-            found += map(mapping_ledger.state_from_wire, answer.drainers)
+            found += map(records.DRAINER_STATE.from_wire, answer.drainers)
             if not answer.more:
                 return found
 
@@ -63,17 +63,17 @@ class GrpcLedger:
                 drainer_id=drainer_id, event_id=event_id, reason=reason, by=by
             )
         record = await self._server.call(self._rpc.SkipDrainerEvent, request, writes=True)
-        return mapping_ledger.state_from_wire(record)
+        return records.DRAINER_STATE.from_wire(record)
 
     async def resume(self, drainer_id: str, *, by: str) -> DrainerState:
         with representable():
             request = pb.ResumeDrainerRequest(drainer_id=drainer_id, by=by)
         record = await self._server.call(self._rpc.ResumeDrainer, request, writes=True)
-        return mapping_ledger.state_from_wire(record)
+        return records.DRAINER_STATE.from_wire(record)
 
     async def recent(self, query: RecentQuery) -> RecentEntries:
         """It may hold fewer than there are: no more than one message does."""
         with representable():
-            request = mapping_ledger.recent_to_wire(query)
+            request = records.RECENT_QUERY.to_wire(query)
         batch = await self._server.call(self._rpc.ReadRecent, request)
         return RecentEntries(mapping_entries.entries_from_wire(batch), batch.cursor)

@@ -4,7 +4,7 @@ from tape.client.representable import representable
 from tape.client.server import Server
 from tape.model.outbox import OutboxPlace
 from tape.ports.outbox import OutboxStatus
-from tape.wire import mapping_outbox
+from tape.wire import records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -16,10 +16,10 @@ class GrpcOutbox:
     async def outbox_status(self) -> OutboxStatus:
         request = pb.GetOutboxStatusRequest()
         status = await self._server.call(self._rpc.GetOutboxStatus, request)
-        return mapping_outbox.status_from_wire(status)
+        return records.OUTBOX_STATUS.from_wire(status)
 
     async def skip_outbox_row(self, row_id: int, *, reason: str, by: str) -> OutboxPlace:
         with representable():
             request = pb.SkipOutboxRowRequest(row_id=row_id, reason=reason, by=by)
         place = await self._server.call(self._rpc.SkipOutboxRow, request, writes=True)
-        return mapping_outbox.place_from_wire(place)
+        return records.OUTBOX_PLACE.from_wire(place)

@@ -18,12 +18,10 @@ from tape.model.timer import Timer
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
 from tape.runs.operations import PAGE, WAITING_MS, Admission
 from tape.wire import (
-    mapping_budgets,
     mapping_decisions,
     mapping_effects,
-    mapping_obligations,
     mapping_runs,
-    mapping_timers,
+    records,
 )
 from tape.wire.mapping_entries import entries_from_wire, run_entry_from_wire
 from tape.wire.v1 import tape_pb2 as pb
@@ -45,7 +43,7 @@ class GrpcRunLooks:
         with representable():
             request = pb.GetRunRequest(run_id=run_id)
         try:
-            return mapping_runs.run_from_wire(await self._asked(self._rpc.GetRun, request))
+            return records.RUN.from_wire(await self._asked(self._rpc.GetRun, request))
         except NotFound:
             return None
 
@@ -57,22 +55,22 @@ class GrpcRunLooks:
         while True:
             request.limit = most - len(found)
             answer = await self._asked(self._rpc.ListRuns, request)
-            found += mapping_runs.runs_from_wire(answer.runs)
+            found += records.RUN.all_from_wire(answer.runs)
             if not answer.more:
                 return found
             request.after = found[-1].run_id
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
         with representable():
-            request = mapping_runs.recover_to_wire(query)
+            request = records.RECOVER_QUERY.to_wire(query)
         answer = await self._asked(self._rpc.ListRunsToRecover, request)
-        return mapping_runs.runs_from_wire(answer.runs)
+        return records.RUN.all_from_wire(answer.runs)
 
     async def list_waiting_runs(self, older_than_ms: int = WAITING_MS) -> list[WaitingRuns]:
         with representable():
             request = pb.ListWaitingRunsRequest(older_than_ms=older_than_ms)
         answer = await self._asked(self._rpc.ListWaitingRuns, request)
-        return [mapping_runs.waiting_from_wire(group) for group in answer.waiting]
+        return [records.WAITING_RUNS.from_wire(group) for group in answer.waiting]
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         with representable():
@@ -118,9 +116,9 @@ class GrpcRunLooks:
         if not query.include_pending and not query.include_unknown:
             return []  # to the server that would be a query for what is unknown
         with representable():
-            request = mapping_effects.pending_to_wire(query)
+            request = records.PENDING_QUERY.to_wire(query)
         answer = await self._asked(self._rpc.ListPendingEffects, request)
-        return mapping_effects.effects_from_wire(answer.effects)
+        return records.EFFECT.all_from_wire(answer.effects)
 
     async def list_effects_to_dispatch(
         self, connectors: Sequence[str] = (), limit: int = 0
@@ -128,7 +126,7 @@ class GrpcRunLooks:
         with representable():
             request = pb.ListEffectsToDispatchRequest(connectors=connectors, limit=limit)
         answer = await self._asked(self._rpc.ListEffectsToDispatch, request)
-        return mapping_effects.effects_from_wire(answer.effects)
+        return records.EFFECT.all_from_wire(answer.effects)
 
     async def list_obligations(self, run_id: str) -> list[Obligation]:
         with representable():
@@ -136,7 +134,7 @@ class GrpcRunLooks:
         found: list[Obligation] = []
         while True:
             answer = await self._asked(self._rpc.ListObligations, request)
-            found += mapping_obligations.obligations_from_wire(answer.obligations)
+            found += records.OBLIGATION.all_from_wire(answer.obligations)
             if not answer.more:
                 return found
             request.before_seq = found[-1].seq
@@ -152,13 +150,13 @@ class GrpcRunLooks:
                 include_committed_expired=True,
             )
         answer = await self._asked(self._rpc.ListUnresolvedObligations, request)
-        return mapping_obligations.obligations_from_wire(answer.obligations)
+        return records.OBLIGATION.all_from_wire(answer.obligations)
 
     async def admit_budget(self, run_id: str, usd: float, tokens: int) -> Admission:
         with representable():
             request = pb.AdmitBudgetRequest(run_id=run_id, usd_estimate=usd, token_estimate=tokens)
         answer = await self._asked(self._rpc.AdmitBudget, request)
-        budget = mapping_budgets.budget_from_wire(answer.budget)
+        budget = records.BUDGET.from_wire(answer.budget)
         return Admission(answer.admitted, answer.reason, budget)
 
     async def list_timers(self, run_id: str) -> list[Timer]:
@@ -167,7 +165,7 @@ class GrpcRunLooks:
         found: list[Timer] = []
         while True:
             answer = await self._asked(self._rpc.ListTimers, request)
-            found += mapping_timers.timers_from_wire(answer.timers)
+            found += records.TIMER.all_from_wire(answer.timers)
             if not answer.more:
                 return found
             request.after_timer_id = found[-1].timer_id
@@ -176,11 +174,11 @@ class GrpcRunLooks:
         with representable():
             request = pb.ListDueTimersRequest(limit=limit)
         answer = await self._asked(self._rpc.ListDueTimers, request)
-        return mapping_timers.timers_from_wire(answer.timers)
+        return records.TIMER.all_from_wire(answer.timers)
 
     async def next_timer_in_ms(self) -> int | None:
         answer = await self._asked(self._rpc.NextTimer, pb.NextTimerRequest())
-        return mapping_timers.next_from_wire(answer)
+        return answer.in_ms if answer.HasField("in_ms") else None
 
     async def _asked(self, rpc: grpc.aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
         return await self._server.call(rpc, request)

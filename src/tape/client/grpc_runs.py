@@ -40,12 +40,12 @@ from tape.runs.operations import NOBODY
 from tape.wire import (
     mapping_begin,
     mapping_effects,
-    mapping_gates,
     mapping_obligations,
     mapping_run_writes,
     mapping_runs,
-    mapping_timers,
+    records,
 )
+from tape.wire.codec import Record
 from tape.wire.v1 import tape_pb2 as pb
 
 Q = TypeVar("Q")
@@ -75,7 +75,7 @@ class GrpcRuns(GrpcRunLooks):
         with representable():
             request = mapping_runs.resume_to_wire(run_id, taker, expected_token)
         answer = await self._written(self._rpc.ResumeRun, request)
-        return mapping_runs.run_from_wire(answer.run)
+        return records.RUN.from_wire(answer.run)
 
     async def heartbeat_run(self, run_id: str, fencing_token: int, ttl_ms: int) -> Run:
         with representable():
@@ -83,7 +83,7 @@ class GrpcRuns(GrpcRunLooks):
                 run_id=run_id, fencing_token=fencing_token, lease_ttl_ms=ttl_ms
             )
         answer = await self._written(self._rpc.HeartbeatRun, request, most_times=HEARTBEATS)
-        return mapping_runs.run_from_wire(answer.run)
+        return records.RUN.from_wire(answer.run)
 
     async def release_run(
         self, run_id: str, fencing_token: int, *, waiting_on: str = "", seen_seq: int = 0
@@ -96,7 +96,7 @@ class GrpcRuns(GrpcRunLooks):
                 seen_seq=seen_seq,
             )
         answer = await self._written(self._rpc.ReleaseRun, request)
-        return mapping_runs.run_from_wire(answer.run)
+        return records.RUN.from_wire(answer.run)
 
     async def extend_run(
         self,
@@ -117,14 +117,14 @@ class GrpcRuns(GrpcRunLooks):
             what = f"{type(write).__name__} has no call of its own: extend the run with it"
             raise InvalidArgument(what, field="write")
         with representable():
-            request = change.ask(run_id, write)
+            request = change.ask.to_wire(write, run_id=run_id)
         return change.read(await self._written(getattr(self._rpc, change.rpc), request))
 
     async def fire_due_timers(self, limit: int = 0) -> list[Timer]:
         with representable():
             request = pb.ListDueTimersRequest(limit=limit, claim=True)
         answer = await self._written(self._rpc.ListDueTimers, request)
-        return mapping_timers.timers_from_wire(answer.timers)
+        return records.TIMER.all_from_wire(answer.timers)
 
     async def _written(
         self, rpc: grpc.aio.UnaryUnaryMultiCallable[Q, A], request: Q, *, most_times: int = 0
@@ -147,64 +147,32 @@ def repeatable(writes: Sequence[RunWrite]) -> bool:
 
 class _Change(NamedTuple):
     rpc: str
-    ask: Callable[[str, Any], Any]
+    ask: Record[Any, Any]
     read: Callable[[Any], Any]
 
 
-def _cancel_to_wire(run_id: str, write: CancelRun) -> pb.CancelRunRequest:
-    return pb.CancelRunRequest(run_id=run_id, reason=write.reason)
+def _run_of(message: pb.CancelRunResponse) -> Run:
+    return records.RUN.from_wire(message.run)
 
 
-def _cancelled_from_wire(message: pb.CancelRunResponse) -> Run:
-    return mapping_runs.run_from_wire(message.run)
-
-
+_effect = records.EFFECT.from_wire
+_obligation = records.OBLIGATION.from_wire
 _CHANGES: dict[type, _Change] = {
-    SendSignal: _Change(
-        "SendSignal", mapping_gates.signal_to_wire, mapping_gates.signalled_from_wire
-    ),
-    CancelRun: _Change("CancelRun", _cancel_to_wire, _cancelled_from_wire),
+    SendSignal: _Change("SendSignal", records.SEND_SIGNAL, records.SIGNALLED.from_wire),
+    CancelRun: _Change("CancelRun", records.CANCEL_RUN, _run_of),
     ClaimEffect: _Change(
-        "ClaimEffectDispatch",
-        mapping_effects.claim_to_wire,
-        mapping_effects.claimed_from_wire,
+        "ClaimEffectDispatch", records.CLAIM_EFFECT, mapping_effects.claimed_from_wire
     ),
-    RecordDispatchAttempt: _Change(
-        "RecordDispatchAttempt",
-        mapping_effects.attempt_to_wire,
-        mapping_effects.effect_from_wire,
-    ),
-    RecordExternalObservation: _Change(
-        "RecordExternalObservation",
-        mapping_effects.observation_to_wire,
-        mapping_effects.effect_from_wire,
-    ),
-    RenewClaim: _Change(
-        "RenewEffectClaim", mapping_effects.renewal_to_wire, mapping_effects.effect_from_wire
-    ),
-    ReconcileEffect: _Change(
-        "ReconcileEffect",
-        mapping_effects.reconcile_to_wire,
-        mapping_effects.effect_from_wire,
-    ),
+    RecordDispatchAttempt: _Change("RecordDispatchAttempt", records.EFFECT_ATTEMPT, _effect),
+    RecordExternalObservation: _Change("RecordExternalObservation", records.OBSERVATION, _effect),
+    RenewClaim: _Change("RenewEffectClaim", records.RENEW_EFFECT, _effect),
+    ReconcileEffect: _Change("ReconcileEffect", records.RECONCILE_EFFECT, _effect),
     ClaimObligation: _Change(
-        "ClaimObligation",
-        mapping_obligations.claim_to_wire,
-        mapping_obligations.claimed_from_wire,
+        "ClaimObligation", records.CLAIM_OBLIGATION, mapping_obligations.claimed_from_wire
     ),
-    RenewObligationClaim: _Change(
-        "RenewObligationClaim",
-        mapping_obligations.renewal_to_wire,
-        mapping_obligations.obligation_from_wire,
-    ),
+    RenewObligationClaim: _Change("RenewObligationClaim", records.RENEW_OBLIGATION, _obligation),
     RecordObligationAttempt: _Change(
-        "RecordObligationAttempt",
-        mapping_obligations.attempt_to_wire,
-        mapping_obligations.obligation_from_wire,
+        "RecordObligationAttempt", records.OBLIGATION_ATTEMPT, _obligation
     ),
-    ResolveObligation: _Change(
-        "ResolveObligation",
-        mapping_obligations.resolve_to_wire,
-        mapping_obligations.obligation_from_wire,
-    ),
+    ResolveObligation: _Change("ResolveObligation", records.RESOLVE_OBLIGATION, _obligation),
 }

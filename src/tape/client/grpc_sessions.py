@@ -4,7 +4,7 @@ from tape.client.representable import representable
 from tape.client.server import Server
 from tape.model.entry import NO_TRACE, Trace
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
-from tape.wire import mapping_sessions
+from tape.wire import mapping_sessions, records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -20,7 +20,7 @@ class GrpcSessions:
             request = pb.CreateSessionRequest(
                 **key._asdict(), state_json=state_json, **trace._asdict()
             )
-        return mapping_sessions.session_from_wire(
+        return records.SESSION.from_wire(
             await self._server.call(self._rpc.CreateSession, request, writes=True)
         )
 
@@ -53,7 +53,7 @@ class GrpcSessions:
     ) -> Appended:
         with representable():
             request = mapping_sessions.append_to_wire(key, event, state_delta_json, run, trace)
-        return mapping_sessions.appended_from_wire(
+        return records.APPENDED.from_wire(
             await self._server.call(self._rpc.AppendEvent, request, writes=True)
         )
 

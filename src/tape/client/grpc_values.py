@@ -9,7 +9,7 @@ from tape.client.representable import representable
 from tape.client.server import Server
 from tape.errors import OutcomeUnknown, VersionMismatch
 from tape.model.value import Author, Deleted, Value, ValueChange
-from tape.wire import mapping_values
+from tape.wire import mapping_values, records
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -41,7 +41,7 @@ class GrpcValues:
             if cut_off:  # it may be this call's own version that another has replaced since
                 raise cut_off[0] from None
             raise
-        return mapping_values.value_from_wire(written)
+        return records.VALUE.from_wire(written)
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
         with representable():
@@ -60,13 +60,13 @@ class GrpcValues:
         async with aclosing(outliving(self._server, self._rpc.WatchValue, ask)) as messages:
             async for message in messages:
                 from_version = message.value.version
-                yield mapping_values.change_from_wire(message)
+                yield records.VALUE_CHANGE.from_wire(message)
 
     async def delete_value(self, namespace: str, key: str, author: Author) -> Deleted:
         with representable():
             request = mapping_values.delete_to_wire(namespace, key, author)
         deleted = await self._server.call(self._rpc.DeleteValue, request, writes=True)
-        return mapping_values.deleted_from_wire(deleted)
+        return records.DELETED.from_wire(deleted)
 
     async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
         """It may hold fewer than `limit` although there are more; none is the end."""

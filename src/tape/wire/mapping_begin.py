@@ -7,14 +7,14 @@ from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import RunName
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
+from tape.wire import records
 from tape.wire.mapping_run_writes import (
     fill_results,
     fill_writes,
     replies_from_wire,
     writes_from_wire,
 )
-from tape.wire.mapping_runs import run_from_wire, run_to_wire, taker_from_wire
-from tape.wire.mapping_values import trace_from_wire
+from tape.wire.mapping_runs import taker_from_wire
 from tape.wire.v1 import tape_pb2 as pb
 
 _name_fields = attrgetter(*RunName._fields)
@@ -45,14 +45,14 @@ def begin_from_wire(request: pb.BeginRunRequest) -> tuple[NewRun, Taker, list[Ru
         request.app_version,
         request.parent_run_id,
         request.parent_fencing_token,
-        trace_from_wire(request),
+        records.TRACE.from_wire(request),
     )
     writes = writes_from_wire(request.writes, new.name.run_id, FIRST_TOKEN)
     return new, taker_from_wire(request), [_of_new(new, write) for write in writes]
 
 
 def begun_to_wire(begun: Begun, writes: Sequence[RunWrite]) -> pb.BeginRunResponse:
-    run = run_to_wire(begun.run)
+    run = records.RUN.to_wire(begun.run)
     response = pb.BeginRunResponse(
         run_id=run.run_id,
         resumed=begun.resumed,
@@ -68,7 +68,7 @@ def begun_to_wire(begun: Begun, writes: Sequence[RunWrite]) -> pb.BeginRunRespon
 
 
 def begun_from_wire(message: pb.BeginRunResponse, writes: Sequence[RunWrite]) -> Begun:
-    run = run_from_wire(message.run)
+    run = records.RUN.from_wire(message.run)
     begun = Begun(run, message.resumed, message.fencing_token)
     if not message.results:
         return begun

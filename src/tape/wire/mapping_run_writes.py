@@ -16,14 +16,11 @@ from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
 from tape.model.timer import CancelTimer, SetTimer
 from tape.wire import (
-    mapping_budgets,
     mapping_decisions,
     mapping_effects,
     mapping_gates,
-    mapping_obligations,
-    mapping_timers,
+    records,
 )
-from tape.wire.mapping_runs import run_from_wire, run_to_wire
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -36,18 +33,6 @@ class _Named(NamedTuple):
     read: Callable[[Any], Any]
     answer: Callable[[Any], Any]
     reply: Callable[[Any], Any]
-
-
-def end_to_wire(write: EndRun) -> pb.EndRunRequest:
-    request = pb.EndRunRequest(detail_json=write.detail_json, parent_run_id=write.parent_run_id)
-    # Stubs know enums by their own type, the model by their number.
-    request.status = write.status  # type: ignore[assignment]
-    return request
-
-
-def end_from_wire(request: pb.EndRunRequest) -> EndRun:
-    parent = request.parent_run_id if request.HasField("parent_run_id") else None
-    return EndRun(request.status, request.detail_json, parent)
 
 
 def _cancelled_to_wire(cancelled: bool) -> pb.CancelTimerResponse:
@@ -66,72 +51,72 @@ _KINDS = (
     _Named(
         "begin_effect",
         BeginEffect,
-        mapping_effects.begin_to_wire,
-        mapping_effects.begin_from_wire,
+        records.BEGIN_EFFECT.to_wire,
+        records.BEGIN_EFFECT.from_wire,
         mapping_effects.begun_to_wire,
         mapping_effects.begun_from_wire,
     ),
     _Named(
         "complete_effect",
         CompleteEffect,
-        mapping_effects.complete_to_wire,
+        records.COMPLETE_EFFECT.to_wire,
         mapping_effects.complete_from_wire,
-        mapping_effects.effect_to_wire,
-        mapping_effects.effect_from_wire,
+        records.EFFECT.to_wire,
+        records.EFFECT.from_wire,
     ),
     _Named(
         "register_compensation",
         RegisterCompensation,
-        mapping_obligations.register_to_wire,
-        mapping_obligations.register_from_wire,
-        mapping_obligations.obligation_to_wire,
-        mapping_obligations.obligation_from_wire,
+        records.REGISTER_COMPENSATION.to_wire,
+        records.REGISTER_COMPENSATION.from_wire,
+        records.OBLIGATION.to_wire,
+        records.OBLIGATION.from_wire,
     ),
     _Named(
         "await_signal",
         AwaitSignal,
-        mapping_gates.await_to_wire,
-        mapping_gates.await_from_wire,
+        records.AWAIT_SIGNAL.to_wire,
+        records.AWAIT_SIGNAL.from_wire,
         mapping_gates.awaited_to_wire,
         lambda message: message,  # only with its write it is a gate
     ),
     _Named(
         "set_timer",
         SetTimer,
-        mapping_timers.set_to_wire,
-        mapping_timers.set_from_wire,
-        mapping_timers.timer_to_wire,
-        mapping_timers.timer_from_wire,
+        records.SET_TIMER.to_wire,
+        records.SET_TIMER.from_wire,
+        records.TIMER.to_wire,
+        records.TIMER.from_wire,
     ),
     _Named(
         "cancel_timer",
         CancelTimer,
-        mapping_timers.cancel_to_wire,
-        mapping_timers.cancel_from_wire,
+        records.CANCEL_TIMER.to_wire,
+        records.CANCEL_TIMER.from_wire,
         _cancelled_to_wire,
         attrgetter("cancelled"),
     ),
     _Named(
         "set_budget",
         SetBudget,
-        mapping_budgets.set_to_wire,
-        mapping_budgets.set_from_wire,
-        mapping_budgets.budget_to_wire,
-        mapping_budgets.budget_from_wire,
+        records.SET_BUDGET.to_wire,
+        records.SET_BUDGET.from_wire,
+        records.BUDGET.to_wire,
+        records.BUDGET.from_wire,
     ),
     _Named(
         "charge_budget",
         ChargeBudget,
-        mapping_budgets.charge_to_wire,
-        mapping_budgets.charge_from_wire,
-        mapping_budgets.budget_to_wire,
-        mapping_budgets.budget_from_wire,
+        records.CHARGE_BUDGET.to_wire,
+        records.CHARGE_BUDGET.from_wire,
+        records.BUDGET.to_wire,
+        records.BUDGET.from_wire,
     ),
     _Named(
         "end_run",
         EndRun,
-        end_to_wire,
-        end_from_wire,
+        records.END_RUN.to_wire,
+        records.END_RUN.from_wire,
         lambda _run: pb.EndRunResponse(),
         lambda message: message,  # the run is in the answer around it
     ),
@@ -153,13 +138,15 @@ def extend_from_wire(request: pb.ExtendRunRequest) -> list[RunWrite]:
 
 
 def extended_to_wire(extended: Extended, writes: Sequence[RunWrite]) -> pb.ExtendRunResponse:
-    response = pb.ExtendRunResponse(run=run_to_wire(extended.run), first_seq=extended.first_seq)
+    response = pb.ExtendRunResponse(
+        run=records.RUN.to_wire(extended.run), first_seq=extended.first_seq
+    )
     fill_results(response.results, writes, extended.replies)
     return response
 
 
 def extended_from_wire(message: pb.ExtendRunResponse, writes: Sequence[RunWrite]) -> Extended:
-    run = run_from_wire(message.run)
+    run = records.RUN.from_wire(message.run)
     return Extended(run, message.first_seq, replies_from_wire(message.results, writes, run))
 
 

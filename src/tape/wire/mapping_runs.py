@@ -1,30 +1,8 @@
-"""Runs and their leases."""
-
-from collections.abc import Iterable
-from operator import attrgetter
-from typing import Any
+"""Runs and their leases, where more than names is mapped."""
 
 from tape.model.lease import WHOEVER, Taker
-from tape.model.run import Run
-from tape.ports.runs import RecoverQuery, RunQuery, WaitingRuns
+from tape.ports.runs import RunQuery
 from tape.wire.v1 import tape_pb2 as pb
-
-_NAMES = tuple("waiting_on_gate" if name == "waiting_on" else name for name in Run._fields)
-_run_fields = attrgetter(*_NAMES)
-_waiting_fields = attrgetter(*WaitingRuns._fields)
-
-
-def run_to_wire(run: Run) -> pb.RunState:
-    fields: dict[str, Any] = dict(zip(_NAMES, run, strict=True))
-    return pb.RunState(**fields)
-
-
-def run_from_wire(message: pb.RunState) -> Run:
-    return Run._make(_run_fields(message))
-
-
-def runs_from_wire(messages: Iterable[pb.RunState]) -> list[Run]:
-    return [run_from_wire(message) for message in messages]
 
 
 def resume_to_wire(run_id: str, taker: Taker, expected_token: int) -> pb.ResumeRunRequest:
@@ -76,21 +54,3 @@ def query_from_wire(request: pb.ListRunsRequest) -> RunQuery:
         request.parent_run_id,
         (request.user_id, request.session_id) if of_session else None,
     )
-
-
-def recover_to_wire(query: RecoverQuery) -> pb.ListRunsToRecoverRequest:
-    return pb.ListRunsToRecoverRequest(
-        limit=query.limit, pool=query.pool, app_names=query.app_names
-    )
-
-
-def recover_from_wire(request: pb.ListRunsToRecoverRequest) -> RecoverQuery:
-    return RecoverQuery(request.pool, tuple(request.app_names), request.limit)
-
-
-def waiting_to_wire(group: WaitingRuns) -> pb.WaitingRuns:
-    return pb.WaitingRuns(**group._asdict())
-
-
-def waiting_from_wire(message: pb.WaitingRuns) -> WaitingRuns:
-    return WaitingRuns._make(_waiting_fields(message))

@@ -12,7 +12,7 @@ from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.value import Author, Deleted, Value, ValueChange
 from tape.ports.store import JournalInfo
-from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values
+from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values, records
 from tape.wire.v1 import tape_pb2 as pb
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -78,11 +78,11 @@ def test_recorded(results: list[Recorded]) -> None:
 
 @given(values, int64s, texts)
 def test_values(value: Value, prev_version: int, prev: str) -> None:
-    record = sent(mapping_values.value_to_wire(value))
-    assert mapping_values.value_from_wire(record) == value
+    record = sent(records.VALUE.to_wire(value))
+    assert records.VALUE.from_wire(record) == value
     change = ValueChange(value, prev_version, prev)
-    event = sent(mapping_values.change_to_wire(change))
-    assert mapping_values.change_from_wire(event) == change
+    event = sent(records.VALUE_CHANGE.to_wire(change))
+    assert records.VALUE_CHANGE.from_wire(event) == change
     listed = sent(mapping_values.values_to_wire([value, value]))
     assert mapping_values.values_from_wire(listed) == [value, value]
 
@@ -104,17 +104,17 @@ def test_changing_values(
     delete = sent(mapping_values.delete_to_wire(namespace, key, author))
     assert (delete.namespace, delete.key) == (namespace, key)
     for request in (write, delete):
-        assert mapping_values.author_from_wire(request) == author
-    response = sent(mapping_values.deleted_to_wire(deleted))
-    assert mapping_values.deleted_from_wire(response) == deleted
+        assert records.AUTHOR.from_wire(request) == author
+    response = sent(records.DELETED.to_wire(deleted))
+    assert records.DELETED.from_wire(response) == deleted
 
 
 @given(sessions, st.none() | with_events, st.lists(with_events, max_size=3))
 def test_sessions(
     session: Session, found: SessionWithEvents | None, listed: list[SessionWithEvents]
 ) -> None:
-    message = sent(mapping_sessions.session_to_wire(session))
-    assert mapping_sessions.session_from_wire(message) == session
+    message = sent(records.SESSION.to_wire(session))
+    assert records.SESSION.from_wire(message) == session
     response = sent(mapping_sessions.found_to_wire(found))
     assert mapping_sessions.found_from_wire(response) == found
     several = sent(mapping_sessions.sessions_to_wire(listed))
@@ -126,13 +126,13 @@ def test_appending(
     key: SessionKey, event: SessionEvent, delta: str, run_id: str, token: int, trace: Trace
 ) -> None:
     request = sent(mapping_sessions.append_to_wire(key, event, delta, (run_id, token), trace))
-    assert mapping_sessions.key_from_wire(request) == key
-    assert mapping_sessions.event_from_wire(request.event) == event
+    assert records.SESSION_KEY.from_wire(request) == key
+    assert records.SESSION_EVENT.from_wire(request.event) == event
     assert (request.run_id, request.fencing_token) == (run_id, token)
-    assert mapping_values.trace_from_wire(request) == trace
+    assert records.TRACE.from_wire(request) == trace
     appended = Appended(event, token)
-    response = sent(mapping_sessions.appended_to_wire(appended))
-    assert mapping_sessions.appended_from_wire(response) == appended
+    response = sent(records.APPENDED.to_wire(appended))
+    assert records.APPENDED.from_wire(response) == appended
 
 
 @given(rows(JournalInfo, migration=int32s), texts)

@@ -41,14 +41,13 @@ from tape.model.timer import CancelTimer, SetTimer, Timer
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.wire import (
     mapping_begin,
-    mapping_budgets,
     mapping_decisions,
     mapping_effects,
     mapping_gates,
     mapping_obligations,
     mapping_run_writes,
     mapping_runs,
-    mapping_timers,
+    records,
 )
 from tape.wire.v1 import tape_pb2 as pb
 
@@ -131,10 +130,10 @@ def replies_to(write: RunWrite, run: Run) -> st.SearchStrategy[Any]:
 
 @given(runs)
 def test_runs(run: Run) -> None:
-    message = sent(mapping_runs.run_to_wire(run))
-    assert mapping_runs.run_from_wire(message) == run
+    message = sent(records.RUN.to_wire(run))
+    assert records.RUN.from_wire(message) == run
     assert (message.waiting_on_gate, message.fencing_token) == (run.waiting_on, run.fencing_token)
-    assert mapping_runs.runs_from_wire([message, message]) == [run, run]
+    assert records.RUN.all_from_wire([message, message]) == [run, run]
 
 
 @given(
@@ -186,7 +185,7 @@ def test_queries(query: RunQuery) -> None:
 
 @given(rows(RecoverQuery, app_names=st.tuples(texts, texts)))
 def test_queries_of_recovery(query: RecoverQuery) -> None:
-    assert mapping_runs.recover_from_wire(sent(mapping_runs.recover_to_wire(query))) == query
+    assert records.RECOVER_QUERY.from_wire(sent(records.RECOVER_QUERY.to_wire(query))) == query
 
 
 @given(st.data(), texts, int64s, rows(Trace), runs, int64s)
@@ -301,9 +300,9 @@ def test_a_decision_that_was_looked_for() -> None:
 
 @given(rows(Effect))
 def test_effects(row: Effect) -> None:
-    record = sent(mapping_effects.effect_to_wire(row))
-    assert mapping_effects.effect_from_wire(record) == row
-    assert mapping_effects.effects_from_wire([record]) == [row]
+    record = sent(records.EFFECT.to_wire(row))
+    assert records.EFFECT.from_wire(record) == row
+    assert records.EFFECT.all_from_wire([record]) == [row]
     assert record.fencing_token == row.claim_token
     begun = sent(mapping_effects.begun_to_wire(row))
     assert mapping_effects.begun_from_wire(begun) == row
@@ -336,22 +335,22 @@ def test_writes_under_a_claim(
     observation: RecordExternalObservation,
     short: ReconcileEffect,
 ) -> None:
-    asked = sent(mapping_effects.claim_to_wire(run_id, claim))
+    asked = sent(records.CLAIM_EFFECT.to_wire(claim, run_id=run_id))
     assert (asked.run_id, asked.idempotency_key, asked.claimer, asked.lease_ttl_ms) == (
         run_id,
         *claim,
     )
-    kept = sent(mapping_effects.renewal_to_wire(run_id, renewal))
+    kept = sent(records.RENEW_EFFECT.to_wire(renewal, run_id=run_id))
     assert (kept.run_id, kept.idempotency_key, kept.fencing_token, kept.lease_ttl_ms) == (
         run_id,
         *renewal,
     )
-    tried = sent(mapping_effects.attempt_to_wire(run_id, attempt))
-    assert mapping_effects.attempt_from_wire(tried) == attempt
-    seen = sent(mapping_effects.observation_to_wire(run_id, observation))
+    tried = sent(records.EFFECT_ATTEMPT.to_wire(attempt, run_id=run_id))
+    assert records.EFFECT_ATTEMPT.from_wire(tried) == attempt
+    seen = sent(records.OBSERVATION.to_wire(observation, run_id=run_id))
     assert mapping_effects.observation_from_wire(seen) == observation
-    shortly = sent(mapping_effects.reconcile_to_wire(run_id, short))
-    assert mapping_effects.reconcile_from_wire(shortly) == short
+    shortly = sent(records.RECONCILE_EFFECT.to_wire(short, run_id=run_id))
+    assert records.RECONCILE_EFFECT.from_wire(shortly) == short
     assert {asked.run_id, tried.run_id, seen.run_id, shortly.run_id} == {run_id}
     assert tried.fencing_token == attempt.claim_token
     assert seen.fencing_token == observation.claim_token
@@ -382,7 +381,7 @@ def test_a_compensation_is_of_its_effect() -> None:
 def test_queries_of_effects(query: PendingQuery) -> None:
     if not query.include_pending:
         query = query._replace(include_unknown=True)
-    assert mapping_effects.pending_from_wire(sent(mapping_effects.pending_to_wire(query))) == query
+    assert mapping_effects.pending_from_wire(sent(records.PENDING_QUERY.to_wire(query))) == query
 
 
 def test_what_waits_is_by_default_what_is_unknown() -> None:
@@ -414,47 +413,46 @@ def test_obligations(
     attempt: RecordObligationAttempt,
     end: ResolveObligation,
 ) -> None:
-    record = sent(mapping_obligations.obligation_to_wire(row))
-    assert mapping_obligations.obligation_from_wire(record) == row
-    assert mapping_obligations.obligations_from_wire([record]) == [row]
+    record = sent(records.OBLIGATION.to_wire(row))
+    assert records.OBLIGATION.from_wire(record) == row
+    assert records.OBLIGATION.all_from_wire([record]) == [row]
     assert record.fencing_token == row.claim_token
     for found in (row, None):
         claimed = sent(mapping_obligations.claimed_to_wire(found))
         assert mapping_obligations.claimed_from_wire(claimed) == found
         assert claimed.fencing_token == (row.claim_token if found else 0)
-    asked = sent(mapping_obligations.claim_to_wire(run_id, claim))
+    asked = sent(records.CLAIM_OBLIGATION.to_wire(claim, run_id=run_id))
     assert ClaimObligation(_key(asked), asked.claimer, asked.lease_ttl_ms) == claim
-    kept = sent(mapping_obligations.renewal_to_wire(run_id, renewal))
+    kept = sent(records.RENEW_OBLIGATION.to_wire(renewal, run_id=run_id))
     assert RenewObligationClaim(_key(kept), kept.fencing_token, kept.lease_ttl_ms) == renewal
     assert kept.run_id == run_id
-    tried = sent(mapping_obligations.attempt_to_wire(run_id, attempt))
-    assert mapping_obligations.attempt_from_wire(tried, _key(tried)) == attempt
-    resolved = sent(mapping_obligations.resolve_to_wire(run_id, end))
-    assert mapping_obligations.resolve_from_wire(resolved, _key(resolved)) == end
+    tried = sent(records.OBLIGATION_ATTEMPT.to_wire(attempt, run_id=run_id))
+    assert records.OBLIGATION_ATTEMPT.from_wire(tried) == attempt
+    resolved = sent(records.RESOLVE_OBLIGATION.to_wire(end, run_id=run_id))
+    assert records.RESOLVE_OBLIGATION.from_wire(resolved) == end
     assert {asked.run_id, tried.run_id, resolved.run_id} == {run_id}
 
 
 @given(texts, rows(SendSignal), runs, st.booleans())
 def test_signals(run_id: str, write: SendSignal, run: Run, accepted: bool) -> None:
-    request = sent(mapping_gates.signal_to_wire(run_id, write))
-    assert (request.run_id, mapping_gates.signal_from_wire(request)) == (run_id, write)
+    request = sent(records.SEND_SIGNAL.to_wire(write, run_id=run_id))
+    assert (request.run_id, records.SEND_SIGNAL.from_wire(request)) == (run_id, write)
     answer = sent(mapping_gates.signalled_to_wire(Signalled(accepted, run)))
-    assert mapping_gates.signalled_from_wire(answer) == Signalled(accepted, run)
+    assert records.SIGNALLED.from_wire(answer) == Signalled(accepted, run)
     assert (answer.run_id, answer.run_status) == (run.run_id, run.status)
 
 
-@given(rows(Timer), st.none() | st.integers(0, 2**63 - 1))
-def test_timers(timer: Timer, in_ms: int | None) -> None:
-    record = sent(mapping_timers.timer_to_wire(timer))
-    assert mapping_timers.timer_from_wire(record) == timer
-    assert mapping_timers.timers_from_wire([record]) == [timer]
-    assert mapping_timers.next_from_wire(sent(mapping_timers.next_to_wire(in_ms))) == in_ms
+@given(rows(Timer))
+def test_timers(timer: Timer) -> None:
+    record = sent(records.TIMER.to_wire(timer))
+    assert records.TIMER.from_wire(record) == timer
+    assert records.TIMER.all_from_wire([record]) == [timer]
 
 
 @given(rows(Budget))
 def test_budgets(budget: Budget) -> None:
-    message = sent(mapping_budgets.budget_to_wire(budget))
-    assert mapping_budgets.budget_from_wire(message) == budget
+    message = sent(records.BUDGET.to_wire(budget))
+    assert records.BUDGET.from_wire(message) == budget
 
 
 def _key(request: Any) -> ObligationKey:
