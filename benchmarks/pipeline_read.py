@@ -100,7 +100,7 @@ def _from_postgres(spark: SparkSession, url: str) -> Result:
     place = urlsplit(url)
     jdbc = spark.read.format("jdbc").options(
         url=f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}",
-        driver="org.postgresql.Driver", user=place.username or "", dbtable="tape_journal",
+        driver="org.postgresql.RunDriver", user=place.username or "", dbtable="tape_journal",
         fetchsize=10_000, partitionColumn="global_seq", lowerBound=1,
         upperBound=ENTRIES, numPartitions=JDBC_PARTITIONS,
     )  # fmt: skip

@@ -20,8 +20,8 @@ from tape.model.gate import SendSignal
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName, RunStatus
 from tape.reactions.threads import HandlerThreads
-from tape.runs.drive import Driver
-from tape.runs.keep import LeaseKeeper
+from tape.runs.driving.drive import RunDriver
+from tape.runs.driving.lease_keeper import LeaseKeeper
 from tests.servers.tape_worker import WorkerProcess
 
 TTL_S = 2.0
@@ -110,7 +110,7 @@ async def _replay(url: str, steps: int, turn: int) -> float:
     """A run that waits after its last step is driven on: what it takes to come to its end."""
     bus = await open_bus(url)
     keeper = LeaseKeeper(bus.runs, Settings().reactors.recovery)
-    driver = Driver(bus, keeper, HandlerThreads(1))
+    driver = RunDriver(bus, keeper, HandlerThreads(1))
     new = NewRun(RunName(waits_at_end.name, "", "", f"{steps}/{turn}"), str(steps))
     try:
         begun = await bus.runs.begin_run(new, DRIVER)

@@ -82,9 +82,9 @@ if TYPE_CHECKING:
     from tape.relaying import run_relay
     from tape.running import cancel_run, recover_once, resume, send_signal, start, watch_value
     from tape.runs.ambient import idempotency_key
-    from tape.runs.context import Context
-    from tape.runs.declare import App, RetryPolicy, Spend, app, effect
-    from tape.runs.observed import Observed
+    from tape.runs.declare import App, Observed, RetryPolicy, Spend, app, effect
+    from tape.runs.driving.context import Context
+    from tape.runs.driving.sync_context import SyncContext
     from tape.runs.sdk import (
         Budget,
         cancel_timer,
@@ -103,7 +103,6 @@ if TYPE_CHECKING:
         uuid,
         with_budget,
     )
-    from tape.runs.sync_context import SyncContext
 
     spark: ModuleType  # a type checker should not have to read all of Spark
     __version__: str
@@ -267,14 +266,13 @@ _NAMES = {
     "tape.relaying": "run_relay",
     "tape.running": "cancel_run recover_once resume send_signal start watch_value",
     "tape.runs.ambient": "idempotency_key",
-    "tape.runs.context": "Context",
-    "tape.runs.declare": "App RetryPolicy Spend app effect",
-    "tape.runs.observed": "Observed",
+    "tape.runs.driving.context": "Context",
+    "tape.runs.declare": "App Observed RetryPolicy Spend app effect",
     "tape.runs.sdk": """
         Budget cancel_timer delete_value gate get_value heartbeat is_cancelled now patched
         random sample set_timer set_value sleep uuid with_budget
     """,
-    "tape.runs.sync_context": "SyncContext",
+    "tape.runs.driving.sync_context": "SyncContext",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

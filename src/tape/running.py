@@ -17,7 +17,7 @@ from tape.model.value import ValueChange
 from tape.reactions.threads import HandlerThreads
 from tape.runs.ambient import CURRENT
 from tape.runs.declare import DECLARED_APPS, App, Apps
-from tape.runs.workshop import Workshop
+from tape.runs.reactors.run_reactors import RunReactors
 
 
 def start(
@@ -130,12 +130,12 @@ async def _recover(
 ) -> int:
     operations = await open_operations(url or default_url(), token or default_token(), settings)
     threads = HandlerThreads(settings.reactors.threads)
-    workshop = Workshop(
+    reactors = RunReactors(
         operations, apps, settings.reactors, threads, owner=lease_owner(), pool=pool
     )
     try:
-        return await workshop.once()
+        return await reactors.once()
     finally:
-        await workshop.close()
+        await reactors.close()
         threads.shutdown()
         await operations.close()

@@ -42,7 +42,7 @@ from tape.reactions.dispatch import Dispatcher, Job
 from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Call, Publish, Work
 from tape.runs.declare import DECLARED_APPS, App, Apps
-from tape.runs.workshop import Workshop
+from tape.runs.reactors.run_reactors import RunReactors
 from tape.telemetry.loop_watch import watched_loop
 from tape.telemetry.tracing import export_spans
 
@@ -119,7 +119,7 @@ async def work(
                 if options.apps.apps or options.apps.effects:
                     threads = HandlerThreads(settings.reactors.threads)
                     running.callback(threads.shutdown)
-                    workshop = Workshop(
+                    reactors = RunReactors(
                         operations,
                         options.apps,
                         settings.reactors,
@@ -128,7 +128,7 @@ async def work(
                         pool=options.pool,
                     )
                     listen = partial(_listen, operations)
-                    group.create_task(workshop.work(listen, stop, settings.dispatcher.grace_s))
+                    group.create_task(reactors.work(listen, stop, settings.dispatcher.grace_s))
                 # With agent reactions alone there is nothing more to do here than to match.
                 group.create_task(stop.wait())
         except ExceptionGroup as failed:

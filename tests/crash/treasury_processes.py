@@ -16,8 +16,8 @@ import tape
 from examples.treasury.app import treasury
 from examples.treasury.counterparties import HOST, counterparties
 from examples.treasury.serving import CanHangUp
-from tape.runs import pen
 from tape.runs.boundary import set_boundary_hook
+from tape.runs.driving import pen
 from tape.settings_file import read_settings
 from tape.worker import WorkerOptions, run_worker
 

@@ -13,9 +13,9 @@ from tape.model.task import TaskOutcome
 from tape.ports.user_code import as_failure, called
 from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Call
-from tape.runs.context import Context
 from tape.runs.declare import Apps
-from tape.runs.sync_context import SyncContext
+from tape.runs.driving.context import Context
+from tape.runs.driving.sync_context import SyncContext
 from tape.testing.runs import app_kit
 from tests.unit.reactions.test_work import a_task
 from tests.unit.runs.driven import outcome

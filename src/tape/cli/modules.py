@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tape.errors import InvalidArgument
-from tape.runs.importing import importing
+from tape.runs.declare import importing
 
 
 def load_modules(modules: Iterable[str]) -> None:

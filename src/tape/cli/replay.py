@@ -15,7 +15,7 @@ from tape.model.entry import Entry
 from tape.model.run import Run
 from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import DECLARED_APPS, App
-from tape.runs.offline import Verdict, replay_offline
+from tape.runs.looking.offline import ReplayVerdict, replay_offline
 
 
 @click.command(cls=ExampleCommand, example="tape replay RUN -m shop.apps")
@@ -53,7 +53,7 @@ def replay(target: Target, run_id: str, modules: tuple[str, ...], as_json: bool)
     if as_json:
         names = {"run_id": run_id, "app": app.name, "version": app.version}
         print_json(names | replayed._asdict())
-    if replayed.verdict is Verdict.DIVERGED:
+    if replayed.verdict is ReplayVerdict.DIVERGED:
         raise Diverged(replayed.text)
     if not as_json:
         say(replayed.text)

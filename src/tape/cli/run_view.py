@@ -13,7 +13,7 @@ from tape.cli.records import run_record
 from tape.model.entry import Entry, Kind
 from tape.model.error_record import error_words, is_error, traceback_in
 from tape.model.run import SHOWN_WORDS, Run, RunStatus
-from tape.runs.timeline import Line, elapsed, timeline
+from tape.runs.looking.timeline import TimelineLine, elapsed, timeline
 
 CUT = 100  # characters of a payload, unless all is asked for
 _BELOW = 17 * " "  # what comes before the text of a line
@@ -55,7 +55,7 @@ def seen_record(seen: RunSeen) -> dict[str, Any]:
     }
 
 
-def line_record(line: Line) -> dict[str, Any]:
+def line_record(line: TimelineLine) -> dict[str, Any]:
     return line._asdict()
 
 
@@ -172,7 +172,7 @@ def _newest(entries: Sequence[Entry], what: str) -> Any:
     return None if entry is None else entry.payload
 
 
-def print_line(out: Console, line: Line, *, full: bool) -> None:
+def print_line(out: Console, line: TimelineLine, *, full: bool) -> None:
     shown = Text(f"{line.seq:>5} ", style="cyan")
     shown.append(f"{'+' + elapsed(line.since_ms):>9}  ", style="dim")
     shown.append(printable(line.text), style=_STYLES.get(line.tone, ""))

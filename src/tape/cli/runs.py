@@ -44,8 +44,8 @@ from tape.client import AsyncTapeClient
 from tape.errors import EffectFailed, NotFound, Pruned, RunCancelled, RunEnded
 from tape.model.run import DEFAULT_POOL, SHOWN_WORDS, STATUS_WORDS, Run, RunStatus
 from tape.ports.runs import WaitingRuns
+from tape.runs.looking.timeline import Timeline, timeline
 from tape.runs.operations import WAITING_MS
-from tape.runs.timeline import Timeline, timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -19,8 +19,8 @@ from tape.ports.runs import RunQuery, WaitingRuns
 from tape.ports.user_traceback import recorded_cause
 from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import DECLARED_APPS, App
+from tape.runs.driving.run_here import RunsHere, new_run
 from tape.runs.operations import WAITING_MS
-from tape.runs.run_here import RunsHere, new_run
 from tape.telemetry.tracing import recording
 
 READ_PAGE = 1_000

@@ -9,14 +9,15 @@ async def treasury(ctx: tape.Context, input: dict) -> dict: ...
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from tape.errors import InvalidArgument
 from tape.model.budget import check_amounts
 from tape.model.effect import DispatchMode, Semantics
+from tape.model.effect_claim import Resolution
 from tape.model.obligation import DEFAULT_ATTEMPTS
 from tape.model.run import DEFAULT_POOL
 from tape.runs.ambient import current_actor
@@ -59,6 +60,29 @@ class Spend:
 
     def __post_init__(self) -> None:
         check_amounts(self.usd, self.tokens)
+
+
+class Observed(NamedTuple):
+    """The answer of a check. `resolution` is confirmed, failed, absent, duplicate or stuck.
+
+    Absent means that the effect certainly did not happen and may be executed again. A check that
+    cannot tell raises an error and is called again later.
+    """
+
+    resolution: str
+    response: Any = None
+    error: Any = None
+    external_ref: str = ""
+
+    @property
+    def number(self) -> Resolution:
+        try:
+            return Resolution[self.resolution.upper()]
+        except KeyError:
+            known = ", ".join(resolution.name.lower() for resolution in Resolution)
+            raise InvalidArgument(
+                f"{self.resolution!r} is not one of {known}", field="resolution"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,3 +323,29 @@ def _takes_input(function: AppFunction) -> bool:
 def _same_code(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """A module that is loaded again declares the same things again."""
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
+_imported: list[str] = []
+"""Modules that are being imported for what they declare, by `tape worker` and its like.
+
+A module that begins a run at its top level is a program as well. Each worker that starts would run
+that program too, and whatever the run does would be done once for each of them.
+"""
+
+
+@contextmanager
+def importing(module: str) -> Iterator[None]:
+    _imported.append(module)
+    try:
+        yield
+    finally:
+        _imported.pop()
+
+
+def refuse_while_importing() -> None:
+    """No run begins where a module is imported for its declarations."""
+    if _imported:
+        raise InvalidArgument(
+            f"module {_imported[-1]!r} starts a run when it is imported, so every worker "
+            'would start one: put that below `if __name__ == "__main__":`'
+        )

@@ -25,11 +25,11 @@ from tape.model.entry import Entry
 from tape.model.run import DEFAULT_POOL, Run
 from tape.ports.clock import system_clock
 from tape.reactions.threads import HandlerThreads
-from tape.runs import pen
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.declare import DECLARED_APPS, App, Apps
-from tape.runs.replay import ReplayLog
-from tape.runs.workshop import Workshop
+from tape.runs.driving import pen
+from tape.runs.driving.replay import ReplayLog
+from tape.runs.reactors.run_reactors import RunReactors
 from tape.stores.by_url import open_store
 
 ROUNDS = 100
@@ -119,7 +119,7 @@ class AppKit(RunCalls):
     async def work(self, pool: str = DEFAULT_POOL) -> int:
         """Do the work that a worker of that pool would find now, without moving the clock."""
         self._workers += 1
-        workshop = Workshop(
+        reactors = RunReactors(
             self._operations,
             self._apps,
             self._settings.reactors,
@@ -128,9 +128,9 @@ class AppKit(RunCalls):
             pool=pool,
         )
         try:
-            return await workshop.once()
+            return await reactors.once()
         finally:
-            await workshop.close()
+            await reactors.close()
 
     async def close(self) -> None:
         await self._stop_running_here()

@@ -30,9 +30,9 @@ from tape.reactions.lead import Leader
 from tape.reactions.match import Matcher
 from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import Apps
-from tape.runs.reactor import react
-from tape.runs.recovery import Recovery
-from tape.runs.workshop import Workshop
+from tape.runs.reactors.reactor import react
+from tape.runs.reactors.recovery import Recovery
+from tape.runs.reactors.run_reactors import RunReactors
 from tests.integration.settings.demonstrating import (
     Demonstration,
     Demonstrations,
@@ -182,24 +182,26 @@ DISPATCHER: Demonstrations = {
 }
 
 
-def _leased(find: Callable[[Workshop], Any]) -> Callable[[Settings, Path], Any]:
+def _leased(find: Callable[[RunReactors], Any]) -> Callable[[Settings, Path], Any]:
     """How long a reactor of a worker takes claims for, and how soon it renews one."""
 
     async def observe(settings: Settings, _folder: Path) -> Any:
         operations = cast("Any", SimpleNamespace(runs=None))
-        shop = Workshop(
+        shop = RunReactors(
             operations, Apps(), settings.reactors, HandlerThreads(1), owner="me", pool="p"
         )
-        hands = find(shop)
+        work = find(shop)
         far = asyncio.get_running_loop().time() + 1e6
-        return hands._ttl_ms, hands._pause_s(far)
+        return work._ttl_ms, work._pause_s(far)
 
     return observe
 
 
 async def _recovers(settings: Settings, _folder: Path) -> Any:
     operations = cast("Any", SimpleNamespace(runs=None))
-    shop = Workshop(operations, Apps(), settings.reactors, HandlerThreads(1), owner="me", pool="p")
+    shop = RunReactors(
+        operations, Apps(), settings.reactors, HandlerThreads(1), owner="me", pool="p"
+    )
     taker = shop._recovery.taker
     return taker.ttl_ms, await first_wait(shop._keeper._renew_all())
 
@@ -238,8 +240,8 @@ def _pauses(reactor: Any, times: int) -> Callable[[Settings, Path], Any]:
                 stop.set()
 
         with (
-            patch("tape.runs.reactor._wait_any", wait),
-            patch("tape.runs.reactor.jittered", lambda pause: pause),
+            patch("tape.runs.reactors.reactor._wait_any", wait),
+            patch("tape.runs.reactors.reactor.jittered", lambda pause: pause),
         ):
             await react(reactor, cast("Any", None), settings.reactors, stop)
         return pauses
@@ -267,9 +269,9 @@ REACTORS: Demonstrations = {
         f"{name}.{knob}": Demonstration((3, 4), observe)
         for name, observe in {
             "recovery": _recovers,
-            "outbox": _leased(lambda shop: cast("Any", shop._begins[1])._hands),
-            "reconciler": _leased(lambda shop: cast("Any", shop._begins[2])._hands),
-            "compensation": _leased(lambda shop: cast("Any", shop._begins[3])._hands),
+            "outbox": _leased(lambda shop: cast("Any", shop._begins[1])._work),
+            "reconciler": _leased(lambda shop: cast("Any", shop._begins[2])._work),
+            "compensation": _leased(lambda shop: cast("Any", shop._begins[3])._work),
             "agent": _runs_here,
         }.items()
         for knob in ("lease_ttl_s", "heartbeat_s")

@@ -22,7 +22,7 @@ from tape.model.json_text import UNLIMITED
 from tape.pipeline.jobs.ingest.validate import Rules, checking
 from tape.pipeline.source.forms import FORMS
 from tape.runs.declare import Apps
-from tape.runs.run_here import new_run
+from tape.runs.driving.run_here import new_run
 from tests.pipeline.ingest.test_validate import message
 
 GREAT = Settings(limits=Limits(payload_bytes=4 * MIB), sqlite=SqliteSettings(poll_s=0.02))

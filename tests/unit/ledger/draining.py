@@ -17,7 +17,7 @@ from tape.model.event import NewEvent, Recorded
 from tape.model.event_subscription import NewSubscription
 from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import App, Apps
-from tape.runs.workshop import Workshop
+from tape.runs.reactors.run_reactors import RunReactors
 from tape.worker import _listen
 
 QUICK = Settings(
@@ -111,8 +111,8 @@ async def a_desk(
     apps.add_app(App("desk", desk.handle))
     executor = HandlerThreads(2)
     stop = asyncio.Event()
-    workshop = Workshop(bus, apps, settings.reactors, executor, owner="worker", pool="shared")
-    work = workshop.work(partial(_listen, bus), stop, 5) if working else workshop.close()
+    reactors = RunReactors(bus, apps, settings.reactors, executor, owner="worker", pool="shared")
+    work = reactors.work(partial(_listen, bus), stop, 5) if working else reactors.close()
     task = asyncio.create_task(work)
     try:
         yield desk

@@ -15,15 +15,15 @@ from tape.model.obligation import Obligation, ObligationStatus
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import CancelRun
 from tape.model.run_write import RunWrite
-from tape.runs.compensate import Compensation
 from tape.runs.declare import App, Apps
-from tape.runs.dispatch import OutboxDispatch
-from tape.runs.drive import Driver
-from tape.runs.keep import LeaseKeeper
+from tape.runs.driving.drive import RunDriver
+from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.runs.driving.run_here import new_run
 from tape.runs.operations import RunOperations
-from tape.runs.reconcile import Reconciler
-from tape.runs.recovery import Recovery
-from tape.runs.run_here import new_run
+from tape.runs.reactors.compensate import Compensation
+from tape.runs.reactors.dispatch import OutboxDispatch
+from tape.runs.reactors.reconcile import Reconciler
+from tape.runs.reactors.recovery import Recovery
 from tape.stores.by_url import open_store
 
 TTL_S = 30.0
@@ -81,7 +81,7 @@ class World:
         self.executor = executor
         self._keeper = LeaseKeeper(bus.runs, SETTINGS.recovery)
         taker = Taker("driver", "recovery", self._keeper.ttl_ms)
-        driver = Driver(bus, self._keeper, executor)
+        driver = RunDriver(bus, self._keeper, executor)
         self.recovery = Recovery(bus.runs, driver, self.apps, SETTINGS, taker, "shared")
 
     async def close(self) -> None:

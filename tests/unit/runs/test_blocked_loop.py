@@ -16,9 +16,9 @@ from tape.model.run import RunStatus
 from tape.model.task import TaskOutcome
 from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Call
-from tape.runs.context import Context
 from tape.runs.declare import Apps
-from tape.runs.workshop import Workshop
+from tape.runs.driving.context import Context
+from tape.runs.reactors.run_reactors import RunReactors
 from tape.telemetry import metrics
 from tape.telemetry.loop_watch import watched_loop
 from tests.unit.reactions.test_work import a_task
@@ -59,10 +59,12 @@ async def test_a_run_goes_on_while_nobody_has_taken_it_over(
         blocks = metrics.LOOP_BLOCKS.value
         run = await client.start_run(app)
         threads = HandlerThreads(2)
-        workshop = Workshop(client._operations, apps, SETTINGS, threads, owner="w", pool="shared")
+        reactors = RunReactors(
+            client._operations, apps, SETTINGS, threads, owner="w", pool="shared"
+        )
         with watched_loop(LEASE_S):
-            await workshop.once()
-        await workshop.close()
+            await reactors.once()
+        await reactors.close()
         ended = await client.get_run(run.run_id)
         assert ended is not None
         assert (ended.status, ended.outcome_json) == (RunStatus.TERMINAL, '"charged"')
@@ -114,10 +116,12 @@ async def test_one_that_was_taken_over_is_told_with_what_to_do(
         run = await client.start_run(shop)
         run_ids.append(run.run_id)
         threads = HandlerThreads(2)
-        workshop = Workshop(client._operations, apps, SETTINGS, threads, owner="w", pool="shared")
+        reactors = RunReactors(
+            client._operations, apps, SETTINGS, threads, owner="w", pool="shared"
+        )
         with watched_loop(LEASE_S):
-            await workshop.once()
-        await workshop.close()
+            await reactors.once()
+        await reactors.close()
         found = await client.get_run(run.run_id)
         assert found is not None
         assert found.lease_owner == "another"

@@ -18,11 +18,11 @@ from tape.model.obligation import (
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_end import EndRun
 from tape.model.run_write import RunWrite
-from tape.runs import hands
 from tape.runs.ambient import idempotency_key
 from tape.runs.boundary import set_boundary_hook
-from tape.runs.context import Context
 from tape.runs.declare import App, RetryPolicy, app, effect
+from tape.runs.driving.context import Context
+from tape.runs.reactors import claimed_work
 from tape.telemetry import metrics
 from tests.unit.runs.durable import TTL_S, World, settle
 
@@ -438,7 +438,7 @@ async def test_one_that_takes_its_claimers_down_is_stuck_and_loud(
 async def test_what_others_undo_does_not_hide_what_is_ours(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hands, "LOOK", 1)
+    monkeypatch.setattr(claimed_work, "LOOK", 1)
     await with_obligation(world, "null", "elsewhere")
     world.clock.pass_s(1)
     undoing = Undoing()

@@ -13,8 +13,8 @@ import pytest
 import tape
 from tape.errors import EffectFailed, InvalidArgument, TooLarge, VersionMismatch
 from tape.model.run import Run, RunStatus
-from tape.runs.context import Context
 from tape.runs.declare import App, Apps
+from tape.runs.driving.context import Context
 from tape.testing.runs import AppKit, crashes
 from tests.unit.runs.driven import gone_on, outcome, ran, signalled
 

@@ -21,11 +21,11 @@ from tape.model.effect_claim import (
 from tape.model.lease import NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_end import EndRun
-from tape.runs import hands
 from tape.runs.ambient import idempotency_key
 from tape.runs.boundary import set_boundary_hook
-from tape.runs.context import Context
 from tape.runs.declare import App, Effect, RetryPolicy, app, effect
+from tape.runs.driving.context import Context
+from tape.runs.reactors import claimed_work
 from tests.unit.runs.durable import TTL_S, World, settle
 
 THRICE = RetryPolicy(attempts=3, first_s=100.0, most_s=1000.0)
@@ -315,8 +315,8 @@ async def test_a_slow_one_holds_nobody_up(world: World) -> None:
 async def test_no_more_are_taken_than_can_be_held(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hands, "MOST", 2)
-    monkeypatch.setattr(hands, "FULL_S", 0.0)
+    monkeypatch.setattr(claimed_work, "MOST", 2)
+    monkeypatch.setattr(claimed_work, "FULL_S", 0.0)
     bank, slow = Bank(), Slow()
     bank.then = slow
     payer = paying(world, bank)
@@ -567,7 +567,7 @@ async def test_what_was_cut_off_once_has_not_failed_because_it_failed_later(
 async def test_what_another_worker_knows_does_not_hide_what_is_to_be_had(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hands, "LOOK", 1)
+    monkeypatch.setattr(claimed_work, "LOOK", 1)
     bank, watched = Bank(), world.watched()
     payer = paying(world, bank, connector="bank")
     old = await begun_elsewhere(world, "transfer", "null", connector="bank")

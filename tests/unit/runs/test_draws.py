@@ -15,11 +15,11 @@ from tape.model.entry import Entry
 from tape.model.run import DEFAULT_POOL, Run, RunStatus
 from tape.reactions.threads import HandlerThreads
 from tape.reactors import run_reactors
-from tape.runs.context import Context
 from tape.runs.declare import DECLARED_APPS, App, Apps
-from tape.runs.offline import Verdict, replay_offline
-from tape.runs.timeline import timeline
-from tape.runs.workshop import Workshop
+from tape.runs.driving.context import Context
+from tape.runs.looking.offline import ReplayVerdict, replay_offline
+from tape.runs.looking.timeline import timeline
+from tape.runs.reactors.run_reactors import RunReactors
 from tape.stores.by_url import upgrade_store
 from tape.stores.migrations import load_migrations
 from tape.testing.runs import AppKit
@@ -113,7 +113,7 @@ async def test_a_journal_of_before_is_replayed(apps: Apps) -> None:
     )  # fmt: skip
     with ThreadPoolExecutor(1) as executor:
         replayed = await replay_offline(run, drawing(apps), entries, executor)
-    assert replayed.verdict is Verdict.SAME, replayed
+    assert replayed.verdict is ReplayVerdict.SAME, replayed
     assert replayed.text.endswith("waits for gate go")
 
 
@@ -170,13 +170,13 @@ async def test_a_store_that_older_versions_may_read_has_one_subject_for_all(
         app = drawing(apps)
         async with tape.connect_async(store_url) as client:
             threads = HandlerThreads(2)
-            reactors = ReactorsSettings()
+            settings = ReactorsSettings()
             run = await client.start_run(app, 1)
-            workshop = Workshop(
-                client._operations, apps, reactors, threads, owner="w", pool=DEFAULT_POOL
+            reactors = RunReactors(
+                client._operations, apps, settings, threads, owner="w", pool=DEFAULT_POOL
             )
-            await workshop.once()
-            await workshop.close()
+            await reactors.once()
+            await reactors.close()
             entries = await client.read_run(run.run_id)
         return [entry.subject.split("/")[3] for entry in entries if entry.kind == "decision"]
 

@@ -21,11 +21,11 @@ from tape.errors import (
 from tape.model.effect import BeginEffect, Effect, Semantics
 from tape.model.lease import Taker
 from tape.model.run import Run, RunStatus
-from tape.runs.context import Context
 from tape.runs.declare import Apps, RetryPolicy, Spend
+from tape.runs.driving.context import Context
+from tape.runs.driving.run_here import new_run
+from tape.runs.driving.sync_context import SyncContext
 from tape.runs.operations import Runs
-from tape.runs.run_here import new_run
-from tape.runs.sync_context import SyncContext
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import LEASE_S, gone_on, outcome, ran, signalled, soon
 

@@ -12,12 +12,12 @@ from tape.model.effect_claim import ClaimEffect, RenewClaim
 from tape.model.lease import Taker
 from tape.model.run import Run
 from tape.model.run_write import RunWrite
-from tape.runs.drive import Driver
-from tape.runs.keep import LeaseKeeper
-from tape.runs.observed import Observed
+from tape.runs.declare import Observed
+from tape.runs.driving.drive import RunDriver
+from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.runs.driving.run_here import new_run
 from tape.runs.operations import RunOperations
-from tape.runs.recovery import Recovery
-from tape.runs.run_here import new_run
+from tape.runs.reactors.recovery import Recovery
 from tests.unit.runs.durable import World
 
 BRIEF = ReactorSettings(lease_ttl_s=0.3)
@@ -120,7 +120,7 @@ async def test_a_lease_whose_answer_came_too_late_is_asked_for_again(
     run = (await world.runs.begin_run(new_run(desk))).run
     settings = ReactorsSettings(recovery=BRIEF)
     keeper = LeaseKeeper(world.runs, settings.recovery)
-    driver = Driver(world.bus, keeper, world.executor)
+    driver = RunDriver(world.bus, keeper, world.executor)
     late = Late(world, late_s=BRIEF.lease_ttl_s)
     late.taken_over = taken_over
     taker = Taker("late", "recovery", keeper.ttl_ms)

@@ -14,13 +14,13 @@ from tape.errors import LeaseHeld, RunCancelled, StaleLease, StoreUnavailable
 from tape.model.lease import Taker
 from tape.model.run import Run, RunStatus
 from tape.reactions.threads import HandlerThreads
-from tape.runs import drive
-from tape.runs.context import Context
 from tape.runs.declare import App, Apps
-from tape.runs.drive import Driver
-from tape.runs.keep import LeaseKeeper
-from tape.runs.recovery import Recovery
-from tape.runs.sync_context import SyncContext
+from tape.runs.driving import drive
+from tape.runs.driving.context import Context
+from tape.runs.driving.drive import RunDriver
+from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.runs.driving.sync_context import SyncContext
+from tape.runs.reactors.recovery import Recovery
 from tape.testing.runs import AppKit
 from tests.unit.runs.driven import LEASE_S, Between, found, gone_on, outcome, ran, soon
 
@@ -33,7 +33,7 @@ class Worker:
     def __init__(self, kit: AppKit, apps: Apps, owner: str, settings: ReactorsSettings) -> None:
         self.between = Between(kit._operations)
         self.keeper = LeaseKeeper(self.between.runs, settings.recovery)
-        driver = Driver(self.between, self.keeper, HandlerThreads(8))
+        driver = RunDriver(self.between, self.keeper, HandlerThreads(8))
         taker = Taker(owner, "recovery", self.keeper.ttl_ms)
         self.recovery = Recovery(self.between.runs, driver, apps, settings, taker, "shared")
 

@@ -15,7 +15,7 @@ from tape.errors import AckLost, InvalidArgument
 from tape.model.entry import Entry
 from tape.model.run import Run, RunStatus
 from tape.runs.declare import App, Apps, app, effect
-from tape.runs.offline import Replayed, Verdict, replay_offline
+from tape.runs.looking.offline import Replayed, ReplayVerdict, replay_offline
 from tape.testing.runs import AppKit, app_kit
 
 APPS = Apps()
@@ -193,7 +193,7 @@ async def test_the_same_code_does_the_same(kit: AppKit) -> None:
     recorded = await ran(kit, everything, 100, approve={"by": "ada"})
     assert recorded.run.status == RunStatus.TERMINAL
     found = await recorded.replay(everything)
-    assert (found.verdict, found.steps) == (Verdict.SAME, 14)
+    assert (found.verdict, found.steps) == (ReplayVerdict.SAME, 14)
     assert found.text.startswith("replayed 14 steps: the code does what the journal records, and")
     assert list(await kit.read_run(recorded.run.run_id)) == list(recorded.entries)
 
@@ -202,7 +202,7 @@ async def test_code_that_is_not_asynchronous(kit: AppKit) -> None:
     recorded = await ran(kit, plain, g=[1])
     assert recorded.run.status == RunStatus.TERMINAL
     found = await recorded.replay(plain)
-    assert (found.verdict, found.steps) == (Verdict.SAME, 6)
+    assert (found.verdict, found.steps) == (ReplayVerdict.SAME, 6)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ async def test_wherever_the_journal_ends_nothing_is_done(
     verdicts = set()
     for count in range(1, len(recorded.entries)):
         found = await recorded.first(count).replay(code)
-        assert found.verdict is not Verdict.DIVERGED, found
+        assert found.verdict is not ReplayVerdict.DIVERGED, found
         assert found.seq == count
         verdicts.add(found.verdict)
-    assert Verdict.GOES_ON in verdicts
+    assert ReplayVerdict.GOES_ON in verdicts
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ async def test_what_the_code_would_do_next(kit: AppKit, upto: str, next_step: st
     recorded = await ran(kit, everything, 100, approve={"by": "ada"})
     count = next(e.seq for e in recorded.entries if e.subject.startswith(f"/tape/{upto}"))
     found = await recorded.first(count).replay(everything)
-    assert found.verdict is Verdict.GOES_ON
+    assert found.verdict is ReplayVerdict.GOES_ON
     assert found.text.endswith(f"the journal ends at seq {count}, then the code {next_step}")
 
 
@@ -262,7 +262,7 @@ async def test_every_branch_goes_as_far_as_the_journal(kit: AppKit, code: App[An
     assert found.text.endswith("then the code starts effect wire")
     pending = [e for e in recorded.entries if e.seq in {1, *begun}]
     found = await Recorded(recorded.first(1).run, pending).replay(code)
-    assert (found.verdict, found.steps) == (Verdict.GOES_ON, 3)
+    assert (found.verdict, found.steps) == (ReplayVerdict.GOES_ON, 3)
     assert found.text.endswith("then the code executes effect wire again, because it is pending")
 
 
@@ -272,7 +272,7 @@ async def test_code_that_holds_on_to_what_unwinds_it(kit: AppKit) -> None:
     found = await recorded.first(begun).replay(holds_on)
     assert found.text.endswith("then the code executes effect wire again, because it is pending")
     recorded = await ran(kit, charges)
-    assert (await recorded.replay(charges)).verdict is Verdict.SAME
+    assert (await recorded.replay(charges)).verdict is ReplayVerdict.SAME
     found = await recorded.first(2).replay(charges)
     assert found.text.endswith("then the code writes ChargeBudget")
 
@@ -282,7 +282,7 @@ async def test_a_run_that_waits(kit: AppKit) -> None:
     assert recorded.run.status == RunStatus.WAITING
     found = await recorded.replay(plain)
     assert found == Replayed(
-        Verdict.SAME, 5, recorded.run.seq_cursor,
+        ReplayVerdict.SAME, 5, recorded.run.seq_cursor,
         "replayed 5 steps: the code does what the journal records, and waits for gate g",
     )  # fmt: skip
 
@@ -294,7 +294,7 @@ async def test_another_step(kit: AppKit) -> None:
         await ctx.call(post, "first")
 
     found = await recorded.replay(changed)
-    assert (found.verdict, found.steps) == (Verdict.DIVERGED, 0)
+    assert (found.verdict, found.steps) == (ReplayVerdict.DIVERGED, 0)
     assert found.seq == recorded.seq("effect/pending/wire")
     assert found.text == (
         "replayed 0 steps, then the code does something else: step 1: the journal has "
@@ -310,7 +310,10 @@ async def test_other_arguments(kit: AppKit) -> None:
         await refused()
 
     found = await recorded.replay(changed)
-    assert (found.verdict, found.seq) == (Verdict.DIVERGED, recorded.seq("effect/pending/wire"))
+    assert (found.verdict, found.seq) == (
+        ReplayVerdict.DIVERGED,
+        recorded.seq("effect/pending/wire"),
+    )
     assert "'args': [1]" in found.text
     assert "'args': [2]" in found.text
 
@@ -318,7 +321,7 @@ async def test_other_arguments(kit: AppKit) -> None:
 async def test_code_that_ends_before_its_journal(kit: AppKit) -> None:
     recorded = await ran(kit, plain, g=1)
     found = await recorded.replay(lambda ctx: [ctx.random()])
-    assert (found.verdict, found.steps) == (Verdict.DIVERGED, 1)
+    assert (found.verdict, found.steps) == (ReplayVerdict.DIVERGED, 1)
     assert found.seq == recorded.seq("effect/pending/wire")
     assert "the code ends after step 1, the journal goes on with" in found.text
 
@@ -331,7 +334,7 @@ async def test_another_result(kit: AppKit) -> None:
         return len(post(str(number))) + number + 1
 
     found = await recorded.replay(changed)
-    assert (found.verdict, found.steps) == (Verdict.DIVERGED, 2)
+    assert (found.verdict, found.steps) == (ReplayVerdict.DIVERGED, 2)
     end = recorded.seq("run/terminal")
     assert found.seq == end
     assert f"the journal has that it returns 4 (seq {end}), the code returns 5" in found.text
@@ -345,7 +348,7 @@ async def test_code_that_goes_on_where_the_run_ended(kit: AppKit) -> None:
         return len(post(str(number)) + post("more")) + number
 
     found = await recorded.replay(changed)
-    assert found.verdict is Verdict.DIVERGED
+    assert found.verdict is ReplayVerdict.DIVERGED
     assert "returns 4" in found.text
     assert found.text.endswith("the code starts effect post")
 
@@ -355,7 +358,7 @@ async def test_a_run_that_failed(kit: AppKit) -> None:
     assert recorded.run.status == RunStatus.FAILED
     assert "reverse w1" in DONE
     found = await recorded.replay(failing)
-    assert found.verdict is Verdict.SAME
+    assert found.verdict is ReplayVerdict.SAME
     assert found.text.endswith("and raises EffectFailed: refused: ValueError: no such account")
 
     async def caught(ctx: Context) -> str:
@@ -367,7 +370,7 @@ async def test_a_run_that_failed(kit: AppKit) -> None:
         return ""
 
     found = await recorded.replay(caught)
-    assert (found.verdict, found.seq) == (Verdict.DIVERGED, recorded.seq("run/failed"))
+    assert (found.verdict, found.seq) == (ReplayVerdict.DIVERGED, recorded.seq("run/failed"))
     assert found.text.endswith("the code raises LookupError: none")
 
 
@@ -375,7 +378,7 @@ async def test_a_run_that_failed_at_something_that_is_not_recorded(kit: AppKit) 
     recorded = await ran(kit, draws_badly)
     assert recorded.run.status == RunStatus.FAILED
     found = await recorded.replay(draws_badly)
-    assert found.verdict is Verdict.SAME
+    assert found.verdict is ReplayVerdict.SAME
     assert "until it failed with ZeroDivisionError: " in found.text
     assert found.text.endswith("there it decides with sample")
 
@@ -388,10 +391,10 @@ async def test_a_run_that_was_cancelled(kit: AppKit) -> None:
     assert run.status == RunStatus.CANCELLED
     cancelled = Recorded(run, await kit.read_run(run.run_id))
     found = await cancelled.replay(plain)
-    assert found.verdict is Verdict.SAME
+    assert found.verdict is ReplayVerdict.SAME
     assert found.text.endswith("until it was cancelled; there it waits for gate g")
     found = await cancelled.replay(lambda ctx: ctx.uuid())
-    assert found.verdict is Verdict.DIVERGED
+    assert found.verdict is ReplayVerdict.DIVERGED
 
 
 async def test_code_that_looks_whether_it_is_cancelled(kit: AppKit) -> None:
@@ -400,7 +403,7 @@ async def test_code_that_looks_whether_it_is_cancelled(kit: AppKit) -> None:
     found = await Recorded(recorded.run._replace(outcome_json="2"), recorded.entries).replay(
         _until_cancelled, cancel_reason="enough"
     )
-    assert found.verdict is Verdict.SAME
+    assert found.verdict is ReplayVerdict.SAME
 
 
 def _until_cancelled(ctx: SyncContext) -> int:
@@ -420,7 +423,7 @@ async def test_an_effect_in_doubt_is_waited_for(kit: AppKit) -> None:
     found = await kit.get_run(run.run_id)
     assert found is not None
     replayed = await Recorded(found, await kit.read_run(run.run_id)).replay(in_doubt)
-    assert replayed.verdict is Verdict.SAME
+    assert replayed.verdict is ReplayVerdict.SAME
     assert f"waits for effect {run.run_id}/decision-0/doubtful/0" in replayed.text
 
 
@@ -437,10 +440,10 @@ async def test_a_run_that_is_stuck_and_its_code_mended(kit: AppKit) -> None:
     assert run.status == RunStatus.STUCK
     stuck = Recorded(run, await kit.read_run(run.run_id))
     diverged = await stuck.replay(broken)
-    assert diverged.verdict is Verdict.DIVERGED
+    assert diverged.verdict is ReplayVerdict.DIVERGED
     assert diverged.text.endswith("(started by version '2', this is '3')")
     mended = await stuck.replay(plain)
-    assert (mended.verdict, mended.steps) == (Verdict.GOES_ON, 5)
+    assert (mended.verdict, mended.steps) == (ReplayVerdict.GOES_ON, 5)
     assert mended.text.endswith("then the code decides with uuid")
 
 
@@ -451,7 +454,7 @@ async def test_a_charge_that_is_new_in_the_middle_changes_no_step(kit: AppKit) -
         ctx.charge(usd=1)
         return int(small(ctx, number))
 
-    assert (await recorded.replay(changed)).verdict is Verdict.SAME
+    assert (await recorded.replay(changed)).verdict is ReplayVerdict.SAME
 
 
 async def test_a_journal_whose_beginning_is_gone(kit: AppKit) -> None:
@@ -479,5 +482,5 @@ async def test_ten_thousand_steps(kit: AppKit, code: Any) -> None:
     began = time.monotonic()
     found = await Recorded(end, [recorded.entries[0], *steps]).replay(code)
     took_s = time.monotonic() - began
-    assert (found.verdict, found.steps) == (Verdict.SAME, 10_000)
+    assert (found.verdict, found.steps) == (ReplayVerdict.SAME, 10_000)
     assert took_s < 10, "one to two seconds on a machine that does nothing else"

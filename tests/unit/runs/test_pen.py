@@ -24,9 +24,9 @@ from tape.errors import (
 from tape.model.decision import RecordDecision
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import Extended, RunWrite
-from tape.runs import pen as pens
-from tape.runs.pen import Pen
-from tape.runs.signals import Abandoned, Unrecorded
+from tape.runs.driving import pen as pens
+from tape.runs.driving.pen import Pen
+from tape.runs.driving.unwinding import Abandoned, Unrecorded
 
 
 def a_write(index: int) -> RecordDecision:

@@ -10,11 +10,10 @@ import pytest
 from tape.bus import FollowQuery
 from tape.config import ReactorsSettings
 from tape.errors import AckLost, StoreUnavailable
-from tape.runs.context import Context
-from tape.runs.declare import app, effect
-from tape.runs.observed import Observed
-from tape.runs.reactor import Listen, Reactor, Ring, jittered, react
-from tape.runs.run_here import new_run
+from tape.runs.declare import Observed, app, effect
+from tape.runs.driving.context import Context
+from tape.runs.driving.run_here import new_run
+from tape.runs.reactors.reactor import Listen, Reactor, Ring, jittered, react
 from tests.unit.runs.durable import World
 
 NEVER_S = 3600.0

@@ -16,9 +16,8 @@ from tape.model.obligation import ObligationStatus
 from tape.model.run import Run, RunName, RunStatus
 from tape.runs.ambient import idempotency_key
 from tape.runs.boundary import set_boundary_hook
-from tape.runs.context import Context
-from tape.runs.declare import App, RetryPolicy, app, effect
-from tape.runs.observed import Observed
+from tape.runs.declare import App, Observed, RetryPolicy, app, effect
+from tape.runs.driving.context import Context
 from tape.telemetry import metrics
 from tests.unit.runs.durable import TTL_S, World, settle
 

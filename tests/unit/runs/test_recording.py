@@ -6,9 +6,9 @@ import pytest
 
 import tape
 from tape.errors import InvalidArgument
-from tape.runs.context import Context
 from tape.runs.declare import App, Apps
-from tape.runs.sync_context import SyncContext
+from tape.runs.driving.context import Context
+from tape.runs.driving.sync_context import SyncContext
 from tape.testing.runs import AppKit
 from tests.unit.runs.driven import outcome, ran, signalled
 
@@ -78,7 +78,7 @@ async def test_what_an_older_version_recorded_unchecked_is_replayed(
     ]
     app = recording(apps, "async", events)
     with monkeypatch.context() as before:
-        for module in ("tape.model.event", "tape.runs.context"):
+        for module in ("tape.model.event", "tape.runs.driving.context"):
             before.setattr(f"{module}.check_statement", lambda _event: None)
         run = await ran(kit, app)
     assert outcome(await signalled(kit, run)) == []

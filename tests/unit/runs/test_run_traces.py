@@ -14,9 +14,9 @@ import tape
 from tape.bus import FollowQuery
 from tape.model.entry import Entry
 from tape.model.run import RunStatus
-from tape.runs.context import Context
 from tape.runs.declare import App, Apps
-from tape.runs.sync_context import SyncContext
+from tape.runs.driving.context import Context
+from tape.runs.driving.sync_context import SyncContext
 from tape.telemetry import tracing
 from tape.testing.runs import AppKit, app_kit
 

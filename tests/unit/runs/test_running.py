@@ -21,11 +21,11 @@ from tape.errors import (
 )
 from tape.model.run import Run, RunStatus
 from tape.reactions.threads import HandlerThreads
-from tape.runs import drive, run_here
-from tape.runs.context import Context
 from tape.runs.declare import DECLARED_APPS, App, Apps
-from tape.runs.run_here import RunsHere, new_run
-from tape.runs.sync_context import SyncContext
+from tape.runs.driving import drive, run_here
+from tape.runs.driving.context import Context
+from tape.runs.driving.run_here import RunsHere, new_run
+from tape.runs.driving.sync_context import SyncContext
 from tape.testing.runs import AppKit
 from tests.unit.runs.driven import Between, found, outcome, soon
 

@@ -5,7 +5,7 @@ from typing import Any
 import tape
 from tape.model.effect import Effect, EffectStatus
 from tape.model.run import Run, RunStatus
-from tape.runs.observed import Observed
+from tape.runs.declare import Observed
 from tests.unit.runs.durable import World, settle
 
 PENDING, CONFIRMED, UNKNOWN = EffectStatus.PENDING, EffectStatus.CONFIRMED, EffectStatus.UNKNOWN

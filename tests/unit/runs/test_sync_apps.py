@@ -20,10 +20,10 @@ from tape.errors import (
     VersionMismatch,
 )
 from tape.model.run import RunStatus
-from tape.runs.context import Context
 from tape.runs.declare import App, Apps, RetryPolicy, Spend
-from tape.runs.signals import Abandoned
-from tape.runs.sync_context import SyncContext
+from tape.runs.driving.context import Context
+from tape.runs.driving.sync_context import SyncContext
+from tape.runs.driving.unwinding import Abandoned
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import found, gone_on, outcome, ran, signalled
 

@@ -30,7 +30,7 @@ from tape.model.run import RunStatus
 from tape.model.run_end import CancelRun, EndRun
 from tape.model.timer import CancelTimer, FireTimer, SetTimer
 from tape.model.value import Author, DeleteValue, WriteValue
-from tape.runs.timeline import Line, Timeline, elapsed, timeline
+from tape.runs.looking.timeline import Timeline, TimelineLine, elapsed, timeline
 from tests.unit.model.run_world import CHILD, CHILD_NAME, RUN, TTL, World
 
 KEY = effect_key(RUN, 0, "wire", 0)
@@ -51,14 +51,14 @@ class ToldWorld(World):
     def later(self, ms: int) -> None:
         self.now_ms += ms
 
-    def told(self, run_id: str = RUN) -> list[Line]:
+    def told(self, run_id: str = RUN) -> list[TimelineLine]:
         return timeline(
             _entry(number, draft, ts_ms)
             for number, (draft, ts_ms) in enumerate(zip(self.entries, self._times, strict=True), 1)
             if draft.run_id == run_id
         )
 
-    def last(self) -> Line:
+    def last(self) -> TimelineLine:
         return self.told()[-1]
 
     def words(self) -> list[str]:
@@ -86,7 +86,7 @@ def begin_effect(world: World, **fields: Any) -> None:
 
 def test_a_run_begun_with_a_lease(world: ToldWorld) -> None:
     assert world.told() == [
-        Line(
+        TimelineLine(
             1, world.now_ms, 0, "run running",
             "begun: app version 2 in pool shared, lease granted to a (agent) with token 1",
             '{"cents":100}',
@@ -430,7 +430,9 @@ def test_the_end(world: ToldWorld) -> None:
 
 def test_an_entry_of_a_kind_that_is_not_known() -> None:
     entry = _entry(1, Draft("e", "wallet", "/tape/wallet/opened/x", '{"a":1}', RUN, 1), 5)
-    assert Timeline().add(entry) == Line(1, 5, 0, "wallet opened", "wallet opened", '{"a":1}')
+    assert Timeline().add(entry) == TimelineLine(
+        1, 5, 0, "wallet opened", "wallet opened", '{"a":1}'
+    )
 
 
 @pytest.mark.parametrize(

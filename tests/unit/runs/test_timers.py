@@ -4,9 +4,9 @@ import asyncio
 
 from tape.model.run import RunStatus
 from tape.runs.boundary import set_boundary_hook
-from tape.runs.context import Context
 from tape.runs.declare import app
-from tape.runs.timers import AT_A_TIME, Timers
+from tape.runs.driving.context import Context
+from tape.runs.reactors.timers import AT_A_TIME, Timers
 from tests.unit.runs.durable import World
 
 

@@ -14,11 +14,11 @@ from tape.errors import AckLost, EffectFailed, GiveUp
 from tape.model.effect import EffectStatus
 from tape.model.entry import Entry
 from tape.model.run import Run, RunStatus
-from tape.runs.context import Context
 from tape.runs.declare import Apps, RetryPolicy
-from tape.runs.offline import Verdict, replay_offline
-from tape.runs.sync_context import SyncContext
-from tape.runs.timeline import timeline
+from tape.runs.driving.context import Context
+from tape.runs.driving.sync_context import SyncContext
+from tape.runs.looking.offline import ReplayVerdict, replay_offline
+from tape.runs.looking.timeline import timeline
 from tape.testing.runs import AppKit, app_kit
 from tests.unit.runs.driven import gone_on, outcome, ran, signalled
 
@@ -363,6 +363,6 @@ async def test_code_that_moved_replays_the_same(kit: AppKit, apps: Apps) -> None
 
     recorded = await entries(kit, run)
     replayed = await replay_offline(run, fails_elsewhere, recorded, kit._threads)
-    assert replayed.verdict is Verdict.SAME
+    assert replayed.verdict is ReplayVerdict.SAME
     assert "raises ConnectionError: the bank is closed" in replayed.text
     assert "Traceback" not in replayed.text

@@ -15,9 +15,8 @@ from tape.cli.demo.treasury import APP
 from tape.config import ReactorSettings, ReactorsSettings, Settings
 from tape.errors import AckLost
 from tape.runs.ambient import idempotency_key
-from tape.runs.context import Context
-from tape.runs.declare import Apps, app, effect
-from tape.runs.observed import Observed
+from tape.runs.declare import Apps, Observed, app, effect
+from tape.runs.driving.context import Context
 from tape.worker import WorkerOptions, run_worker
 
 LEASE = ReactorSettings(lease_ttl_s=1.5)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from tape.cli.demo.houses import Houses
 from tape.cli.demo.stage import Stage
 from tape.cli.run_view import print_line
-from tape.runs.timeline import timeline
+from tape.runs.looking.timeline import timeline
 
 TITLE = "The treasury sweeps"
 STORY = (

@@ -23,7 +23,7 @@ _OURS = {
 }
 
 
-class Told(NamedTuple):
+class EntryWords(NamedTuple):
     """An entry in words, and what it carries."""
 
     text: str
@@ -31,13 +31,13 @@ class Told(NamedTuple):
     tone: Tone = ""
 
 
-def decision_words(verb: str, payload: Any, _entry: Entry) -> Told:
+def decision_words(verb: str, payload: Any, _entry: Entry) -> EntryWords:
     policy = f", policy {payload['policy_version']}" if payload["policy_version"] else ""
     because = f", because {payload['rationale']}" if payload["rationale"] else ""
     what = "draw" if verb == DRAWN else "decision"
     model = deciding(payload["model"], verb)
     text = f"{what} {payload['decision_index']}: {model}{policy}{because}"
-    return Told(text, said(payload["response"]))
+    return EntryWords(text, said(payload["response"]))
 
 
 def deciding(model: str, verb: str = RECORDED) -> str:
@@ -48,35 +48,35 @@ def deciding(model: str, verb: str = RECORDED) -> str:
     return f"draws {model}" if verb == DRAWN else f"decides with {model}"
 
 
-def value_words(_verb: str, payload: Any, _entry: Entry) -> Told:
+def value_words(_verb: str, payload: Any, _entry: Entry) -> EntryWords:
     value = payload["value"]
     name, version = f"value {value['namespace']}/{value['key']}", f"version {value['version']}"
     if value["deleted"]:
-        return Told(f"{name} deleted, {version}")
-    return Told(f"{name} set, {version}", value["value_json"])
+        return EntryWords(f"{name} deleted, {version}")
+    return EntryWords(f"{name} set, {version}", value["value_json"])
 
 
-def event_words(verb: str, payload: Any, entry: Entry) -> Told:
+def event_words(verb: str, payload: Any, entry: Entry) -> EntryWords:
     if verb == "appended":
         session = unquote(entry.subject.split("/", 4)[4])
-        return Told(f"event appended to session {session}", said(payload))
+        return EntryWords(f"event appended to session {session}", said(payload))
     about = "/".join(filter(None, (entry.entity_type, entry.entity_id)))
-    return Told(f"event {entry.event_type} recorded{about and f' of {about}'}", said(payload))
+    return EntryWords(f"event {entry.event_type} recorded{about and f' of {about}'}", said(payload))
 
 
-def budget_words(verb: str, payload: Any, _entry: Entry) -> Told:
+def budget_words(verb: str, payload: Any, _entry: Entry) -> EntryWords:
     usd, tokens = payload["usd_cap"], payload["token_cap"]
     caps = [f"{usd:g} USD"] * (usd > 0) + [f"{tokens} tokens"] * (tokens > 0)
     of = f" of {' and '.join(caps)}" if caps else ""
     if verb == "set":
-        return Told(f"budget{of} set" if caps else "budget lifted")
+        return EntryWords(f"budget{of} set" if caps else "budget lifted")
     spent = f"{payload['usd_spent']:g} USD and {payload['tokens_spent']} tokens"
     charge = f"{payload['usd']:g} USD and {payload['tokens']} tokens"
-    return Told(f"charged {charge}: {spent}{of} are spent")
+    return EntryWords(f"charged {charge}: {spent}{of} are spent")
 
 
-def anything_words(verb: str, payload: Any, entry: Entry) -> Told:
-    return Told(f"{entry.kind} {verb}", said(payload))
+def anything_words(verb: str, payload: Any, entry: Entry) -> EntryWords:
+    return EntryWords(f"{entry.kind} {verb}", said(payload))
 
 
 def traceback_at(kind: str, verb: str, payload: Any) -> str:

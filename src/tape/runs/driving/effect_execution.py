@@ -38,10 +38,10 @@ from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import recorded_cause
 from tape.runs.boundary import boundary
 from tape.runs.declare import EffectSpec, Spend, effect_name
-from tape.runs.pen import Pen
-from tape.runs.raised import described, failure, kind_of, log_raised, raised_json
-from tape.runs.replay import EffectState, ReplayLog, Step
-from tape.runs.signals import HasDiverged, Parked
+from tape.runs.driving.pen import Pen
+from tape.runs.driving.replay import EffectState, RecordedStep, ReplayLog
+from tape.runs.driving.unwinding import HasDiverged, Parked
+from tape.runs.failures import described, failure, kind_of, log_raised, raised_json
 
 log = logging.getLogger("tape.runs")
 
@@ -121,7 +121,7 @@ class EffectCall:
             and self.spec.check is None
         )
 
-    def _is(self, step: Step | None) -> bool:
+    def _is(self, step: RecordedStep | None) -> bool:
         if step is None or step.kind != "effect pending":
             return False
         return bool(step.payload["idempotency_key"] == self.key)

@@ -18,12 +18,11 @@ from tape.model.json_text import UNLIMITED, to_json
 from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_write import RunWrite
-from tape.runs.declare import App
-from tape.runs.drive import Driver
-from tape.runs.importing import refuse_while_importing
-from tape.runs.journal_writes import JournalOperations
-from tape.runs.keep import LeaseKeeper
-from tape.runs.replay import ReplayLog
+from tape.runs.declare import App, refuse_while_importing
+from tape.runs.driving.drive import RunDriver
+from tape.runs.driving.journal_writes import JournalOperations
+from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.runs.driving.replay import ReplayLog
 from tape.telemetry.loop_watch import watched_loop
 
 _IDS = UlidFactory()
@@ -70,7 +69,7 @@ class RunsHere:
         self._runs = operations.runs
         self._executor = executor
         self._keeper = LeaseKeeper(operations.runs, settings.agent)
-        self._driver = Driver(operations, self._keeper, executor)
+        self._driver = RunDriver(operations, self._keeper, executor)
         self._taker = Taker(owner, "agent", self._keeper.ttl_ms)
         self._calls = 0
         self._watching = ExitStack()

@@ -27,14 +27,13 @@ from tape.model.json_text import to_json
 from tape.model.names import check_name
 from tape.model.run import Run
 from tape.ports.user_traceback import recorded_cause
-from tape.runs.acts import Acts
 from tape.runs.ambient import refuse_within, within
-from tape.runs.line import Line, Place
-from tape.runs.pen import REFUSALS, Pen
-from tape.runs.raised import failure, log_raised, raised_json
-from tape.runs.replay import DECISION, ReplayLog, Step
-from tape.runs.signals import Abandoned, HasDiverged, Parked, Unwind
-from tape.runs.threads import Threads
+from tape.runs.driving.pen import REFUSALS, Pen
+from tape.runs.driving.replay import DECISION, RecordedStep, ReplayLog
+from tape.runs.driving.step_order import StepOrder, StepPlace
+from tape.runs.driving.under_way import EffectTasks, RunThreads
+from tape.runs.driving.unwinding import Abandoned, HasDiverged, Parked, Unwind
+from tape.runs.failures import failure, log_raised, raised_json
 
 log = logging.getLogger("tape.runs")
 
@@ -54,9 +53,9 @@ class RunSteps:
         self._run = run
         self._log = log
         self._pen = pen
-        self._line = Line()
-        self._acts = Acts()
-        self.threads = Threads(executor)
+        self._order = StepOrder()
+        self._tasks = EffectTasks()
+        self.threads = RunThreads(executor)
         self._decisions = 0
         self._calls = 0
         self._unwinding: Unwind | None = None
@@ -69,24 +68,24 @@ class RunSteps:
         that has come to its end since the app was unwound, which may be news to the app.
         """
         self._has_ended = True
-        await self._acts.settled()
+        await self._tasks.settled()
         return self._had_others
 
     def stop(self, cause: BaseException) -> None:
         """Cut off what is under way, and unwind the app at its next step."""
         self.note(Abandoned(cause))
-        self._acts.stop()
+        self._tasks.stop()
         self.threads.stop()
 
     async def stopped(self) -> None:
         """Wait until nothing of it is under way here."""
-        await self._acts.settled()
+        await self._tasks.settled()
         await self.threads.ended()
 
     def note(self, unwind: Unwind) -> None:
         """Remember what unwinds the app; that it differs from its journal counts most."""
         if self._unwinding is None:
-            self._had_others = self._acts.has_others
+            self._had_others = self._tasks.has_others
         if self._unwinding is None or isinstance(unwind, HasDiverged):
             self._unwinding = unwind
 
@@ -115,7 +114,7 @@ class RunSteps:
         if self._has_ended:
             raise Abandoned(RunEnded("the app has returned, but this step was still running"))
 
-    def _step(self, kind: str, name: str) -> Step | None:
+    def _step(self, kind: str, name: str) -> RecordedStep | None:
         """The recorded step that this one repeats, None if it is a new one."""
         self._enter(kind, name)
         try:
@@ -141,7 +140,7 @@ class RunSteps:
             raise
 
     async def _ask(
-        self, place: Place, model: str, request: Any, ask: Callable[[], Awaitable[Any]]
+        self, place: StepPlace, model: str, request: Any, ask: Callable[[], Awaitable[Any]]
     ) -> Any:
         """A question to the journal, answered once: a decision of our own."""
         record = self.decision(model, request)._replace(verb=DRAWN)
@@ -162,7 +161,7 @@ class RunSteps:
         record = RecordDecision(0, model, request_json, "null", rationale, policy_version)
         return record.checked(self._limits)
 
-    def _decided(self, record: RecordDecision) -> Step | None:
+    def _decided(self, record: RecordDecision) -> RecordedStep | None:
         """The recorded decision that this one repeats, even if it could not be had."""
         step = self._log.peek()
         failed = FAILED + record.model
@@ -173,7 +172,7 @@ class RunSteps:
             self._count_decision()
         return step
 
-    def _check_request(self, step: Step, request_json: str) -> None:
+    def _check_request(self, step: RecordedStep, request_json: str) -> None:
         try:
             self._log.check_request(step, orjson.loads(request_json))
         except Unwind as unwind:

@@ -17,10 +17,10 @@ from tape.model.value import ANY_VERSION
 from tape.ports.user_code import as_failure
 from tape.runs.ambient import EFFECT_KEY, within
 from tape.runs.boundary import boundary
-from tape.runs.context import Context
 from tape.runs.declare import App, ChildId, Effect
-from tape.runs.effect_call import EffectCall, Settled
-from tape.runs.signals import Abandoned, Unwind
+from tape.runs.driving.context import Context
+from tape.runs.driving.effect_execution import EffectCall, Settled
+from tape.runs.driving.unwinding import Abandoned, Unwind
 from tape.telemetry.tracing import acting
 
 P = ParamSpec("P")

@@ -39,13 +39,13 @@ from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
 from tape.model.value import ANY_VERSION
 from tape.ports.user_code import as_failure
 from tape.ports.user_traceback import recorded_cause
-from tape.runs.acting import Acting
 from tape.runs.ambient import within
 from tape.runs.declare import App, ChildId
-from tape.runs.journal_writes import JournalWrites
-from tape.runs.pen import Pen
-from tape.runs.replay import DECISION, ReplayLog
-from tape.runs.signals import Parked, Unwind
+from tape.runs.driving.effects import Acting
+from tape.runs.driving.journal_writes import JournalWrites
+from tape.runs.driving.pen import Pen
+from tape.runs.driving.replay import DECISION, ReplayLog
+from tape.runs.driving.unwinding import Parked, Unwind
 from tape.telemetry.tracing import recording
 
 R = TypeVar("R")
@@ -153,7 +153,7 @@ class Context(Acting):
         is_answered, answer = self.begin_decision(record)
         if is_answered:
             return answer
-        with self._line.place() as place:
+        with self._order.place() as place:
             try:
                 with within(f"decision {model!r}"):
                     response = await ask()
@@ -203,7 +203,7 @@ class Context(Acting):
         )
         self._gates.add(name)
         entered = []
-        with self._line.place() as place:
+        with self._order.place() as place:
             await place.come_up()
             if timer is not None and self._step("timer set", timer.timer_id) is None:
                 self._check_cancelled()
@@ -244,7 +244,7 @@ class Context(Acting):
     async def cancel_timer(self, timer_id: str) -> bool:
         """Cancel a timer. Returns whether that was before it fired, the same in every replay."""
         cancel = CancelTimer(timer_id).checked(self._limits)
-        with self._line.place() as place:
+        with self._order.place() as place:
             ask = partial(self._pen.write, cancel)
             return bool(await self._ask(place, f"cancel_timer/{timer_id}", None, ask))
 
@@ -262,7 +262,7 @@ class Context(Acting):
         return timer
 
     async def _set(self, timer: SetTimer) -> None:
-        with self._line.place() as place:
+        with self._order.place() as place:
             await place.come_up()
             if self._step("timer set", timer.timer_id) is not None:
                 return
@@ -282,7 +282,7 @@ class Context(Acting):
         value_json = self._journal.checked_value(namespace, key, value)
         request = {"value": orjson.loads(value_json), "if_version": if_version}
         mismatch = self.decision(f"set_value/{name}", request)._replace(verb=DRAWN)
-        with self._line.place() as place:
+        with self._order.place() as place:
             await place.come_up()
             if if_version >= 0 and self._is_next(mismatch.model):
                 (_, answer) = self.begin_decision(mismatch)
@@ -307,7 +307,7 @@ class Context(Acting):
 
     async def get_value(self, namespace: str, key: str) -> Any:
         """Return the current value; every replay returns the same. None if there is none."""
-        with self._line.place() as place:
+        with self._order.place() as place:
             ask = partial(self._journal.get_value, namespace, key)
             return await self._ask(place, f"value/{namespace}/{key}", None, ask)
 
@@ -316,7 +316,7 @@ class Context(Acting):
         name = f"{namespace}/{key}"
         self._journal.check_name(namespace, key)
         nothing = self.decision(f"delete_value/{name}", None)._replace(verb=DRAWN)
-        with self._line.place() as place:
+        with self._order.place() as place:
             await place.come_up()
             if self._is_next(nothing.model):
                 self.begin_decision(nothing)
@@ -340,7 +340,7 @@ class Context(Acting):
         key = f"{self.run_id}/event-{self._events + 1}"
         event = self._journal.event(event_type, payload, (entity_type, entity_id), key)
         self._events += 1
-        with self._line.place() as place:
+        with self._order.place() as place:
             await place.come_up()
             if not self._log.has_next_event(event_type, event.payload_json):
                 check_statement(event)  # an older version may have recorded it unchecked
@@ -400,7 +400,7 @@ class Context(Acting):
             return begun.run.run_id
 
         request = {"invocation": child.invocation_id}
-        with self._line.place() as place:
+        with self._order.place() as place:
             run_id: str = await self._ask(place, f"start/{app_name}", request, begin)
         self._children.add(run_id)
         return ChildId(run_id)

@@ -1,15 +1,21 @@
-"""Acts under way: an effect that was begun is carried to its end, whatever becomes of its caller.
+"""What a run has under way in this process: effects in tasks, and calls in threads.
 
-A branch of an app may be cancelled because another one failed or waits. What it has begun may have
-happened all the same, so it goes on by itself, and its run does not end or wait before it has.
+An effect that was begun is carried to its end, whatever becomes of its caller. A branch of an app
+may be cancelled because another one failed or waits. What it has begun may have happened all the
+same, so it goes on by itself, and its run does not end or wait before it has. Threads cannot be cut
+off, only waited for.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
 from typing import Any
 
+from tape.ports.user_code import called
+from tape.runs.driving.unwinding import Unwind
 
-class Acts:
+
+class EffectTasks:
     def __init__(self) -> None:
         self._callers: dict[asyncio.Task[None], asyncio.Future[Any]] = {}
 
@@ -57,3 +63,31 @@ class Acts:
         """It may have been cut off before it began."""
         if caller := self._callers.pop(task, None):
             caller.cancel()
+
+
+class RunThreads:
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._running: dict[asyncio.Future[Any], Future[Any]] = {}
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        """What it returns or raises. It goes on if nobody waits for it any more."""
+        submitted = self._executor.submit(called, function, let_by=(Unwind,))
+        future = asyncio.wrap_future(submitted)
+        self._running[future] = submitted
+        future.add_done_callback(self._ended)
+        return await asyncio.shield(future)
+
+    async def ended(self) -> None:
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def stop(self) -> None:
+        """Forget what has no thread yet."""
+        for submitted in list(self._running.values()):
+            submitted.cancel()
+
+    def _ended(self, future: "asyncio.Future[Any]") -> None:
+        del self._running[future]
+        if not future.cancelled():
+            future.exception()  # who wanted it may be gone

@@ -27,7 +27,7 @@ from tape.errors import (
 from tape.model.run import Run
 from tape.model.run_write import Extended, RunWrite
 from tape.runs.boundary import boundary
-from tape.runs.signals import Abandoned, Unrecorded
+from tape.runs.driving.unwinding import Abandoned, Unrecorded
 
 LINGER_S = 0.002
 MOST_TOGETHER = 200

@@ -2,21 +2,21 @@
 
 import asyncio
 
-from tape.runs.line import Line, Place
+from tape.runs.driving.step_order import StepOrder, StepPlace
 
 
 class Steps:
     """Steps in a line that come up in an order to look at."""
 
     def __init__(self) -> None:
-        self.line = Line()
+        self.line = StepOrder()
         self.came: list[str] = []
 
     def begin(self, name: str, *, after: asyncio.Event | None = None) -> "asyncio.Task[None]":
         place = self.line.place()
         return asyncio.create_task(self._step(name, place, after or asyncio.Event()))
 
-    async def _step(self, name: str, place: Place, after: asyncio.Event) -> None:
+    async def _step(self, name: str, place: StepPlace, after: asyncio.Event) -> None:
         with place:
             await place.come_up()
             self.came.append(name)
@@ -66,7 +66,7 @@ async def test_one_that_gives_up_lets_nobody_by() -> None:
 
 async def test_nobody_before_is_nobody_to_wait_for() -> None:
     """Not even for a turn of the event loop: a replay comes to its steps in the same way."""
-    line = Line()
+    line = StepOrder()
     with line.place():
         pass
     with line.place() as place:
@@ -79,7 +79,7 @@ async def test_nobody_before_is_nobody_to_wait_for() -> None:
 
 
 async def test_ten_thousand_who_gave_up_are_no_burden() -> None:
-    line = Line()
+    line = StepOrder()
     first = line.place()
     for _ in range(10_000):
         with line.place():

@@ -6,9 +6,8 @@ from typing import Any
 import tape
 from tape.config import ReactorsSettings
 from tape.model.run import RunStatus
-from tape.runs.declare import App, Apps
-from tape.runs.observed import Observed
-from tape.runs.workshop import Workshop
+from tape.runs.declare import App, Apps, Observed
+from tape.runs.reactors.run_reactors import RunReactors
 from tests.unit.runs.durable import World
 
 
@@ -36,8 +35,8 @@ class Slow:
         self.app: App[Any] = shop
 
 
-def workshop(world: World, apps: Apps) -> Workshop:
-    return Workshop(
+def reactors(world: World, apps: Apps) -> RunReactors:
+    return RunReactors(
         world.bus, apps, ReactorsSettings(poll_s=0.05), world.executor, owner="a", pool="shared"
     )
 
@@ -50,7 +49,7 @@ async def test_once_waits_for_what_is_in_hand(world: World) -> None:
     slow = Slow(world)
     slow.go_on.set()
     run = await world.begin(slow.app)
-    works = workshop(world, world.apps)
+    works = reactors(world, world.apps)
     assert await works.once() > 0
     await works.close()
     assert await world.status(run) == RunStatus.TERMINAL
@@ -60,7 +59,7 @@ async def test_the_end_waits_for_what_is_in_hand(world: World) -> None:
     slow = Slow(world)
     run = await world.begin(slow.app)
     stop = asyncio.Event()
-    working = asyncio.create_task(workshop(world, world.apps).work(never_ring, stop, grace_s=30))
+    working = asyncio.create_task(reactors(world, world.apps).work(never_ring, stop, grace_s=30))
     await slow.begun.wait()
     stop.set()
     await asyncio.sleep(0)
@@ -73,7 +72,7 @@ async def test_an_act_that_outlasts_the_grace_is_left_in_doubt(world: World) -> 
     slow = Slow(world)
     run = await world.begin(slow.app)
     stop = asyncio.Event()
-    working = asyncio.create_task(workshop(world, world.apps).work(never_ring, stop, grace_s=0))
+    working = asyncio.create_task(reactors(world, world.apps).work(never_ring, stop, grace_s=0))
     await slow.begun.wait()
     stop.set()
     await working

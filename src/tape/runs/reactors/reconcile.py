@@ -25,14 +25,13 @@ from tape.model.run_write import RunWrite
 from tape.ports.runs import PendingQuery
 from tape.ports.user_traceback import traceback_of
 from tape.runs.boundary import boundary
-from tape.runs.calling import call_declared, in_words
-from tape.runs.declare import Apps, EffectSpec, RetryPolicy
-from tape.runs.effect_call import compensation_of
-from tape.runs.effect_hands import connectors, effect_hands, is_still
-from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
-from tape.runs.observed import Observed
+from tape.runs.declare import Apps, EffectSpec, Observed, RetryPolicy
+from tape.runs.driving.effect_execution import compensation_of
+from tape.runs.failures import described, log_raised, raised_json, untold
 from tape.runs.operations import RunOperations
-from tape.runs.raised import described, log_raised, raised_json, untold
+from tape.runs.reactors.call_declared import call_declared, in_words
+from tape.runs.reactors.claimed_work import REFUSED, ClaimLost, ClaimReactor, WorkClaim
+from tape.runs.reactors.effect_claims import claimed_effects, connectors, is_still
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.reactors")
@@ -60,7 +59,7 @@ class Reconciler(ClaimReactor[Effect]):
         checks: RetryPolicy = CHECKS,
         sweep_every_s: float = 30.0,
     ) -> None:
-        super().__init__(effect_hands(self.name, runs, settings, owner))
+        super().__init__(claimed_effects(self.name, runs, settings, owner))
         self._runs = runs
         self._effects = apps.effects
         self._executor = executor
@@ -77,7 +76,7 @@ class Reconciler(ClaimReactor[Effect]):
         if not checked:
             return 0
         asked = connectors(checked.values())
-        return await self._hands.take(
+        return await self._work.take(
             lambda limit: self._runs.list_pending_effects(
                 PendingQuery(limit=limit, connectors=asked)
             ),
@@ -110,7 +109,7 @@ class Reconciler(ClaimReactor[Effect]):
             if row.dispatch_mode == DispatchMode.INLINE and row.tool_name in self._effects
         ]
         orphans = [row for row in inline if await self._is_orphan(row)]
-        await self._hands.take_these(orphans, self._reconcile)
+        await self._work.take_these(orphans, self._reconcile)
 
     async def _is_orphan(self, row: Effect) -> bool:
         run = await self._runs.get_run(row.run_id)
@@ -135,18 +134,18 @@ class Reconciler(ClaimReactor[Effect]):
         self._unchecked = set(rows)
         metrics.EFFECTS_UNCHECKED.set(len(rows))
 
-    async def _reconcile(self, claim: Claim[Effect]) -> None:
-        if not await is_still(EffectStatus.UNKNOWN, claim, self._hands):
+    async def _reconcile(self, claim: WorkClaim[Effect]) -> None:
+        if not await is_still(EffectStatus.UNKNOWN, claim, self._work):
             return
         spec = self._effects[claim.row.tool_name]
         outcome = await self._look(claim, spec)
         try:
-            await self._hands.write(claim, outcome)
+            await self._work.write(claim, outcome)
         except REFUSED as error:
             # What the check has said cannot be written down.
-            await self._hands.write(claim, self._again(claim, error))
+            await self._work.write(claim, self._again(claim, error))
 
-    async def _look(self, claim: Claim[Effect], spec: EffectSpec) -> RunWrite:
+    async def _look(self, claim: WorkClaim[Effect], spec: EffectSpec) -> RunWrite:
         row, check = claim.row, spec.check
         if check is None:
             return RecordDispatchAttempt(row.idempotency_key, row.claim_token, "it has no check")
@@ -154,7 +153,7 @@ class Reconciler(ClaimReactor[Effect]):
         boundary(f"before check {spec.name}")
         asking = call_declared(self._executor, check, (row.idempotency_key, request), {})
         try:
-            observed = await self._hands.hold(claim, asking)
+            observed = await self._work.hold(claim, asking)
             boundary(f"after check {spec.name}")
             return _observation(row, spec, request, observed, self._runs.limits)
         except ClaimLost:
@@ -162,7 +161,7 @@ class Reconciler(ClaimReactor[Effect]):
         except Exception as error:  # noqa: BLE001 - whatever it raises, it could not tell
             return self._again(claim, error)
 
-    def _again(self, claim: Claim[Effect], error: Exception) -> RunWrite:
+    def _again(self, claim: WorkClaim[Effect], error: Exception) -> RunWrite:
         """Look again later, unless that was the last time. Every claim that was no dispatch was a
         check, so they are counted across workers and restarts.
         """
@@ -180,7 +179,7 @@ class Reconciler(ClaimReactor[Effect]):
         block = untold(traceback, words, row.last_dispatch_error, self._runs.limits)
         log.warning("the check of effect %s: %s%s", row.idempotency_key, words, block)
         pause_s = self._checks.pause_s(checks % self._checks.attempts)
-        self._hands.expect(pause_s)
+        self._work.expect(pause_s)
         return RecordDispatchAttempt(
             row.idempotency_key, row.claim_token, words, claim.in_ms(pause_s), traceback
         )

@@ -27,7 +27,7 @@ LATE = 20
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class KeptLease:
     """A lease that is kept."""
 
     run: Run
@@ -44,7 +44,7 @@ class LeaseKeeper:
     def __init__(self, runs: RunOperations, settings: ReactorSettings) -> None:
         self._runs = runs
         self._settings = settings
-        self._held: set[Held] = set()
+        self._held: set[KeptLease] = set()
         self._renewing: asyncio.Task[None] | None = None
         self._beat_at = 0.0
         """When the leases were last asked for, all of them."""
@@ -60,12 +60,12 @@ class LeaseKeeper:
         on_lost: Callable[[BaseException], None],
         on_renewed: Callable[[Run], None],
         asked_at: float | None = None,
-    ) -> Held:
+    ) -> KeptLease:
         """Renew the run's lease until it is let go of. It was asked for then by the loop's clock,
         if not just now.
         """
         loop = asyncio.get_running_loop()
-        held = Held(run, on_lost, on_renewed)
+        held = KeptLease(run, on_lost, on_renewed)
         self._held.add(held)
         if self._renewing is None:
             self._beat_at = loop.time()
@@ -74,7 +74,7 @@ class LeaseKeeper:
             self._ask_first(held)
         return held
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: KeptLease) -> None:
         """Renew it no more."""
         self._let_be(held)
         if held.renewing is not None:
@@ -96,17 +96,17 @@ class LeaseKeeper:
                 else:
                     self._ask(held)
 
-    def _ask(self, held: Held) -> None:
+    def _ask(self, held: KeptLease) -> None:
         if held.renewing is None or held.renewing.done():  # one that hangs is let be
             held.renewing = asyncio.create_task(self._renew(held))
 
-    def _ask_first(self, held: Held) -> None:
+    def _ask_first(self, held: KeptLease) -> None:
         """Give the store time to answer before the lease is given up."""
         now = asyncio.get_running_loop().time()
         self._give_up_at(held, max(held.give_up_at, now + self._settings.heartbeat_every_s / 2))
         self._ask(held)
 
-    async def _renew(self, held: Held) -> None:
+    async def _renew(self, held: KeptLease) -> None:
         asked_at = asyncio.get_running_loop().time()
         run = held.run
         try:
@@ -126,7 +126,7 @@ class LeaseKeeper:
             if not in_time and took_s > self._settings.heartbeat_every_s:
                 held.renewing = asyncio.create_task(self._renew(held))
 
-    def _granted(self, held: Held, asked_at: float) -> bool:
+    def _granted(self, held: KeptLease, asked_at: float) -> bool:
         """Keep it from then on; whether the next heartbeat is in time to renew it."""
         held.error = None
         every_s, now = self._settings.heartbeat_every_s, asyncio.get_running_loop().time()
@@ -135,13 +135,13 @@ class LeaseKeeper:
             self._give_up_at(held, too_late)
         return max(now, self._beat_at + every_s) < too_late
 
-    def _give_up_at(self, held: Held, when: float) -> None:
+    def _give_up_at(self, held: KeptLease, when: float) -> None:
         if held.giving_up is not None:
             held.giving_up.cancel()
         held.give_up_at = when
         held.giving_up = asyncio.get_running_loop().call_at(when, self._give_up, held)
 
-    def _give_up(self, held: Held) -> None:
+    def _give_up(self, held: KeptLease) -> None:
         late_s = asyncio.get_running_loop().time() - held.give_up_at
         if self._stood_still() or late_s >= self._settings.heartbeat_every_s / LATE:
             self._ask_first(held)
@@ -153,12 +153,12 @@ class LeaseKeeper:
         every_s = self._settings.heartbeat_every_s
         return asyncio.get_running_loop().time() > self._beat_at + every_s + every_s / LATE
 
-    def _lose(self, held: Held, error: BaseException) -> None:
+    def _lose(self, held: KeptLease, error: BaseException) -> None:
         if held in self._held:
             self._let_be(held)
             held.on_lost(error)
 
-    def _let_be(self, held: Held) -> None:
+    def _let_be(self, held: KeptLease) -> None:
         self._held.discard(held)
         if held.giving_up is not None:
             held.giving_up.cancel()

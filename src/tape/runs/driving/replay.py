@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tape.model.entry import NO_TRACE, Entry, Trace
-from tape.runs.signals import HasDiverged
+from tape.runs.driving.unwinding import HasDiverged
 
 DECISION = "decision recorded"
 """What a step is that was decided, drawn or could not be decided: an older journal has only this
@@ -32,7 +32,7 @@ _STEPS = {
 _OUTCOMES = frozenset({"confirmed", "failed", "unknown", "reconciled", "stuck"})
 
 
-class Step(NamedTuple):
+class RecordedStep(NamedTuple):
     """`kind` is the entry's kind and verb, `name` what of it the app chose."""
 
     kind: str
@@ -65,7 +65,7 @@ class ReplayLog:
         self.input: Any = None
         self.trace = NO_TRACE
         """What its beginning carries."""
-        self._steps: list[Step] = []
+        self._steps: list[RecordedStep] = []
         self._next = 0
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -79,7 +79,7 @@ class ReplayLog:
         name = _STEPS.get((kind, verb))
         if name is not None:
             self._steps.append(
-                Step(
+                RecordedStep(
                     DECISION if kind == "decision" else f"{kind} {verb}",
                     payload[name] if name else _named(kind, entry),
                     entry.seq,
@@ -114,7 +114,7 @@ class ReplayLog:
         """How many steps have been taken."""
         return self._next
 
-    def peek(self) -> Step | None:
+    def peek(self) -> RecordedStep | None:
         """The next recorded step, None where there are no more."""
         return self._steps[self._next] if self._next < len(self._steps) else None
 
@@ -125,7 +125,7 @@ class ReplayLog:
             return False
         return bool(step.payload == orjson.loads(payload_json))
 
-    def take(self, kind: str, name: str) -> Step | None:
+    def take(self, kind: str, name: str) -> RecordedStep | None:
         """The recorded step that this one repeats, None if it is a new one."""
         step = self.peek()
         if step is None:
@@ -138,7 +138,7 @@ class ReplayLog:
         self._next += 1
         return step
 
-    def check_request(self, step: Step, request: Any) -> None:
+    def check_request(self, step: RecordedStep, request: Any) -> None:
         """A recorded answer must not be given to another question."""
         if step.payload["request"] != request:
             raise HasDiverged(

@@ -27,11 +27,18 @@ from tape.model.obligation import (
 from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import traceback_of
 from tape.runs.boundary import boundary
-from tape.runs.calling import call_declared, check_arguments, in_words, plain
 from tape.runs.declare import Apps, RetryPolicy, effect_name
-from tape.runs.hands import REFUSED, Claim, Claiming, ClaimLost, ClaimReactor, Hands
+from tape.runs.failures import described, untold
 from tape.runs.operations import RunOperations
-from tape.runs.raised import described, untold
+from tape.runs.reactors.call_declared import call_declared, check_arguments, in_words, plain
+from tape.runs.reactors.claimed_work import (
+    REFUSED,
+    ClaimedWork,
+    ClaimLost,
+    ClaimReactor,
+    ClaimRules,
+    WorkClaim,
+)
 
 log = logging.getLogger("tape.reactors")
 
@@ -55,13 +62,13 @@ class Compensation(ClaimReactor[Obligation]):
         *,
         pauses: RetryPolicy = PAUSES,
     ) -> None:
-        claiming = Claiming[Obligation](
+        rules = ClaimRules[Obligation](
             take=lambda row, ttl_ms: ClaimObligation(_key(row), owner, ttl_ms),
             renew=lambda row, ttl_ms: RenewObligationClaim(_key(row), row.claim_token, ttl_ms),
             expires_at_ms=lambda row: row.claim_expires_at_ms,
             describe=lambda row: f"obligation {row.seq} of run {row.run_id}",
         )
-        super().__init__(Hands(self.name, runs, claiming, settings))
+        super().__init__(ClaimedWork(self.name, runs, rules, settings))
         self._runs = runs
         self._effects = apps.effects
         self._executor = executor
@@ -70,7 +77,7 @@ class Compensation(ClaimReactor[Obligation]):
 
     async def once(self) -> int:
         """Claim what can be undone now and begin; how many that were."""
-        return await self._hands.take(
+        return await self._work.take(
             self._look, lambda row: self._undo(row) is not None, self._compensate
         )
 
@@ -98,19 +105,19 @@ class Compensation(ClaimReactor[Obligation]):
             )
         self._foreign = refs
 
-    async def _compensate(self, claim: Claim[Obligation]) -> None:
+    async def _compensate(self, claim: WorkClaim[Obligation]) -> None:
         undo = self._undo(claim.row)
         assert undo is not None  # noqa: S101 - only such are taken
         outcome = await self._undone(claim, undo)
         try:
-            after = await self._hands.write(claim, outcome)
+            after = await self._work.write(claim, outcome)
         except REFUSED as error:
             # It is undone: better without its result than once more.
-            after = await self._hands.write(claim, _compensated(claim.row, described(error)))
+            after = await self._work.write(claim, _compensated(claim.row, described(error)))
         if after.status == ObligationStatus.STUCK:
             _tell_stuck(after)
 
-    async def _undone(self, claim: Claim[Obligation], undo: Callable[..., Any]) -> RunWrite:
+    async def _undone(self, claim: WorkClaim[Obligation], undo: Callable[..., Any]) -> RunWrite:
         row, name = claim.row, effect_name(undo)
         kwargs = _taken_by(undo, _given(row))
         try:
@@ -120,7 +127,7 @@ class Compensation(ClaimReactor[Obligation]):
         boundary(f"before act {name}")
         act = call_declared(self._executor, undo, (), kwargs, key=f"{row.effect_key}/{name}")
         try:
-            result = await self._hands.hold(claim, act)
+            result = await self._work.hold(claim, act)
         except ClaimLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it raises is this attempt's failure
@@ -129,7 +136,7 @@ class Compensation(ClaimReactor[Obligation]):
         boundary(f"after act {name}")
         return _compensated(row, _result_json(result, self._runs.limits))
 
-    def _failed(self, claim: Claim[Obligation], error: Exception) -> RunWrite:
+    def _failed(self, claim: WorkClaim[Obligation], error: Exception) -> RunWrite:
         """Again later, unless that is of no use; the store knows which attempt is the last."""
         row, words, traceback = claim.row, in_words(error), traceback_of(error)
         block = untold(traceback, words, row.last_error, self._runs.limits)
@@ -139,7 +146,7 @@ class Compensation(ClaimReactor[Obligation]):
         next_at_ms = 0
         if not isinstance(error, GiveUp):
             pause_s = self._pauses.pause_s(row.attempts)
-            self._hands.expect(pause_s)
+            self._work.expect(pause_s)
             next_at_ms = claim.in_ms(pause_s)
         return RecordObligationAttempt(
             _key(row), row.claim_token, words, next_at_ms, traceback=traceback

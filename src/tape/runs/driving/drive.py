@@ -21,15 +21,15 @@ from tape.model.run_write import Extended, RunWrite
 from tape.ports.user_code import as_failure
 from tape.runs.ambient import running
 from tape.runs.boundary import boundary
-from tape.runs.context import Context
 from tape.runs.declare import App
-from tape.runs.journal_writes import JournalOperations, JournalWrites
-from tape.runs.keep import Held, LeaseKeeper
-from tape.runs.pen import Pen
-from tape.runs.raised import described, raised_json
-from tape.runs.replay import ReplayLog
-from tape.runs.signals import Abandoned, HasDiverged, Parked, Unrecorded, Unwind, error_in
-from tape.runs.sync_context import SyncContext
+from tape.runs.driving.context import Context
+from tape.runs.driving.journal_writes import JournalOperations, JournalWrites
+from tape.runs.driving.lease_keeper import KeptLease, LeaseKeeper
+from tape.runs.driving.pen import Pen
+from tape.runs.driving.replay import ReplayLog
+from tape.runs.driving.sync_context import SyncContext
+from tape.runs.driving.unwinding import Abandoned, HasDiverged, Parked, Unrecorded, Unwind, error_in
+from tape.runs.failures import described, raised_json
 from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
 from tape.telemetry.tracing import driving, mark_failed
 
@@ -41,7 +41,7 @@ PAGE = 1_000
 LET_GO_S = 5.0
 
 
-class Driver:
+class RunDriver:
     """Drives runs whose lease it is given, one call for each."""
 
     def __init__(
@@ -223,7 +223,7 @@ class _Driven:
         self._runs = operations.runs
         self._keeper = keeper
         self._begin = begin
-        self._held: Held | None = None
+        self._held: KeptLease | None = None
         self._is_let_be = False
         self._over = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[Run | None] | None = None

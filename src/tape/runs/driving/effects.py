@@ -13,13 +13,13 @@ from tape.ports.user_code import as_failure
 from tape.runs.ambient import EFFECT_KEY, WITHIN
 from tape.runs.boundary import boundary
 from tape.runs.declare import Effect
-from tape.runs.effect_call import EffectCall, Settled, checked_spend
-from tape.runs.journal_writes import JournalWrites
-from tape.runs.line import Place
-from tape.runs.pen import Pen
-from tape.runs.replay import ReplayLog
-from tape.runs.signals import Unwind
-from tape.runs.steps import Decisions
+from tape.runs.driving.effect_execution import EffectCall, Settled, checked_spend
+from tape.runs.driving.journal_writes import JournalWrites
+from tape.runs.driving.pen import Pen
+from tape.runs.driving.replay import ReplayLog
+from tape.runs.driving.step_order import StepPlace
+from tape.runs.driving.steps import Decisions
+from tape.runs.driving.unwinding import Unwind
 from tape.telemetry.tracing import acting
 
 P = ParamSpec("P")
@@ -39,7 +39,7 @@ class Acting(Decisions):
         except Settled as settled:
             return settled.result
         name = f"effect {effect.spec.name} of run {self._run.run_id}"
-        return await self._acts.carry(partial(self._act, call, effect, args, kwargs), name)
+        return await self._tasks.carry(partial(self._act, call, effect, args, kwargs), name)
 
     async def _act(
         self,
@@ -70,7 +70,7 @@ class Acting(Decisions):
     ) -> EffectCall:
         """Have a place for what is about to be done; Settled is raised if it was done before."""
         spec = effect.spec
-        with self._line.place() as place:
+        with self._order.place() as place:
             if spec.estimate is not None:
                 await self._admit(place, effect, args, kwargs)
             await place.come_up()
@@ -106,7 +106,7 @@ class Acting(Decisions):
 
     async def _admit(
         self,
-        place: Place,
+        place: StepPlace,
         effect: Effect[Any, Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

@@ -5,19 +5,19 @@ from concurrent.futures import Executor
 
 from tape.config import ReactorsSettings
 from tape.model.lease import Taker
-from tape.runs.compensate import Compensation
 from tape.runs.declare import Apps
-from tape.runs.dispatch import OutboxDispatch
-from tape.runs.drive import Driver
-from tape.runs.journal_writes import JournalOperations
-from tape.runs.keep import LeaseKeeper
-from tape.runs.reactor import Listen, Reactor, react
-from tape.runs.reconcile import Reconciler
-from tape.runs.recovery import Recovery
-from tape.runs.timers import Timers
+from tape.runs.driving.drive import RunDriver
+from tape.runs.driving.journal_writes import JournalOperations
+from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.runs.reactors.compensate import Compensation
+from tape.runs.reactors.dispatch import OutboxDispatch
+from tape.runs.reactors.reactor import Listen, Reactor, react
+from tape.runs.reactors.reconcile import Reconciler
+from tape.runs.reactors.recovery import Recovery
+from tape.runs.reactors.timers import Timers
 
 
-class Workshop:
+class RunReactors:
     def __init__(
         self,
         operations: JournalOperations,
@@ -33,7 +33,7 @@ class Workshop:
         self._keeper = LeaseKeeper(runs, settings.recovery)
         self._recovery = Recovery(
             runs,
-            Driver(operations, self._keeper, executor),
+            RunDriver(operations, self._keeper, executor),
             apps,
             settings,
             Taker(owner, "recovery", self._keeper.ttl_ms, pool),

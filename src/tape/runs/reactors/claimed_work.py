@@ -1,4 +1,4 @@
-"""What a reactor has in hand: several pieces of work at once, each under a claim of its own.
+"""The work that a reactor has claimed: several pieces at once, each under a claim of its own.
 
     take ──> claimed ──> held: the act, while its claim is renewed ──> written under its token
 
@@ -10,7 +10,7 @@ the clock.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -29,7 +29,6 @@ from tape.model.entry import NO_TRACE, Trace
 from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
-from tape.runs.refusals import Refusals
 from tape.telemetry import metrics
 from tape.telemetry.retrying import Retrying
 from tape.telemetry.tracing import driving
@@ -42,7 +41,7 @@ MOST = 32
 LOOK = 200
 """How many pieces of work are looked for, besides those that are not to be had."""
 FULL_S = 1.0
-"""How long a reactor with its hands full waits for one of them before it looks up."""
+"""How long a reactor that can claim no more waits for one piece to end before it looks again."""
 PAUSE_FIRST_S = 0.05
 PAUSE_MOST_S = 5.0
 LATE = 20
@@ -50,6 +49,33 @@ LATE = 20
 LATE_S = 0.005
 """What is looked for a moment too early is found only at the next look."""
 SLOW_S = 300.0
+REFUSED_FIRST_S = 0.25
+REFUSED_MOST_S = 10.0
+
+
+class _Pause(NamedTuple):
+    until: float
+    seconds: float
+
+
+class Refusals:
+    """What was not to be had is left alone for a while, longer each time it is tried in vain."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[Hashable, _Pause] = {}
+
+    def __contains__(self, name: Hashable) -> bool:
+        pause = self._pauses.get(name)
+        return pause is not None and pause.until > asyncio.get_running_loop().time()
+
+    def add(self, name: Hashable) -> None:
+        known = self._pauses.get(name)
+        seconds = REFUSED_FIRST_S if known is None else min(2 * known.seconds, REFUSED_MOST_S)
+        self._pauses[name] = _Pause(asyncio.get_running_loop().time() + seconds, seconds)
+
+    def keep_only(self, names: Iterable[Hashable]) -> None:
+        """Forget the others: they are settled, or another's."""
+        self._pauses = {name: self._pauses[name] for name in names if name in self._pauses}
 
 
 class OfRun(Protocol):
@@ -65,7 +91,7 @@ class ClaimLost(Exception):
     """The claim ran out or was taken over: whatever comes of the act is for others to find."""
 
 
-class Claiming(NamedTuple, Generic[Row]):
+class ClaimRules(NamedTuple, Generic[Row]):
     """How one kind of row is claimed and its claim renewed, with a time to live in ms."""
 
     take: Callable[[Row, int], RunWrite]
@@ -75,7 +101,7 @@ class Claiming(NamedTuple, Generic[Row]):
 
 
 @dataclass(slots=True, eq=False)
-class Claim(Generic[Row]):
+class WorkClaim(Generic[Row]):
     """A row that was claimed, and when by the clock of the store. By that of this process it was
     between `asked_at` and `taken_at`.
     """
@@ -92,10 +118,10 @@ class Claim(Generic[Row]):
 
 
 @dataclass(slots=True)
-class Hands(Generic[Row]):
+class ClaimedWork(Generic[Row]):
     reactor: str
     runs: RunOperations
-    claiming: Claiming[Row]
+    rules: ClaimRules[Row]
     settings: ReactorSettings
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
     _refusals: Refusals = field(default_factory=Refusals)
@@ -114,7 +140,7 @@ class Hands(Generic[Row]):
         self,
         look: Callable[[int], Awaitable[Sequence[Row]]],
         is_ours: Callable[[Row], bool],
-        work: Callable[[Claim[Row]], Coroutine[Any, Any, None]],
+        work: Callable[[WorkClaim[Row]], Coroutine[Any, Any, None]],
     ) -> int:
         """Claim of what `look` finds as many as there is room for, and begin; how many were got.
 
@@ -138,14 +164,14 @@ class Hands(Generic[Row]):
                 return taken
 
     async def take_these(
-        self, rows: Sequence[Row], work: Callable[[Claim[Row]], Coroutine[Any, Any, None]]
+        self, rows: Sequence[Row], work: Callable[[WorkClaim[Row]], Coroutine[Any, Any, None]]
     ) -> int:
         """Claim as many as there is room for, and begin; how many were got."""
         taken, _ = await self._claim_each(rows, work)
         return taken
 
     async def _claim_each(
-        self, rows: Sequence[Row], work: Callable[[Claim[Row]], Coroutine[Any, Any, None]]
+        self, rows: Sequence[Row], work: Callable[[WorkClaim[Row]], Coroutine[Any, Any, None]]
     ) -> tuple[int, list[Row]]:
         """How many were got and begun, and which were not to be had."""
         taken, refused, rest = 0, list[Row](), rows
@@ -154,7 +180,7 @@ class Hands(Generic[Row]):
             claims = await asyncio.gather(*map(self._claim, some), return_exceptions=True)
             refused += [row for row, claim in zip(some, claims, strict=True) if claim is None]
             for claim in claims:
-                if isinstance(claim, Claim):
+                if isinstance(claim, WorkClaim):
                     self._begin(claim, work(claim))
                     taken += 1
             for failed in claims:
@@ -169,14 +195,14 @@ class Hands(Generic[Row]):
         return len(self._busy) >= MOST
 
     def _name(self, row: Row) -> tuple[str, str]:
-        return row.run_id, self.claiming.describe(row)
+        return row.run_id, self.rules.describe(row)
 
-    async def hold(self, claim: Claim[Row], act: Coroutine[Any, Any, T]) -> T:
+    async def hold(self, claim: WorkClaim[Row], act: Coroutine[Any, Any, T]) -> T:
         """What the act returns or raises. Meanwhile its claim is renewed; if it is lost, the act
         is given up, or not even begun, and ClaimLost raised.
         """
         until = claim.asked_at + self.settings.lease_ttl_s
-        name = f"{self.reactor}: {self.claiming.describe(claim.row)}"
+        name = f"{self.reactor}: {self.rules.describe(claim.row)}"
         acting = asyncio.create_task(self._begun(claim.row, act, until), name=name)
         told_s = SLOW_S
         try:
@@ -205,7 +231,7 @@ class Hands(Generic[Row]):
         """The act, in a task of its own: what else this process does comes before it begins."""
         if self._left_s(until) <= 0:  # the store was slow, or this process stood still
             raise ClaimLost("its claim ran out before it was begun")
-        facts = {"tape.run_id": row.run_id, "tape.work": self.claiming.describe(row)}
+        facts = {"tape.run_id": row.run_id, "tape.work": self.rules.describe(row)}
         with driving(self.reactor, await self._trace_of(row.run_id), facts):
             return await act
 
@@ -216,10 +242,10 @@ class Hands(Generic[Row]):
                 return Trace(first.trace_id, first.span_id, first.parent_span_id)
         return NO_TRACE
 
-    async def write(self, claim: Claim[Row], write: RunWrite) -> Any:
+    async def write(self, claim: WorkClaim[Row], write: RunWrite) -> Any:
         """Its reply. A store that is away is waited for, because what is done is done."""
         pause = PAUSE_FIRST_S
-        what = self.claiming.describe(claim.row)
+        what = self.rules.describe(claim.row)
         retrying = Retrying(log, f"{self.reactor}: writing {what}")
         while True:
             try:
@@ -252,16 +278,16 @@ class Hands(Generic[Row]):
             task.cancel()
         await asyncio.gather(*self._busy, return_exceptions=True)
 
-    async def _claim(self, row: Row) -> Claim[Row] | None:
+    async def _claim(self, row: Row) -> WorkClaim[Row] | None:
         asked_at = asyncio.get_running_loop().time()
-        taken: Row | None = await self._write(row, self.claiming.take(row, self._ttl_ms))
+        taken: Row | None = await self._write(row, self.rules.take(row, self._ttl_ms))
         if taken is None:
             return None
-        taken_at_ms = self.claiming.expires_at_ms(taken) - self._ttl_ms
-        return Claim(taken, taken_at_ms, asked_at, asyncio.get_running_loop().time())
+        taken_at_ms = self.rules.expires_at_ms(taken) - self._ttl_ms
+        return WorkClaim(taken, taken_at_ms, asked_at, asyncio.get_running_loop().time())
 
-    def _begin(self, claim: Claim[Row], work: Coroutine[Any, Any, None]) -> None:
-        what = self.claiming.describe(claim.row)
+    def _begin(self, claim: WorkClaim[Row], work: Coroutine[Any, Any, None]) -> None:
+        what = self.rules.describe(claim.row)
         task = asyncio.create_task(self._do(what, work), name=f"tape-{self.reactor}")
         self._busy.add(task)
         metrics.REACTOR_WORK.labels(self.reactor).inc()
@@ -280,23 +306,23 @@ class Hands(Generic[Row]):
         except Exception:
             log.exception("%s: %s failed unexpectedly", self.reactor, what)
 
-    def _tell_slow(self, claim: Claim[Row], told_s: float) -> float:
+    def _tell_slow(self, claim: WorkClaim[Row], told_s: float) -> float:
         """Say so of an act that takes long, each time it takes twice as long."""
         age = asyncio.get_running_loop().time() - claim.taken_at
         if age < told_s:
             return told_s
-        what = self.claiming.describe(claim.row)
+        what = self.rules.describe(claim.row)
         log.warning("%s: %s has been running for %.0f s", self.reactor, what, age)
         return 2 * age
 
-    async def _renew(self, claim: Claim[Row], until: float, *, late: bool) -> float:
+    async def _renew(self, claim: WorkClaim[Row], until: float, *, late: bool) -> float:
         """Until when the claim lives now, by the loop's clock."""
         asked = asyncio.get_running_loop().time()
         # Its token is good until somebody takes it up, so the store is asked even if it is late.
         patience_s = self.settings.heartbeat_every_s / 2 if late else self._pause_s(until)
         try:
             async with asyncio.timeout(patience_s):
-                renewal = self.claiming.renew(claim.row, self._ttl_ms)
+                renewal = self.rules.renew(claim.row, self._ttl_ms)
                 await self._write(claim.row, renewal)
         except (StaleLease, NotFound) as error:
             raise ClaimLost(str(error)) from error
@@ -329,16 +355,16 @@ class Hands(Generic[Row]):
 class ClaimReactor(Generic[Row]):
     """What reactors that work under claims have in common."""
 
-    def __init__(self, hands: Hands[Row]) -> None:
-        self._hands = hands
+    def __init__(self, work: ClaimedWork[Row]) -> None:
+        self._work = work
 
     async def due_in_s(self) -> float | None:
-        return self._hands.due_in_s()
+        return self._work.due_in_s()
 
     async def settled(self) -> None:
         """Wait until nothing that `once` has begun is in hand."""
-        await self._hands.settled()
+        await self._work.settled()
 
     async def drain(self, grace_s: float) -> None:
         """Let what is in hand be finished for so long; then abandon it to others."""
-        await self._hands.drain(grace_s)
+        await self._work.drain(grace_s)

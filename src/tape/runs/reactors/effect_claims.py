@@ -1,4 +1,4 @@
-"""Claiming effects, as those do who dispatch and who reconcile them."""
+"""Claiming effects, for the reactors that dispatch and that reconcile them."""
 
 from collections.abc import Iterable
 
@@ -6,20 +6,20 @@ from tape.config import ReactorSettings
 from tape.model.effect import Effect, EffectStatus
 from tape.model.effect_claim import ClaimEffect, RecordDispatchAttempt, RenewClaim
 from tape.runs.declare import EffectSpec
-from tape.runs.hands import Claim, Claiming, Hands
 from tape.runs.operations import RunOperations
+from tape.runs.reactors.claimed_work import ClaimedWork, ClaimRules, WorkClaim
 
 
-def effect_hands(
+def claimed_effects(
     reactor: str, runs: RunOperations, settings: ReactorSettings, owner: str
-) -> Hands[Effect]:
-    claiming = Claiming[Effect](
+) -> ClaimedWork[Effect]:
+    rules = ClaimRules[Effect](
         take=lambda row, ttl_ms: ClaimEffect(row.idempotency_key, owner, ttl_ms),
         renew=lambda row, ttl_ms: RenewClaim(row.idempotency_key, row.claim_token, ttl_ms),
         expires_at_ms=lambda row: row.dispatch_claim_expires_at_ms,
         describe=lambda row: f"effect {row.idempotency_key}",
     )
-    return Hands(reactor, runs, claiming, settings)
+    return ClaimedWork(reactor, runs, rules, settings)
 
 
 def connectors(specs: Iterable[EffectSpec]) -> tuple[str, ...]:
@@ -27,7 +27,9 @@ def connectors(specs: Iterable[EffectSpec]) -> tuple[str, ...]:
     return tuple(sorted({spec.connector or spec.name for spec in specs}))
 
 
-async def is_still(status: EffectStatus, claim: Claim[Effect], hands: Hands[Effect]) -> bool:
+async def is_still(
+    status: EffectStatus, claim: WorkClaim[Effect], work: ClaimedWork[Effect]
+) -> bool:
     """Whether a claimed effect is what it was listed as; if not, its claim is given back.
 
     One claim serves dispatch and reconciliation, and a list may be older than the claim: what was
@@ -37,7 +39,7 @@ async def is_still(status: EffectStatus, claim: Claim[Effect], hands: Hands[Effe
     if row.status == status:
         return True
     words = f"claimed as {status.name.lower()}, but its status had changed"
-    await hands.write(
+    await work.write(
         claim,
         RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, claim.taken_at_ms),
     )

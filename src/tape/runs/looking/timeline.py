@@ -14,8 +14,8 @@ import orjson
 from tape.model.entry import Entry
 from tape.model.run_end import child_gate
 from tape.model.timer import REDRIVE, TIMED_OUT_JSON
-from tape.runs.entry_words import (
-    Told,
+from tape.runs.looking.entry_words import (
+    EntryWords,
     Tone,
     anything_words,
     as_call,
@@ -38,7 +38,7 @@ _BY_OTHERS = frozenset({
 _ENDS = {"terminal": "done", "failed": "failed", "cancelled": "cancelled", "stuck": "stuck"}
 
 
-class Line(NamedTuple):
+class TimelineLine(NamedTuple):
     """What an entry says. `detail` is what it carries, uncut: arguments, a result, an error.
     `traceback` is where that error was raised, if the program's own code did.
     """
@@ -53,7 +53,7 @@ class Line(NamedTuple):
     traceback: str = ""
 
 
-def timeline(entries: Iterable[Entry]) -> list[Line]:
+def timeline(entries: Iterable[Entry]) -> list[TimelineLine]:
     """A run's entries in words, in their order."""
     told = Timeline()
     return [told.add(entry) for entry in entries]
@@ -101,7 +101,7 @@ class Timeline:
         self._awaited_ms: dict[str, int] = {}
         self._opened_ms: dict[str, int] = {}
         self._claimed_ms: dict[int, int] = {}
-        self._tellers: dict[str, Callable[[str, Any, Entry], Told]] = {
+        self._tellers: dict[str, Callable[[str, Any, Entry], EntryWords]] = {
             "run": self._run,
             "decision": decision_words,
             "effect": self._effect,
@@ -113,7 +113,7 @@ class Timeline:
             "budget": budget_words,
         }
 
-    def add(self, entry: Entry) -> Line:
+    def add(self, entry: Entry) -> TimelineLine:
         self._now_ms = entry.ts_ms
         if self._began_ms is None:
             self._began_ms = entry.ts_ms
@@ -124,12 +124,12 @@ class Timeline:
             self._driver_wrote_ms = entry.ts_ms
         since_ms = max(0, entry.ts_ms - self._began_ms)
         traceback = traceback_at(kind, verb, entry.payload)
-        return Line(entry.seq, entry.ts_ms, since_ms, what, *told, traceback)
+        return TimelineLine(entry.seq, entry.ts_ms, since_ms, what, *told, traceback)
 
     def _after(self, then_ms: int | None) -> str:
         return "" if then_ms is None else f" after {elapsed(self._now_ms - then_ms)}"
 
-    def _run(self, verb: str, payload: Any, entry: Entry) -> Told:
+    def _run(self, verb: str, payload: Any, entry: Entry) -> EntryWords:
         if entry.seq == 1:
             return self._began(payload)
         match verb:
@@ -137,22 +137,24 @@ class Timeline:
                 return self._granted(payload)
             case "runnable" | "compensating" if "because" in payload:
                 self._let_go()
-                return Told(f"{verb} again: {payload['because']}")
+                return EntryWords(f"{verb} again: {payload['because']}")
             case "runnable" | "waiting":
                 return self._released(verb, payload)
             case "cancel_requested":
-                return Told(f"cancellation requested: {payload['reason']}", tone="warning")
+                return EntryWords(f"cancellation requested: {payload['reason']}", tone="warning")
         return self._over(verb, payload)
 
-    def _over(self, verb: str, payload: Any) -> Told:
+    def _over(self, verb: str, payload: Any) -> EntryWords:
         self._let_go()
         if verb == "compensating":
             text = f"will end as {payload['ending']}: its effects are undone first"
-            return Told(text, said(payload["detail"]), "warning")
+            return EntryWords(text, said(payload["detail"]), "warning")
         text = _ENDS.get(verb, verb) + self._after(self._began_ms)
-        return Told(text, said(payload.get("detail")), "good" if verb == "terminal" else "bad")
+        return EntryWords(
+            text, said(payload.get("detail")), "good" if verb == "terminal" else "bad"
+        )
 
-    def _began(self, payload: Any) -> Told:
+    def _began(self, payload: Any) -> EntryWords:
         text = f"begun: {payload['app_name']}"
         if payload.get("app_version"):
             text += f" version {payload['app_version']}"
@@ -163,9 +165,9 @@ class Timeline:
             text += f", {self._granted(payload).text}"
         else:
             self._let_go()
-        return Told(text, said(payload.get("input")))
+        return EntryWords(text, said(payload.get("input")))
 
-    def _granted(self, payload: Any) -> Told:
+    def _granted(self, payload: Any) -> EntryWords:
         """A lease, and how long there was none before it."""
         before, now = self._lease, self._now_ms
         free_since, self._free_since_ms = self._free_since_ms, None
@@ -176,12 +178,12 @@ class Timeline:
             alone = (
                 f", {elapsed(now - free_since)} without a holder" if free_since is not None else ""
             )
-            return Told(f"lease granted to {whose}{alone}")
+            return EntryWords(f"lease granted to {whose}{alone}")
         if before.owner == owner:
-            return Told(f"lease granted again to {whose}")
+            return EntryWords(f"lease granted again to {whose}")
         # Renewals are not on the journal; it had its holder until then at least.
         held_until = max(before.expires_at_ms, self._driver_wrote_ms)
-        return Told(
+        return EntryWords(
             f"taken over from {before.owner} by {whose}: {before.owner} last wrote "
             f"{elapsed(now - self._driver_wrote_ms)} before, and nobody held it for "
             f"{elapsed(now - held_until)} at most",
@@ -192,73 +194,73 @@ class Timeline:
         if self._lease is not None or self._free_since_ms is None:
             self._lease, self._free_since_ms = None, self._now_ms
 
-    def _released(self, verb: str, payload: Any) -> Told:
+    def _released(self, verb: str, payload: Any) -> EntryWords:
         owner = self._lease.owner if self._lease else "its driver"
         self._let_go()
         waits_for = payload["waiting_on"]
         if verb == "waiting":
-            return Told(f"waits for {waits_for}, released by {owner}")
+            return EntryWords(f"waits for {waits_for}, released by {owner}")
         if waits_for:
-            return Told(f"no longer had to wait for {waits_for}; released by {owner}")
-        return Told(f"released by {owner}")
+            return EntryWords(f"no longer had to wait for {waits_for}; released by {owner}")
+        return EntryWords(f"released by {owner}")
 
-    def _effect(self, verb: str, payload: Any, entry: Entry) -> Told:
+    def _effect(self, verb: str, payload: Any, entry: Entry) -> EntryWords:
         key, tool = payload["idempotency_key"], payload["tool_name"]
         if verb == "pending" and "request" in payload:
             self._acts[key] = _Act(entry.seq, entry.ts_ms)
             outbox = " for the outbox" if payload["dispatch_mode"] == "outbox" else ""
             business = payload["business_key"]
             named = f", business key {business}" if business else ""
-            return Told(f"effect {tool} begun{outbox}{named}", as_call(payload["request"]))
+            return EntryWords(f"effect {tool} begun{outbox}{named}", as_call(payload["request"]))
         act = self._acts.setdefault(key, _Act(entry.seq, entry.ts_ms))
         name = f"effect {tool} ({act.seq})"
         match verb:
             case "claimed":
-                return Told(f"{name} claimed by {payload['claimer']}, {_why(act, payload)}")
+                return EntryWords(f"{name} claimed by {payload['claimer']}, {_why(act, payload)}")
             case "attempted":
                 known = "is still unknown" if act.in_doubt else "was not done"
-                return Told(f"{name} {known}, it is tried again", payload["error"], "warning")
+                return EntryWords(f"{name} {known}, it is tried again", payload["error"], "warning")
             case "stuck":
                 text = f"{name} is stuck: its outcome could not be determined"
-                return Told(text, said(payload["error"]), "bad")
+                return EntryWords(text, said(payload["error"]), "bad")
         return self._outcome(verb, name, act, payload)
 
-    def _outcome(self, verb: str, name: str, act: _Act, payload: Any) -> Told:
+    def _outcome(self, verb: str, name: str, act: _Act, payload: Any) -> EntryWords:
         status, after = payload["status"], self._after(act.ts_ms)
         found = f"{name} is found to be {status}" if verb == "reconciled" else f"{name} {status}"
         again = f", dispatched {act.dispatches} times" if act.dispatches > 1 else ""
         act.in_doubt = status == "unknown"
         if status == "confirmed":
             ref = f", reference {payload['external_ref']}" if payload["external_ref"] else ""
-            return Told(f"{found}{after}{again}{ref}", said(payload["response"]), "good")
+            return EntryWords(f"{found}{after}{again}{ref}", said(payload["response"]), "good")
         if status == "pending":
-            return Told(f"{name} did not happen and will be executed{after}", tone="warning")
+            return EntryWords(f"{name} did not happen and will be executed{after}", tone="warning")
         error = said(payload["error"])
         if status == "unknown":
-            return Told(f"{found}{after}: it may have happened", error, "warning")
-        return Told(f"{found}{after}{again}", error, "bad")
+            return EntryWords(f"{found}{after}: it may have happened", error, "warning")
+        return EntryWords(f"{found}{after}{again}", error, "bad")
 
-    def _obligation(self, verb: str, payload: Any, _entry: Entry) -> Told:
+    def _obligation(self, verb: str, payload: Any, _entry: Entry) -> EntryWords:
         kind, seq = payload["kind"], payload["obligation_seq"]
         if verb == "registered":
             act = self._acts.get(payload["effect_key"])
             undone = f"effect {act.seq}" if act else payload["effect_key"]
-            return Told(f"obligation: {kind} undoes {undone}")
+            return EntryWords(f"obligation: {kind} undoes {undone}")
         name = f"compensation {kind} ({seq})"
         after = self._after(self._claimed_ms.get(seq))
         match verb:
             case "committed":
                 self._claimed_ms[seq] = self._now_ms
-                return Told(f"{name} begun by {payload['claimed_by']}, {_nth(payload)}")
+                return EntryWords(f"{name} begun by {payload['claimed_by']}, {_nth(payload)}")
             case "attempted":
                 text = f"{name} failed{after}, {_nth(payload)}: it is tried again"
-                return Told(text, payload["last_error"], "warning")
+                return EntryWords(text, payload["last_error"], "warning")
             case "compensated":
-                return Told(f"{name} done{after}", said(payload["result"]), "good")
+                return EntryWords(f"{name} done{after}", said(payload["result"]), "good")
         error = payload["last_error"] or said(payload["result"])
-        return Told(f"{name} is {verb}, {_nth(payload)}", error, "bad")
+        return EntryWords(f"{name} is {verb}, {_nth(payload)}", error, "bad")
 
-    def _gate(self, verb: str, payload: Any, _entry: Entry) -> Told:
+    def _gate(self, verb: str, payload: Any, _entry: Entry) -> EntryWords:
         name = payload["gate_name"]
         waited, opened = self._awaited_ms.get(name), self._opened_ms.get(name)
         child = name.removeprefix(_CHILD_GATE) if name.startswith(_CHILD_GATE) else ""
@@ -267,23 +269,23 @@ class Timeline:
             self._awaited_ms[name] = self._now_ms
             early = "" if opened is None else f", open for {elapsed(self._now_ms - opened)}"
             does = "waits for" if child else "reaches"
-            return Told(f"{does} {what}{early}", said(payload["payload"]))
+            return EntryWords(f"{does} {what}{early}", said(payload["payload"]))
         self._opened_ms[name] = self._now_ms
         if payload["resolution"] == _TIMED_OUT:
-            return Told(f"{what} timed out{self._after(waited)}", tone="warning")
+            return EntryWords(f"{what} timed out{self._after(waited)}", tone="warning")
         after = " before it was asked for" if waited is None else self._after(waited)
         came = f"run {child} ended" if child else f"{what} opened"
-        return Told(f"{came}{after}", said(payload["resolution"]))
+        return EntryWords(f"{came}{after}", said(payload["resolution"]))
 
-    def _timer(self, verb: str, payload: Any, _entry: Entry) -> Told:
+    def _timer(self, verb: str, payload: Any, _entry: Entry) -> EntryWords:
         kind, left = payload["kind"], payload["fire_at_ms"] - self._now_ms
         name = f"timer {payload['timer_id']}" + ("" if kind == REDRIVE else f" ({kind})")
         match verb:
             case "set":
-                return Told(f"{name} set, due in {elapsed(left)}", said(payload["payload"]))
+                return EntryWords(f"{name} set, due in {elapsed(left)}", said(payload["payload"]))
             case "fired":
-                return Told(f"{name} fired, {elapsed(-left)} after it was due")
-        return Told(f"{name} {verb}")
+                return EntryWords(f"{name} fired, {elapsed(-left)} after it was due")
+        return EntryWords(f"{name} {verb}")
 
 
 def _why(act: _Act, payload: Any) -> str:

@@ -17,10 +17,10 @@ from tape.model.run import Run, RunStatus
 from tape.ports.runs import RecoverQuery
 from tape.runs.boundary import boundary
 from tape.runs.declare import App, Apps
-from tape.runs.drive import Driver
+from tape.runs.driving.drive import RunDriver
+from tape.runs.failures import log_raised
 from tape.runs.operations import RunOperations
-from tape.runs.raised import log_raised
-from tape.runs.reactor import jittered
+from tape.runs.reactors.reactor import jittered
 
 log = logging.getLogger("tape.runs")
 
@@ -36,7 +36,7 @@ class Recovery:
     """A reactor. It drives at most `settings.runs` at a time, those of its pool and apps alone."""
 
     runs: RunOperations
-    driver: Driver
+    driver: RunDriver
     apps: Apps
     settings: ReactorsSettings
     taker: Taker

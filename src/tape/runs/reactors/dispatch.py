@@ -26,13 +26,13 @@ from tape.model.json_text import to_json
 from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import TracebackBlock, traceback_of
 from tape.runs.boundary import boundary
-from tape.runs.calling import call_declared, check_arguments, in_words
 from tape.runs.declare import Apps, EffectSpec
-from tape.runs.effect_call import compensation_of
-from tape.runs.effect_hands import connectors, effect_hands, is_still
-from tape.runs.hands import REFUSED, Claim, ClaimLost, ClaimReactor
+from tape.runs.driving.effect_execution import compensation_of
+from tape.runs.failures import log_raised, raised_json, untold
 from tape.runs.operations import RunOperations
-from tape.runs.raised import log_raised, raised_json, untold
+from tape.runs.reactors.call_declared import call_declared, check_arguments, in_words
+from tape.runs.reactors.claimed_work import REFUSED, ClaimLost, ClaimReactor, WorkClaim
+from tape.runs.reactors.effect_claims import claimed_effects, connectors, is_still
 
 log = logging.getLogger("tape.reactors")
 
@@ -55,31 +55,31 @@ class OutboxDispatch(ClaimReactor[Effect]):
         self._runs = runs
         self._effects = apps.effects
         self._executor = executor
-        super().__init__(effect_hands(self.name, runs, settings, owner))
+        super().__init__(claimed_effects(self.name, runs, settings, owner))
 
     async def once(self) -> int:
         """Claim what is due and begin to do it; how many that were."""
         if not self._effects:
             return 0
         asked = connectors(self._effects.values())
-        return await self._hands.take(
+        return await self._work.take(
             lambda limit: self._runs.list_effects_to_dispatch(asked, limit),
             lambda row: row.tool_name in self._effects,
             self._dispatch,
         )
 
-    async def _dispatch(self, claim: Claim[Effect]) -> None:
-        if not await is_still(EffectStatus.PENDING, claim, self._hands):
+    async def _dispatch(self, claim: WorkClaim[Effect]) -> None:
+        if not await is_still(EffectStatus.PENDING, claim, self._work):
             return
         spec = self._effects[claim.row.tool_name]
         outcome = await self._act(claim, spec)
         try:
-            await self._hands.write(claim, outcome)
+            await self._work.write(claim, outcome)
         except REFUSED as error:
             # It was done, and what came of it is more than the store takes.
-            await self._hands.write(claim, _unknown(claim.row, error))
+            await self._work.write(claim, _unknown(claim.row, error))
 
-    async def _act(self, claim: Claim[Effect], spec: EffectSpec) -> RunWrite:
+    async def _act(self, claim: WorkClaim[Effect], spec: EffectSpec) -> RunWrite:
         row = claim.row
         try:
             args, kwargs = _arguments(row.request_json)
@@ -89,7 +89,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
         boundary(f"before act {spec.name}")
         act = call_declared(self._executor, spec.body, args, kwargs, key=row.idempotency_key)
         try:
-            result = await self._hands.hold(claim, act)
+            result = await self._work.hold(claim, act)
         except ClaimLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it raises is the act's failure
@@ -98,7 +98,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
         boundary(f"after act {spec.name}")
         return self._confirmed(claim, spec, result)
 
-    def _confirmed(self, claim: Claim[Effect], spec: EffectSpec, result: Any) -> RunWrite:
+    def _confirmed(self, claim: WorkClaim[Effect], spec: EffectSpec, result: Any) -> RunWrite:
         row = claim.row
         try:
             response_json = to_json(result, self._runs.limits, field=f"result of {spec.name}")
@@ -119,7 +119,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
             compensation=compensation,
         )
 
-    def _failed(self, claim: Claim[Effect], spec: EffectSpec, error: Exception) -> RunWrite:
+    def _failed(self, claim: WorkClaim[Effect], spec: EffectSpec, error: Exception) -> RunWrite:
         row = claim.row
         certain = isinstance(error, GiveUp)
         once_only = Semantics.NON_IDEMPOTENT in (row.semantics, spec.semantics)
@@ -127,7 +127,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
             return _unknown(row, error)
         if not certain and row.dispatch_attempts < spec.retry.attempts:
             pause_s = spec.retry.pause_s(row.dispatch_attempts)
-            self._hands.expect(pause_s)
+            self._work.expect(pause_s)
             words, traceback = in_words(error), traceback_of(error)
             block = untold(traceback, words, row.last_dispatch_error, self._runs.limits)
             log.warning("effect %s is tried again: %s%s", row.idempotency_key, words, block)

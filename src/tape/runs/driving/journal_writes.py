@@ -14,8 +14,8 @@ from tape.model.subject import check_length
 from tape.model.subjects import value_changed
 from tape.model.value import Author, Deleted, Value
 from tape.runs.boundary import boundary
+from tape.runs.driving.pen import Pen
 from tape.runs.operations import RunOperations
-from tape.runs.pen import Pen
 from tape.telemetry.tracing import recording
 
 

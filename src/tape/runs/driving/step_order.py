@@ -9,20 +9,20 @@ holds its place until then, and what is begun behind it waits.
 import asyncio
 
 
-class Line:
+class StepOrder:
     def __init__(self) -> None:
-        self._last: Place | None = None
+        self._last: StepPlace | None = None
 
-    def place(self) -> "Place":
+    def place(self) -> "StepPlace":
         """A place behind all who are in line now, left at the end of `with`."""
-        self._last = place = Place(self._last)
+        self._last = place = StepPlace(self._last)
         return place
 
 
-class Place:
+class StepPlace:
     __slots__ = ("_left", "before", "is_left")
 
-    def __init__(self, before: "Place | None") -> None:
+    def __init__(self, before: "StepPlace | None") -> None:
         self.before = None if before is None or before.is_over else before
         self.is_left = False
         self._left: asyncio.Future[None] | None = None
@@ -30,14 +30,14 @@ class Place:
     @property
     def is_over(self) -> bool:
         """Whether this one and all before it are gone: who gives up lets nobody by."""
-        place: Place | None = self
+        place: StepPlace | None = self
         while place is not None and place.is_left:
             place = place.before
         if place is not self:
             self.before = place
         return place is None
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "StepPlace":
         return self
 
     def __exit__(self, *_error: object) -> None:

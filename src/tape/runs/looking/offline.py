@@ -19,16 +19,16 @@ from tape.model.error_record import error_words, without_traceback
 from tape.model.json_text import UNLIMITED
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import RunWrite
-from tape.runs.context import Context
 from tape.runs.declare import App
-from tape.runs.drive import Driver
-from tape.runs.effect_call import EffectCall
-from tape.runs.entry_words import deciding
-from tape.runs.journal_writes import JournalOperations, JournalWrites
-from tape.runs.keep import LeaseKeeper
-from tape.runs.pen import Pen
-from tape.runs.replay import ReplayLog, Step
-from tape.runs.signals import HasDiverged, Parked, ReplayEnded
+from tape.runs.driving.context import Context
+from tape.runs.driving.drive import RunDriver
+from tape.runs.driving.effect_execution import EffectCall
+from tape.runs.driving.journal_writes import JournalOperations, JournalWrites
+from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.runs.driving.pen import Pen
+from tape.runs.driving.replay import RecordedStep, ReplayLog
+from tape.runs.driving.unwinding import HasDiverged, Parked, ReplayEnded
+from tape.runs.looking.entry_words import deciding
 
 _NEXT = {
     "effect pending": "starts effect",
@@ -40,7 +40,7 @@ _NEXT = {
 }
 
 
-class Verdict(StrEnum):
+class ReplayVerdict(StrEnum):
     """SAME to its end, or to where it waits; GOES_ON where the journal ends."""
 
     SAME = "same"
@@ -51,7 +51,7 @@ class Verdict(StrEnum):
 class Replayed(NamedTuple):
     """`seq` is where the journal ends, or where it has something else than the code does."""
 
-    verdict: Verdict
+    verdict: ReplayVerdict
     steps: int
     seq: int
     text: str
@@ -70,12 +70,12 @@ async def replay_offline(
     try:
         end = await driver.replay(run, app, log)
     except HasDiverged as diverged:
-        verdict, note = Verdict.DIVERGED, str(diverged)
+        verdict, note = ReplayVerdict.DIVERGED, str(diverged)
         at = log.looked_at.seq if log.looked_at else log.last_seq
     else:
         verdict, note = _judged(run, end)
         at = log.last_seq
-        if verdict is Verdict.DIVERGED:
+        if verdict is ReplayVerdict.DIVERGED:
             at = max(entry.seq for entry in entries if entry.kind == Kind.RUN)
             note = f"the journal has that it {note} (seq {at}), the code {end.words}"
     text = _told(verdict, log.position, at, note)
@@ -84,14 +84,14 @@ async def replay_offline(
     return Replayed(verdict, log.position, at, text)
 
 
-def _told(verdict: Verdict, steps: int, at: int, note: str) -> str:
+def _told(verdict: ReplayVerdict, steps: int, at: int, note: str) -> str:
     replayed = f"replayed {steps} step{'' if steps == 1 else 's'}"
     match verdict:
-        case Verdict.SAME:
+        case ReplayVerdict.SAME:
             return f"{replayed}: the code does what the journal records, {note}"
-        case Verdict.GOES_ON:
+        case ReplayVerdict.GOES_ON:
             return f"{replayed}: the journal ends at seq {at}, then the code {note}"
-        case Verdict.DIVERGED:
+        case ReplayVerdict.DIVERGED:
             return f"{replayed}, then the code does something else: {note}"
 
 
@@ -107,7 +107,7 @@ class _End(NamedTuple):
     waits: bool = False
 
 
-def _judged(run: Run, end: _End) -> tuple[Verdict, str]:
+def _judged(run: Run, end: _End) -> tuple[ReplayVerdict, str]:
     """What the replay's end is beside how the run stands, and of that what is to be told.
 
     A step that is refused or raises leaves no entry, and neither does where its driver was when a
@@ -116,16 +116,23 @@ def _judged(run: Run, end: _End) -> tuple[Verdict, str]:
     recorded = RunStatus(run.ending or run.status)
     outcome = orjson.loads(run.outcome_json or "null")
     if recorded is RunStatus.CANCELLED:
-        return Verdict.SAME, f"until it was cancelled; there it {end.words}"
+        return ReplayVerdict.SAME, f"until it was cancelled; there it {end.words}"
     if recorded is RunStatus.FAILED and end.status is None and not end.waits:
-        return Verdict.SAME, f"until it failed with {error_words(outcome)}; there it {end.words}"
+        return (
+            ReplayVerdict.SAME,
+            f"until it failed with {error_words(outcome)}; there it {end.words}",
+        )
     if recorded in (RunStatus.TERMINAL, RunStatus.FAILED):
         told, detail = _ending(recorded, outcome), end.detail
         if recorded is RunStatus.FAILED:  # where in the code that was may have moved
             detail, outcome = without_traceback(detail), without_traceback(outcome)
         same = (end.status, detail) == (recorded, outcome)
-        return (Verdict.SAME, f"and {told}") if same else (Verdict.DIVERGED, told)
-    return (Verdict.SAME, f"and {end.words}") if end.waits else (Verdict.GOES_ON, end.words)
+        return (ReplayVerdict.SAME, f"and {told}") if same else (ReplayVerdict.DIVERGED, told)
+    return (
+        (ReplayVerdict.SAME, f"and {end.words}")
+        if end.waits
+        else (ReplayVerdict.GOES_ON, end.words)
+    )
 
 
 def _ending(status: RunStatus, detail: Any) -> str:
@@ -142,9 +149,9 @@ class _OfflineLog(ReplayLog):
 
     def __init__(self) -> None:
         super().__init__()
-        self.looked_at: Step | None = None
+        self.looked_at: RecordedStep | None = None
 
-    def take(self, kind: str, name: str) -> Step:
+    def take(self, kind: str, name: str) -> RecordedStep:
         self.looked_at = self.peek()
         step = super().take(kind, name)
         if step is None:
@@ -223,7 +230,7 @@ class _OfflineContext(Context):
             raise self._ended
 
 
-class _OfflineDriver(Driver):
+class _OfflineDriver(RunDriver):
     async def replay(self, run: Run, app: App[Any], log: _OfflineLog) -> _End:
         journal = JournalWrites(self._operations, run, 0)
         pen = _OfflinePen(log)

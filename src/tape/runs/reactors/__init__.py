@@ -1,0 +1,1 @@
+"""Reactors: loops of a worker that recover runs, look after effects, and fire timers."""
