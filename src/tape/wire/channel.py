@@ -21,6 +21,11 @@ _PINGS: Options = (
 
 STREAMS_AT_ONCE = 1_024
 """Of one connection; a client of ours asks for half of that."""
+CALLS_WAITING = 16_384
+"""Calls that arrived and that the event loop has not taken: more than one client may have open.
+gRPC's default is 1,000, from which on it cancels calls at random, whosoever they are."""
+CALLS_WAITING_MOST = 32_768
+"""From here on it cancels all of them; each takes some kilobytes."""
 WRITE_BUFFER_BYTES = 64 * KIB
 
 
@@ -31,6 +36,8 @@ def server_options(doors: DoorSettings) -> Options:
         *_PINGS,
         ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
         ("grpc.max_concurrent_streams", STREAMS_AT_ONCE),
+        ("grpc.server.max_pending_requests", CALLS_WAITING),
+        ("grpc.server.max_pending_requests_hard_limit", CALLS_WAITING_MOST),
         ("grpc.server_handshake_timeout_ms", round(1000 * doors.header_s)),
         ("grpc.max_allowed_incoming_connections", doors.connections),
         ("grpc.max_connection_idle_ms", round(1000 * doors.idle_s)),
