@@ -94,7 +94,7 @@ async def _settles(settings: Settings, _folder: Path) -> float:
 
 
 class _NobodysTasks:
-    """A store that has nothing to take back."""
+    """A queue that has nothing to take back."""
 
     task_bell = 0
 
@@ -103,7 +103,8 @@ class _NobodysTasks:
 
 
 async def _takes_back(settings: Settings, _folder: Path) -> float:
-    leader = Leader(cast("Any", _NobodysTasks()), cast("Any", None), iter(["x"]),  # type: ignore[arg-type]
+    store = SimpleNamespace(tasks=_NobodysTasks())
+    leader = Leader(cast("Any", store), cast("Any", None), iter(["x"]),  # type: ignore[arg-type]
                     settings.matcher, cast("Any", None))  # fmt: skip
     return await first_wait(leader._take_back())
 

@@ -34,9 +34,10 @@ from tape.stores.run_rows import (
 
 
 class PostgresRuns:
+    has_draw_subjects = False
+
     def __init__(self, reads: Pool) -> None:
         self._reads = reads
-        self.has_draw_subjects = False
 
     async def get_run(self, run_id: str) -> Run | None:
         return await self._reads.row(Run, "get_run", run_id)

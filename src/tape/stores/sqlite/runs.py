@@ -39,10 +39,11 @@ from tape.stores.sqlite.turn import SQL
 
 
 class SqliteRuns:
+    has_draw_subjects = False
+
     def __init__(self, reads: Pool, clock: Clock) -> None:
         self._reads = reads
         self._clock = clock
-        self.has_draw_subjects = False
 
     async def get_run(self, run_id: str) -> Run | None:
         return await self._reads.row(Run, "get_run", run_id)
