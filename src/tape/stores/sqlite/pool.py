@@ -61,8 +61,12 @@ class Pool:
 
     async def row(self, kind: Callable[..., T], name: str, *params: object) -> T | None:
         """The one row that a statement finds, if there is one."""
-        found = await self.rows(kind, name, *params)
-        return found[0] if found else None
+
+        def read(db: sqlite3.Connection) -> T | None:
+            found = db.execute(SQL[name], params).fetchone()
+            return maker(kind)(*found) if found else None
+
+        return await self.use(read)
 
     async def execute(self, name: str, *params: object) -> int:
         """Make a change with one statement; how many rows it changed."""
