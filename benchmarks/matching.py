@@ -61,7 +61,7 @@ async def _build(url: str, matching: str) -> tuple[list[Reaction], list[Entry]]:
     await record(url, ENTRIES)
     store = await open_store(url, Settings())
     try:
-        return (await store.read_reactions()).reactions, await last_entries(store, ENTRIES)
+        return (await store.matching.read_reactions()).reactions, await last_entries(store, ENTRIES)
     finally:
         await store.close()
 
@@ -126,7 +126,7 @@ async def _match_stored(url: str) -> float:
     """From its first step on: reading the book of reactions is over by then."""
     store = await open_store(url, Settings())
     try:
-        lease = await store.acquire_matcher("bench", int(MATCHER.ttl_s * 1000))
+        lease = await store.matching.acquire_matcher("bench", int(MATCHER.ttl_s * 1000))
         assert lease is not None
         running = asyncio.create_task(Matcher(store, lease, MATCHER).run())
         begun = await _beyond(store, lease.position)
@@ -135,7 +135,7 @@ async def _match_stored(url: str) -> float:
         elapsed = time.perf_counter() - started
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        await store.release_matcher(lease)
+        await store.matching.release_matcher(lease)
         return (store.head - begun) / elapsed
     finally:
         await store.close()
@@ -148,7 +148,7 @@ async def _beyond(store: Store, position: int) -> int:
 
 
 async def _position(store: Store) -> int:
-    return min(state.position for state in await store.list_reactions())
+    return min(state.position for state in await store.matching.list_reactions())
 
 
 async def _read_stored(url: str) -> float:

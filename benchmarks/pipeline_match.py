@@ -184,5 +184,5 @@ async def _in_memory(url: str) -> float:
 
 
 async def _rules(store: Store) -> Rules:
-    book = await store.read_reactions()
+    book = await store.matching.read_reactions()
     return Rules([Rule(reaction, []) for reaction in book.reactions])

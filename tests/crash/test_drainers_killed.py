@@ -105,7 +105,7 @@ async def test_each_event_is_dispatched_once_and_in_order(store_url: str, size: 
 
 async def kill_in_mid_pass(desk: Desk, pool: Pool, chance: random.Random) -> None:
     async def holder() -> str:
-        found = await desk.bus._store.get_drainer(DEFAULT_DRAINER)
+        found = await desk.bus._store.ledger.get_drainer(DEFAULT_DRAINER)
         return found.lease_owner if found is not None else ""
 
     killed = False

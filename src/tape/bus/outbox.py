@@ -30,7 +30,7 @@ class Outbox:
         self._limits = limits
 
     async def outbox_status(self) -> OutboxStatus:
-        return await self._store.read_outbox_status(FAILING_TOLD)
+        return await self._store.outbox.read_outbox_status(FAILING_TOLD)
 
     async def skip_outbox_row(self, row_id: int, *, reason: str, by: str) -> OutboxPlace:
         check_position(row_id, "row_id")

@@ -58,9 +58,9 @@ class Reactions:
 
     async def _refuse_pruned(self, reaction_id: str, after: int) -> None:
         """A new reaction cannot start where entries are missing; one that is there goes on."""
-        pruned = await self._store.read_pruned_through()
+        pruned = await self._store.retention.read_pruned_through()
         if after < pruned:
-            known = (await self._store.read_reactions()).reactions
+            known = (await self._store.matching.read_reactions()).reactions
             if all(reaction.reaction_id != reaction_id for reaction in known):
                 raise Pruned(
                     f"from_global_seq: entries up to {pruned} have been pruned: start from "
@@ -72,7 +72,7 @@ class Reactions:
         return await self._writer.submit(DeregisterReaction(reaction_id, self._limits))
 
     async def list_reactions(self, subject_pattern: str = "") -> list[ReactionState]:
-        found = await self._store.list_reactions()
+        found = await self._store.matching.list_reactions()
         return [
             state
             for state in found

@@ -69,17 +69,17 @@ class Sessions:
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
         wanted = min(max_events, MAX_SESSION_EVENTS) if max_events > 0 else MAX_SESSION_EVENTS
-        return await self._store.get_session(key.checked(self._limits), wanted)
+        return await self._store.sessions.get_session(key.checked(self._limits), wanted)
 
     async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
         check_name(app_name, self._limits, field="app_name", required=True)
         check_name(user_id, self._limits, field="user_id", required=True)
-        return await self._store.list_sessions(app_name, user_id)
+        return await self._store.sessions.list_sessions(app_name, user_id)
 
     async def list_session_apps(self, after: str, limit: int) -> list[str]:
         check_name(after, self._limits, field="after")
         most = page_entries(limit, self._limits)
-        return await self._store.list_names("session_apps", after, most)
+        return await self._store.sessions.list_session_apps(after, most)
 
     async def delete_session(self, key: SessionKey, trace: Trace = NO_TRACE) -> bool:
         return await self._writer.submit(DeleteSession(key, next(self._ids), self._limits, trace))

@@ -62,7 +62,7 @@ class Values:
 
     async def get_value(self, namespace: str, key: str) -> Value | None:
         self._check_names(namespace, key)
-        return await self._store.get_value(namespace, key)
+        return await self._store.values.get_value(namespace, key)
 
     def watch_value(
         self, namespace: str, key: str, from_version: int, max_bytes: int = 0
@@ -82,11 +82,11 @@ class Values:
         check_name(namespace, self._limits, field="namespace", required=True)
         check_name(after_key, self._limits, field="after_key")
         most = page_entries(limit, self._limits)
-        return await self._store.list_values(namespace, after_key, most)
+        return await self._store.values.list_values(namespace, after_key, most)
 
     async def list_namespaces(self, after: str, limit: int) -> list[str]:
         check_name(after, self._limits, field="after")
-        return await self._store.list_names("namespaces", after, page_entries(limit, self._limits))
+        return await self._store.values.list_namespaces(after, page_entries(limit, self._limits))
 
     def _check_names(self, namespace: str, key: str) -> None:
         check_name(namespace, self._limits, field="namespace", required=True)

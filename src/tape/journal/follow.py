@@ -97,7 +97,7 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
 
 async def follow(store: Store, what: Follow, turns: Turns) -> AsyncGenerator[Page, None]:
     """Pages up to `until`, or for ever; waits where there is nothing new. Ends when closed."""
-    cursor = what.after or await _patiently(store.read_pruned_through)
+    cursor = what.after or await _patiently(store.retention.read_pruned_through)
     await refuse_beyond_the_end(store, cursor, field="from_global_seq")
     while not what.until or cursor < what.until:
         head = await store.await_beyond(cursor)
@@ -117,7 +117,7 @@ async def follow_run(
 ) -> AsyncGenerator[list[Entry], None]:
     """The entries of one run in its own order, then its new ones as they come."""
     if after_seq:
-        run = await _patiently(store.get_run, run_id)
+        run = await _patiently(store.runs.get_run, run_id)
         last = run.seq_cursor if run is not None else 0
         refuse_beyond_the_run(run_id, last, after_seq, field="from_seq")
     while True:
@@ -140,7 +140,7 @@ async def read_run(
     found = await store.read_run(run_id, after_seq, limit, max_bytes)
     if found and found[0].seq == after_seq + 1:
         return found
-    run = await store.get_run(run_id)
+    run = await store.runs.get_run(run_id)
     if run is None or run.status not in ENDED or run.seq_cursor <= after_seq:
         return found
     found = await store.read_run(run_id, after_seq, limit, max_bytes)  # it may have ended since
@@ -160,7 +160,7 @@ async def watch_value(
     Versions have no gaps, so one in what is left of the journal shows that a change was pruned.
     """
     if from_version > 0:
-        value = await _patiently(store.get_value, namespace, key)
+        value = await _patiently(store.values.get_value, namespace, key)
         newest = value.version if value is not None else 0
         if from_version > newest:
             raise InvalidArgument(

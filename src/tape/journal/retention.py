@@ -92,7 +92,7 @@ async def find_recorded_before(store: Store, ts_ms: int, upto: int) -> int:
 
 async def plan_prune(store: Store, after: int, bounds: Sequence[Bound]) -> Plan:
     """What these bounds and the store's own leave to a prune of what comes after `after`."""
-    there = await store.read_retention()
+    there = await store.retention.read_retention()
     if after > there.pruned_through:
         bounds = [*bounds, Bound(f"the lake begins only at {after + 1}", there.pruned_through)]
     last = max(there.head - 1, 0)
@@ -116,12 +116,12 @@ async def prune(
     loop = asyncio.get_running_loop()
     while at < plan.upto:
         started = loop.time()
-        done = await store.prune(PruneStep(at, plan.upto, step_entries))
+        done = await store.retention.prune(PruneStep(at, plan.upto, step_entries))
         removed += done.removed
         kept.update(done.kept)
         pruned = done.pruned_through
         if done.through == at:  # a reaction has been registered since
-            held = [_bound(hold) for hold in (await store.read_retention()).holds]
+            held = [_bound(hold) for hold in (await store.retention.read_retention()).holds]
             by = tuple(bound for bound in held if bound.upto <= at)
             return Outcome(removed, pruned, dict(kept), by)
         at = done.through

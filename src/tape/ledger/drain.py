@@ -164,7 +164,7 @@ class _Pass:
     async def _work(self) -> None:
         try:
             # Read after the head was: whoever subscribed before one of these events is among them.
-            rows = await self._drain.store.list_event_subscriptions(self._errand.drainer_id)
+            rows = await self._drain.store.ledger.list_event_subscriptions(self._errand.drainer_id)
             self._rules = await asyncio.to_thread(Rules, rows, self._drain.limits)
             await self._page()
             await self._flush(letting_go=True)
@@ -229,7 +229,7 @@ class _Pass:
             raise Failed(Failure(event, subscription_id, "", str(error))) from error
         if attempt > 1 and rule.subscription.awaits_end:
             before = rule.new_run(event, attempt - 1, self._drain.input_limits)
-            run = await self._drain.store.get_run(before.name.run_id)
+            run = await self._drain.store.runs.get_run(before.name.run_id)
             if run is not None and run.status not in ENDED_FOR_GOOD:
                 self._counted.add(run.run_id)
                 return before
@@ -334,7 +334,7 @@ class _Pass:
         if self._renewal_in_s <= 0:
             await self._renew()
         elif is_slow:
-            drainer = await self._drain.store.get_drainer(self._hold.drainer_id)
+            drainer = await self._drain.store.ledger.get_drainer(self._hold.drainer_id)
             if drainer is None or not drainer.lease_owner:
                 raise StaleLease(
                     f"drainer {self._hold.drainer_id!r} was moved past the event by an operator"
@@ -345,7 +345,7 @@ class _Pass:
         self._renewed_at = asyncio.get_running_loop().time()
 
     async def _found(self, run_id: str) -> Run:
-        run = await self._drain.store.get_run(run_id)
+        run = await self._drain.store.runs.get_run(run_id)
         if run is None:
             raise NotFound(f"run {run_id!r} was started but is not in the store")
         return run

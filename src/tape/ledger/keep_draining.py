@@ -79,7 +79,7 @@ class Draining:
     async def _look(self) -> None:
         """Keep a task for each drainer with an enabled subscription, begun anew at a change."""
         wanted: dict[str, list[EventSubscription]] = {}
-        for row in await self._store.list_event_subscriptions():
+        for row in await self._store.ledger.list_event_subscriptions():
             if row.enabled:
                 wanted.setdefault(row.drainer_id, []).append(row)
         changed = [name for name, (rows, _) in self._kept.items() if wanted.get(name) != rows]
@@ -132,10 +132,12 @@ class _Keeper:
     async def _drain(self, rules: Rules) -> None:
         """Wait until there is something to do, and make a pass."""
         head = self._store.head
-        drainer = await self._store.get_drainer(self._drainer_id) or Drainer(self._drainer_id)
+        drainer = await self._store.ledger.get_drainer(self._drainer_id) or Drainer(
+            self._drainer_id
+        )
         self._retrying.succeeded()
         if drainer.halted_on_event_id:
-            left_s = (drainer.next_try_at_ms - await self._store.read_clock()) / 1000
+            left_s = (drainer.next_try_at_ms - await self._store.ledger.read_clock()) / 1000
             if left_s > 0:
                 await beyond(self._store, head, left_s)
                 await asyncio.sleep(min(LOOK_S, left_s))

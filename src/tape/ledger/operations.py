@@ -97,7 +97,7 @@ class Ledger:
 
     async def list_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
         check_name(drainer_id, self._limits, field="drainer_id")
-        return await self._store.list_event_subscriptions(drainer_id)
+        return await self._store.ledger.list_event_subscriptions(drainer_id)
 
     async def drain(
         self, drainer_id: str = DEFAULT_DRAINER, *, limit: int = 0, await_s: float | None = None
@@ -110,8 +110,8 @@ class Ledger:
         wait_s = self._settings.await_s if await_s is None else await_s
         if not 0 <= wait_s <= MOST_AWAIT_S:
             raise InvalidArgument(f"{wait_s} is not in 0..{MOST_AWAIT_S}", field="await_s")
-        known = await self._store.get_drainer(drainer_id)
-        if known is None and not await self._store.list_event_subscriptions(drainer_id):
+        known = await self._store.ledger.get_drainer(drainer_id)
+        if known is None and not await self._store.ledger.list_event_subscriptions(drainer_id):
             raise NotFound(f"no event subscription names the drainer {drainer_id!r}")
         errand = Errand(drainer_id, limit or self._settings.page, wait_s)
         return await self._drain.make_pass(errand)
@@ -122,9 +122,9 @@ class Ledger:
 
     async def list_drainers(self) -> list[DrainerState]:
         enabled: dict[str, int] = {}
-        for row in await self._store.list_event_subscriptions():
+        for row in await self._store.ledger.list_event_subscriptions():
             enabled[row.drainer_id] = enabled.get(row.drainer_id, 0) + row.enabled
-        known = {row.drainer_id: row for row in await self._store.list_drainers()}
+        known = {row.drainer_id: row for row in await self._store.ledger.list_drainers()}
         head = (await self._store.info()).head_global_seq
         return [
             await self._state(known.get(name) or Drainer(name), enabled.get(name, 0), head)
@@ -140,7 +140,7 @@ class Ledger:
         return await self._seen(await self._writer.submit(move))
 
     async def _seen(self, drainer: Drainer) -> DrainerState:
-        rows = await self._store.list_event_subscriptions(drainer.drainer_id)
+        rows = await self._store.ledger.list_event_subscriptions(drainer.drainer_id)
         head = (await self._store.info()).head_global_seq
         return await self._state(drainer, sum(row.enabled for row in rows), head)
 
@@ -149,7 +149,11 @@ class Ledger:
         app = pool = ""
         if not drainer.halted_on_event_id:
             drainer = drainer._replace(halted_at_ms=0, next_try_at_ms=0)
-        run = await self._store.get_run(drainer.waiting_on_run_id) if drainer.is_waiting else None
+        run = (
+            await self._store.runs.get_run(drainer.waiting_on_run_id)
+            if drainer.is_waiting
+            else None
+        )
         # An older version halts at a run that failed, and leaves it as one that is waited for.
         is_left = bool(drainer.halted_on_event_id and run and run.status in ENDED_BADLY)
         if is_left or not drainer.is_waiting:
@@ -157,7 +161,7 @@ class Ledger:
         elif run is not None:
             app, pool = run.app_name, run.pool
         lag = max(0, head - drainer.last_global_seq)
-        is_held = drainer.is_leased(await self._store.read_clock())
+        is_held = drainer.is_leased(await self._store.ledger.read_clock())
         return DrainerState(drainer, enabled, lag, is_held, app, pool)
 
     async def recent(self, query: RecentQuery) -> RecentEntries:
@@ -179,4 +183,4 @@ class Ledger:
             most = self._limits.page_entries
             raise InvalidArgument(f"{query.limit} is not in 1..{most}", field="limit")
         bounded = query._replace(max_bytes=min(query.max_bytes, self._limits.page_bytes))
-        return await self._store.read_recent(bounded)
+        return await self._store.ledger.read_recent(bounded)

@@ -69,10 +69,10 @@ class Relay:
         """Lead if nobody does; how long to wait before the next try."""
         try:
             # Where nobody uses the outbox a server leaves no trace of its relay on the journal.
-            if self._broker is None and not await self._store.has_unpromoted():
+            if self._broker is None and not await self._store.outbox.has_unpromoted():
                 self._retrying.succeeded()
                 return self._settings.idle_poll_s
-            leader = await self._store.lead_outbox(self._lead())
+            leader = await self._store.outbox.lead_outbox(self._lead())
             self._retrying.succeeded()
             if leader is None:
                 return self._settings.lead_retry_s

@@ -1,4 +1,4 @@
-"""What the ledger needs of the store. Part of the store (`ports.store`)."""
+"""What the ledger needs of the store: `store.ledger`."""
 
 from typing import NamedTuple, Protocol
 

@@ -1,4 +1,4 @@
-"""What the matcher needs of the store. Part of the store (`ports.store`).
+"""What the matcher needs of the store: `store.matching`.
 
 One matcher works at a time, by a lease with a fencing token. Each step is one transaction that
 holds only if the token, the matcher's position and the book of reactions are what the step was made

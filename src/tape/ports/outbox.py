@@ -1,4 +1,4 @@
-"""What the outbox relay needs of the store. Part of the store (`ports.store`).
+"""What the outbox relay needs of the store: `store.outbox`.
 
 At most one relay of a name leads. On Postgres the right to lead is an advisory lock of one session
 that is kept for nothing else; the database ends that session when it has not been heard of for

@@ -1,4 +1,4 @@
-"""Removing old entries from the journal. Part of the store (`ports.store`).
+"""Removing old entries from the journal: `store.retention`.
 
 A step removes a short range at the low end in one transaction of its own, in which it looks again
 at everything that could still need those entries, so a prune needs no lock that outlives a step:

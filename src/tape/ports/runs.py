@@ -1,4 +1,4 @@
-"""What a store tells of runs. All times are by the store's clock."""
+"""What a store tells of runs: `store.runs`. All times are by the store's clock."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

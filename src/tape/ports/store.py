@@ -12,28 +12,26 @@ The contract is executable: `tape.testing.conformance` runs over every store. In
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tape.config import MIB
 from tape.model.entry import Entry
 from tape.model.move import Need, Place, State
-from tape.model.session import SessionKey, SessionWithEvents
-from tape.model.value import Value
 from tape.ports.ledger import LedgerStore
 from tape.ports.matching import MatchingStore
 from tape.ports.outbox import OutboxStore
 from tape.ports.predicate import Predicate
 from tape.ports.retention import RetentionStore
 from tape.ports.runs import RunStore
+from tape.ports.sessions import SessionStore
 from tape.ports.tasks import TaskStore
+from tape.ports.values import ValueStore
 from tape.ports.writes import WriteStore
 
 Decide = Callable[[State], None]
 """Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
 
 PAGE_BYTES = 8 * MIB
-
-NamesOf = Literal["namespaces", "session_apps"]
 
 
 class ReadEntries(NamedTuple):
@@ -74,16 +72,38 @@ class JournalInfo(NamedTuple):
     migration: int
 
 
-class Store(
-    MatchingStore,
-    TaskStore,
-    RunStore,
-    WriteStore,
-    RetentionStore,
-    LedgerStore,
-    OutboxStore,
-    Protocol,
-):
+class Store(Protocol):
+    """The journal itself. What lies beside it is behind one attribute per noun."""
+
+    @property
+    def values(self) -> ValueStore: ...
+
+    @property
+    def sessions(self) -> SessionStore: ...
+
+    @property
+    def runs(self) -> RunStore: ...
+
+    @property
+    def matching(self) -> MatchingStore:
+        """Registered reactions, and what the matcher makes of entries for them."""
+
+    @property
+    def tasks(self) -> TaskStore: ...
+
+    @property
+    def ledger(self) -> LedgerStore: ...
+
+    @property
+    def outbox(self) -> OutboxStore: ...
+
+    @property
+    def retention(self) -> RetentionStore: ...
+
+    @property
+    def writes(self) -> WriteStore:
+        """Writes in bulk, and the chunks that are staged for them."""
+
     @property
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""
@@ -113,20 +133,6 @@ class Store(
     ) -> list[Entry]:
         """Entries of kind `value` with one of these subjects, in order: at most `limit`, up to the
         one with which their payloads have `max_bytes`."""
-
-    async def get_value(self, namespace: str, key: str) -> Value | None: ...
-
-    async def list_values(self, namespace: str, after_key: str, limit: int) -> list[Value]:
-        """Live values by key, after `after_key`."""
-
-    async def list_names(self, of: NamesOf, after: str, limit: int) -> list[str]:
-        """Namespaces that hold a live value, or apps with a session: by name, after `after`."""
-
-    async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:
-        """The session with its newest events, oldest of them first; at most `max_events`."""
-
-    async def list_sessions(self, app_name: str, user_id: str) -> list[SessionWithEvents]:
-        """Sessions without their events, newest change first."""
 
     async def info(self) -> JournalInfo: ...
 

@@ -1,4 +1,4 @@
-"""The queue of tasks, as dispatchers work it. Part of the store (`ports.store`).
+"""The queue of tasks, as dispatchers work it: `store.tasks`.
 
 These changes make no entry, so they need no turn to write: dispatchers claim side by side. What
 may end in the journal (a failure, a lease that ran out, a replay) is a move (`model.task`).

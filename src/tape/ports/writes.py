@@ -1,6 +1,6 @@
-"""What a store keeps of writes in bulk, for whoever records them; see `model.bulk_write`.
+"""What a store keeps of writes in bulk, for whoever records them: `store.writes`.
 
-Chunks get there by `ports.bulk.Staging`.
+See `model.bulk_write`. Chunks get there by `ports.bulk.Staging`.
 """
 
 from collections.abc import Sequence

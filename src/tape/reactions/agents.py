@@ -47,7 +47,7 @@ class Agents:
     async def _begin_some(self, owner: str, reaction_ids: list[str]) -> None:
         wants = [Want(reaction_id, -1, AT_ONCE) for reaction_id in reaction_ids]
         while claimed := await self._tasks.claim_tasks(Claim(owner, LEASE_MS, wants)):
-            book = await self._store.read_reactions()
+            book = await self._store.matching.read_reactions()
             apps = {reaction.reaction_id: reaction for reaction in book.reactions}
             outcomes = [await self._begin(task, apps.get(task.reaction_id)) for task in claimed]
             await self._tasks.settle_tasks(owner, outcomes)

@@ -77,7 +77,9 @@ class Leader:
 
     async def _acquire(self) -> MatcherLease:
         while True:
-            lease = await self._store.acquire_matcher(self._owner, int(self._settings.ttl_s * 1000))
+            lease = await self._store.matching.acquire_matcher(
+                self._owner, int(self._settings.ttl_s * 1000)
+            )
             if lease is not None:
                 self._retrying.succeeded()
                 log.info("matching from entry %d on", lease.position)
@@ -97,7 +99,7 @@ class Leader:
         loop = asyncio.get_running_loop()
         while True:
             started = loop.time()
-            keys = await self._store.read_expired(EXPIRED_AT_ONCE)
+            keys = await self._store.tasks.read_expired(EXPIRED_AT_ONCE)
             took = loop.time() - started
             if keys:
                 ids = list(self._ids.take(len(keys)))
@@ -109,13 +111,13 @@ class Leader:
 
     async def _begin(self, matcher: Matcher) -> None:
         while True:
-            heard = self._store.task_bell
+            heard = self._store.tasks.task_bell
             if matcher.agents:
                 await self._begin_runs(self._owner, matcher.agents)
-            await self._store.await_tasks(heard, self._settings.expiry_s)
+            await self._store.tasks.await_tasks(heard, self._settings.expiry_s)
 
     async def _release(self) -> None:
         lease, self._lease = self._lease, None
         if lease is not None:
             with contextlib.suppress(TapeError):
-                await self._store.release_matcher(lease)
+                await self._store.matching.release_matcher(lease)

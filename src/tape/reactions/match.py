@@ -111,10 +111,10 @@ class Matcher:
             await self._step(self._through, (), ())
 
     async def _read_book(self) -> None:
-        book = await self._store.read_reactions()
+        book = await self._store.matching.read_reactions()
         made = await self._made(book.reactions)
         if made:  # that took its time: here is how things stand now
-            book = await self._store.read_reactions()
+            book = await self._store.matching.read_reactions()
         cursors: dict[str, list[ReactionCursor]] = {}
         for cursor in book.cursors:
             cursors.setdefault(cursor.reaction_id, []).append(cursor)
@@ -225,7 +225,7 @@ class Matcher:
         put_off: Sequence[str] = (),
     ) -> None:
         step = Step(self._lease, self._ttl_ms, self._version, position, cursors, tasks, put_off)
-        result = await self._store.make_step(step)
+        result = await self._store.matching.make_step(step)
         if result == "lost":
             raise LeaseLost
         if result == "outdated":

@@ -83,8 +83,8 @@ class Tasks:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + min(wait_ms, WAIT_MOST_MS) / 1000
         while True:
-            heard = self._store.task_bell
-            found = await self._store.claim_tasks(claim)
+            heard = self._store.tasks.task_bell
+            found = await self._store.tasks.claim_tasks(claim)
             left = give_up - loop.time()
             if found or left <= 0:
                 return found
@@ -97,23 +97,23 @@ class Tasks:
         return await self._listen(reaction_ids, heard, min(wait_ms, WAIT_MOST_MS) / 1000)
 
     async def _listen(self, reaction_ids: Sequence[str], heard: int, most_s: float) -> int:
-        if heard == self._store.task_bell:
+        if heard == self._store.tasks.task_bell:
             pause = min(most_s, POLL_S)
             # Whoever waits may be cancelled at any time. A question that was asked is answered all
             # the same, for breaking it off would cost the store a session.
-            asking = asyncio.ensure_future(self._store.read_next_due_ms(reaction_ids))
+            asking = asyncio.ensure_future(self._store.tasks.read_next_due_ms(reaction_ids))
             asking.add_done_callback(_heed)
             due_ms = await asyncio.shield(asking)
             if due_ms is not None:
                 pause = min(pause, max(due_ms, 1) / 1000)
-            await self._store.await_tasks(heard, pause)
-        return self._store.task_bell
+            await self._store.tasks.await_tasks(heard, pause)
+        return self._store.tasks.task_bell
 
     async def _refuse_unknown(self, reaction_ids: Sequence[str]) -> None:
         """A reaction that was deregistered is known: it may be registered again."""
         asked = [name for name in dict.fromkeys(reaction_ids) if name not in self._known]
         if asked:
-            self._known.update(await self._store.read_known_reactions(asked))
+            self._known.update(await self._store.tasks.read_known_reactions(asked))
             for reaction_id in asked:
                 if reaction_id not in self._known:
                     raise NotFound(f"no reaction has the id {reaction_id!r}")
@@ -136,7 +136,7 @@ class Tasks:
     async def extend_tasks(self, owner: str, lease_ms: int, task_ids: Sequence[str]) -> list[str]:
         check_name(owner, self._limits, field="owner", required=True)
         keys = self._keys(task_ids)
-        held = await self._store.extend_tasks(owner, _lease(lease_ms), keys) if keys else []
+        held = await self._store.tasks.extend_tasks(owner, _lease(lease_ms), keys) if keys else []
         return [key.task_id for key in held]
 
     async def settle_tasks(
@@ -168,11 +168,11 @@ class Tasks:
     async def _complete(
         self, owner: str, keys: Sequence[TaskKey]
     ) -> dict[TaskKey, TaskStatus | TapeError]:
-        settlement = await self._store.complete_tasks(owner, keys)
+        settlement = await self._store.tasks.complete_tasks(owner, keys)
         results: dict[TaskKey, TaskStatus | TapeError]
         results = dict.fromkeys(settlement.done, TaskStatus.DONE)
         for key in settlement.others:
-            task = await self._store.get_task(key)
+            task = await self._store.tasks.get_task(key)
             if task is None:
                 results[key] = no_such_task(key.task_id)
             elif task.status in (TaskStatus.PENDING, TaskStatus.CLAIMED):
@@ -186,7 +186,7 @@ class Tasks:
             key = parse_task_id(task_id)
         except NotFound:
             return None
-        return await self._store.get_task(key)
+        return await self._store.tasks.get_task(key)
 
     async def list_tasks(
         self, reaction_id: str, status: int = 0, limit: int = 0, after_task_id: str = ""
@@ -200,7 +200,7 @@ class Tasks:
             await self._refuse_unknown([reaction_id])
         wanted = TaskStatus(status) if status else None
         most = min(limit, self._limits.claim_tasks) if limit > 0 else self._limits.claim_tasks
-        return await self._store.list_tasks(reaction_id, wanted, after, most)
+        return await self._store.tasks.list_tasks(reaction_id, wanted, after, most)
 
     async def replay_dead_letters(self, reaction_id: str, task_ids: Sequence[str] = ()) -> int:
         return await self._each_letter(ReplayDeadLetters, reaction_id, task_ids)
@@ -225,7 +225,7 @@ class Tasks:
         if task_ids:
             return await self._writer.submit(move(keys, list(self._ids.take(len(keys)))))
         total, after = 0, None
-        while letters := await self._store.list_tasks(
+        while letters := await self._store.tasks.list_tasks(
             reaction_id, TaskStatus.DLQ, after, LETTERS_AT_ONCE
         ):
             keys = [letter.key for letter in letters]

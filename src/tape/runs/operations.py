@@ -227,21 +227,21 @@ class Runs:
         return (await self._writer.submit(move)).replies[0]
 
     async def get_run(self, run_id: str) -> Run | None:
-        return await self._store.get_run(self._name(run_id, "run_id"))
+        return await self._store.runs.get_run(self._name(run_id, "run_id"))
 
     async def list_runs(self, query: RunQuery) -> list[Run]:
         check_name(query.app_name, self._limits, field="app_name")
         check_name(query.pool, self._limits, field="pool")
         check_name(query.after, self._limits, field="after")
-        return await self._store.list_runs(query._replace(limit=_page(query.limit)))
+        return await self._store.runs.list_runs(query._replace(limit=_page(query.limit)))
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
-        return await self._store.list_runs_to_recover(query._replace(limit=_page(query.limit)))
+        return await self._store.runs.list_runs_to_recover(query._replace(limit=_page(query.limit)))
 
     async def list_waiting_runs(self, older_than_ms: int = WAITING_MS) -> list[WaitingRuns]:
         if not 0 <= older_than_ms < 2**53:
             raise InvalidArgument(f"{older_than_ms} is not in 0..2^53-1", field="older_than_ms")
-        return await self._store.list_waiting_runs(older_than_ms)
+        return await self._store.runs.list_waiting_runs(older_than_ms)
 
     async def read_run(self, run_id: str, after_seq: int, limit: int = 0) -> list[Entry]:
         name = self._name(run_id, "run_id")
@@ -260,34 +260,34 @@ class Runs:
         return follow_run(self._store, name, after_seq, PAGE, most)
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
-        return await self._store.get_decision(self._name(run_id, "run_id"), decision_index)
+        return await self._store.runs.get_decision(self._name(run_id, "run_id"), decision_index)
 
     async def get_effect(self, run_id: str, idempotency_key: str) -> Effect | None:
         self._name(idempotency_key, "idempotency_key")
-        return await self._store.get_effect(self._name(run_id, "run_id"), idempotency_key)
+        return await self._store.runs.get_effect(self._name(run_id, "run_id"), idempotency_key)
 
     async def list_pending_effects(self, query: PendingQuery) -> list[Effect]:
-        return await self._store.list_pending_effects(query._replace(limit=_page(query.limit)))
+        return await self._store.runs.list_pending_effects(query._replace(limit=_page(query.limit)))
 
     async def list_effects_to_dispatch(
         self, connectors: Sequence[str] = (), limit: int = 0
     ) -> list[Effect]:
-        return await self._store.list_effects_to_dispatch(connectors, _page(limit))
+        return await self._store.runs.list_effects_to_dispatch(connectors, _page(limit))
 
     async def list_obligations(self, run_id: str) -> list[Obligation]:
         name = self._name(run_id, "run_id")
-        return await self._store.list_obligations(name) or await self._nothing_of(name)
+        return await self._store.runs.list_obligations(name) or await self._nothing_of(name)
 
     async def list_unresolved_obligations(
         self, limit: int = 0, *, include_stuck: bool = False
     ) -> list[Obligation]:
-        return await self._store.list_unresolved_obligations(
+        return await self._store.runs.list_unresolved_obligations(
             _page(limit), include_stuck=include_stuck
         )
 
     async def admit_budget(self, run_id: str, usd: float, tokens: int) -> Admission:
         check_amounts(usd, tokens)
-        budget = await self._store.get_budget(self._name(run_id, "run_id"))
+        budget = await self._store.runs.get_budget(self._name(run_id, "run_id"))
         if budget is None:
             await self._nothing_of(run_id)
             budget = Budget(run_id)
@@ -296,10 +296,10 @@ class Runs:
 
     async def list_timers(self, run_id: str) -> list[Timer]:
         name = self._name(run_id, "run_id")
-        return await self._store.list_timers(name) or await self._nothing_of(name)
+        return await self._store.runs.list_timers(name) or await self._nothing_of(name)
 
     async def list_due_timers(self, limit: int = 0) -> list[Timer]:
-        return await self._store.list_due_timers(_page(limit))
+        return await self._store.runs.list_due_timers(_page(limit))
 
     async def fire_due_timers(self, limit: int = 0) -> list[Timer]:
         fired = []
@@ -310,7 +310,7 @@ class Runs:
         return fired
 
     async def next_timer_in_ms(self) -> int | None:
-        return await self._store.next_timer_in_ms()
+        return await self._store.runs.next_timer_in_ms()
 
     async def _nothing_of(self, run_id: str) -> list[Any]:
         """An empty list for a run that has none of what was asked for; NotFound without a run."""
@@ -318,7 +318,7 @@ class Runs:
         return []
 
     async def _found(self, run_id: str) -> Run:
-        run = await self._store.get_run(run_id)
+        run = await self._store.runs.get_run(run_id)
         if run is None:
             raise NotFound(f"no run has the id {run_id!r}")
         return run
@@ -358,7 +358,7 @@ class Runs:
         """A write that may end the run must know whom to tell."""
         if getattr(write, "parent_run_id", "") is not None:
             return write
-        run = await self._store.get_run(self._name(run_id, "run_id"))
+        run = await self._store.runs.get_run(self._name(run_id, "run_id"))
         parent = "" if run is None else run.parent_run_id
         return write._replace(parent_run_id=parent)  # type: ignore[attr-defined,no-any-return]
 
@@ -366,7 +366,7 @@ class Runs:
         """A draw as every version reads it that may be left: one that did not see it would draw
         again, and act on that.
         """
-        if self._store.has_draw_subjects or not isinstance(write, RecordDecision):
+        if self._store.runs.has_draw_subjects or not isinstance(write, RecordDecision):
             return write
         return write._replace(verb=RECORDED) if write.verb in (DRAWN, FAILED) else write
 

@@ -111,10 +111,10 @@ async def test_who_settles_late_and_who_takes_back_do_not_lock_each_other_out(
         keys = [task.key for task in held]
         taking_back = ExpireTasks(keys[::-1], list(bus._ids.take(len(keys))))
         await asyncio.gather(
-            bus._store.complete_tasks("late", keys),
+            bus._store.tasks.complete_tasks("late", keys),
             bus._writer.submit(taking_back),
-            bus._store.extend_tasks("late", 1, keys[50:] + keys[:50]),
-            bus._store.complete_tasks("late", keys[::-1]),
+            bus._store.tasks.extend_tasks("late", 1, keys[50:] + keys[:50]),
+            bus._store.tasks.complete_tasks("late", keys[::-1]),
         )
     await expect_sound(bus._store)
     await bus.close()
@@ -132,8 +132,8 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(postgres_url: s
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT FROM tape_task_queue WHERE source_global_seq = 1 FOR UPDATE")
         async with asyncio.timeout(BOUND_S):
-            assert await bus._store.extend_tasks("me", 60_000, keys) == keys
-        assert await bus._store.extend_tasks("another", 60_000, keys) == []
+            assert await bus._store.tasks.extend_tasks("me", 60_000, keys) == keys
+        assert await bus._store.tasks.extend_tasks("another", 60_000, keys) == []
         other.rollback()
         expiries = other.execute("SELECT lease_expires_at_ms FROM tape_task_queue ORDER BY 1")
         (first,), (second,) = expiries.fetchall()

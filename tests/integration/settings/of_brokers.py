@@ -61,6 +61,7 @@ class _Store:
     def __init__(self, *, away: bool = False) -> None:
         self._away = away
         self.leads: list[Any] = []
+        self.outbox = self
 
     async def has_unpromoted(self) -> bool:
         return True

@@ -148,7 +148,7 @@ async def _at_once(settings: Settings, _folder: Path) -> list[int]:
     """How many sessions of each kind are in use, if many are wanted."""
     store = PostgresStore(PG, settings.postgres)
     most = []
-    for pool in (store._reads, store._steps):
+    for pool in (store._reading, store._quick):
         using, done = 0, asyncio.Event()
 
         async def connect() -> Any:
@@ -233,9 +233,8 @@ async def _polls(settings: Settings, folder: Path) -> float:
 
 async def _reads_at_once(settings: Settings, folder: Path) -> int:
     store = SqliteStore(folder / "tape.db", settings.sqlite)
-    most = store._reading._max_workers
-    store._reading.shutdown()
-    store._writing.shutdown()
+    most = store._reading._threads._max_workers
+    await store.close()
     return most
 
 

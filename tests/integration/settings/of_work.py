@@ -58,7 +58,7 @@ async def _matched(settings: Settings, folder: Path) -> Observed:
     tasks: list[int] = []
     ttls: set[int] = set()
     made = asyncio.Event()
-    real_step, real_read = store.make_step, store.read_entries
+    real_step, real_read = store.matching.make_step, store.read_entries
 
     async def make_step(step: Any) -> Any:
         tasks.append(len(step.tasks))
@@ -71,9 +71,12 @@ async def _matched(settings: Settings, folder: Path) -> Observed:
         limits.append(query.limit)
         return await real_read(query)
 
-    lease = await store.acquire_matcher("me", 60_000)
+    lease = await store.matching.acquire_matcher("me", 60_000)
     assert lease is not None
-    with patch.multiple(store, make_step=make_step, read_entries=read_entries):
+    with (
+        patch.object(store.matching, "make_step", make_step),
+        patch.object(store, "read_entries", read_entries),
+    ):
         matching = asyncio.create_task(Matcher(store, lease, settings.matcher).run())
         await made.wait()
         await cancelled(matching)
@@ -91,7 +94,7 @@ async def _settles(settings: Settings, _folder: Path) -> float:
 
 
 class _NobodysTasks:
-    """A store that has nothing to take back."""
+    """A queue that has nothing to take back."""
 
     task_bell = 0
 
@@ -100,7 +103,8 @@ class _NobodysTasks:
 
 
 async def _takes_back(settings: Settings, _folder: Path) -> float:
-    leader = Leader(cast("Any", _NobodysTasks()), cast("Any", None), iter(["x"]),  # type: ignore[arg-type]
+    store = SimpleNamespace(tasks=_NobodysTasks())
+    leader = Leader(cast("Any", store), cast("Any", None), iter(["x"]),  # type: ignore[arg-type]
                     settings.matcher, cast("Any", None))  # fmt: skip
     return await first_wait(leader._take_back())
 
@@ -392,7 +396,7 @@ async def _searches(settings: Settings, folder: Path) -> float:
 async def _apart(settings: Settings, folder: Path) -> set[float]:
     """For how long the matcher puts up with a reaction among the others."""
     bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
-    lease = await bus._store.acquire_matcher("me", 60_000)
+    lease = await bus._store.matching.acquire_matcher("me", 60_000)
     assert lease is not None
     matcher = Matcher(bus._store, lease, settings.matcher, bus.pacer)
     with told("tape.reactions.match.Matching", StoreUnavailable()) as calls:

@@ -45,7 +45,7 @@ async def limit_pages(bus: Bus, more: int) -> None:
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         db.execute(f"PRAGMA max_page_count = {pages + more}")
 
-    await store._in(store._writing, limit)
+    await store._writing.use(limit)
 
 
 @pytest.fixture

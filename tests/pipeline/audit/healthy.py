@@ -135,10 +135,12 @@ async def do_tasks(store: Store) -> None:
     ]  # fmt: skip
     assert await step(store, tasks=tasks, cursors=cursors, position=sources[-1]) == "made"
     mine = keys_of(await claim(store, most=5))
-    await store.complete_tasks("a", mine[:1])
+    await store.tasks.complete_tasks("a", mine[:1])
     given_back = keys_of(await claim(store, most=1))
     await fail(store, "a", given_back, given_back=True)
-    await store.complete_tasks("a", given_back)  # by who had it last, and it counts no attempt
+    await store.tasks.complete_tasks(
+        "a", given_back
+    )  # by who had it last, and it counts no attempt
     await fail(store, "a", mine[1:4])
     await play(store, replaying(mine[1:2]))
     await play(store, dropping(mine[2:3]))
@@ -197,7 +199,7 @@ async def drain_events(store: Store) -> None:
 
 async def unsubscribe_all(store: Store) -> None:
     """A drainer that somebody subscribes to would hold a prune up."""
-    for subscription in await store.list_event_subscriptions():
+    for subscription in await store.ledger.list_event_subscriptions():
         await play(store, DeleteSubscription(subscription.subscription_id, next(IDS), LIMITS))
 
 
@@ -290,7 +292,7 @@ async def drive_some(store: Store) -> Driven:
     await child.end(parent_run_id=parent.run_id)
     waiting = await driven("waiting", AwaitSignal("g"), SetTimer("t", 1))
     await waiting.release("g")
-    (timer,) = await store.list_timers(waiting.run_id)
+    (timer,) = await store.runs.list_timers(waiting.run_id)
     await waiting.tell(FireTimer(timer))
     await waiting.tell(SendSignal("g", "1"))
     return runs

@@ -76,11 +76,11 @@ async def journal_of(store: Store) -> list[Entry]:
 
 
 async def reactions_of(store: Store) -> list[Reaction]:
-    return (await store.read_reactions()).reactions
+    return (await store.matching.read_reactions()).reactions
 
 
 async def tasks_of(store: Store) -> set[tuple[str, int, int]]:
-    found = await store.list_tasks("", None, None, MANY)
+    found = await store.tasks.list_tasks("", None, None, MANY)
     keys = [task.key for task in found]
     assert len(keys) == len(set(keys))
     await expect_sound(store)
@@ -103,15 +103,15 @@ def keys(decided: Decided) -> set[tuple[str, int, int]]:
 
 async def match_live(store: Store, upto: int) -> None:
     """The server's matcher until it stands there, from wherever its reactions are."""
-    lease = await store.acquire_matcher("live", 60_000)
+    lease = await store.matching.acquire_matcher("live", 60_000)
     assert isinstance(lease, MatcherLease)
     running = asyncio.create_task(Matcher(store, lease, Settings().matcher).run())
     async with asyncio.timeout(60):
-        while min(state.position for state in await store.list_reactions()) < upto:  # noqa: ASYNC110
+        while min(state.position for state in await store.matching.list_reactions()) < upto:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await store.release_matcher(lease)
+    await store.matching.release_matcher(lease)
 
 
 async def dispatch_all(store: Store) -> int:
@@ -119,7 +119,7 @@ async def dispatch_all(store: Store) -> int:
     done = 0
     for reaction in await reactions_of(store):
         while held := await claim(store, reaction.reaction_id, owner="d"):
-            settled = await store.complete_tasks("d", keys_of(held))
+            settled = await store.tasks.complete_tasks("d", keys_of(held))
             done += len(settled.done)
     return done
 
@@ -227,12 +227,12 @@ def test_a_follower_takes_over_from_the_server(spark: SparkSession, url: str) ->
     use(url, late)
 
     async def compare(store: Store) -> None:
-        book = await store.read_reactions()
+        book = await store.matching.read_reactions()
         assert {cursor.last_global_seq for cursor in book.cursors} == {store.head}
         assert {cursor.following for cursor in book.cursors} == {0}
-        for state in await store.list_reactions():
+        for state in await store.matching.list_reactions():
             name = state.reaction.reaction_id
-            tasks = await store.list_tasks(name, None, None, MANY)
+            tasks = await store.tasks.list_tasks(name, None, None, MANY)
             assert state.matched - state.coalesced == len(tasks), name
             if name == "late":
                 assert {task.source_global_seq for task in tasks} == set(range(51, 301))

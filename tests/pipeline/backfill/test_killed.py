@@ -47,14 +47,14 @@ def until(process: "subprocess.Popen[bytes]", true: Callable[[], bool]) -> None:
 
 def position(url: str) -> int:
     async def lowest(store: Store) -> int:
-        return min(state.position for state in await store.list_reactions())
+        return min(state.position for state in await store.matching.list_reactions())
 
     return use(url, lowest)
 
 
 def counted(url: str) -> dict[str, tuple[int, int]]:
     async def read(store: Store) -> dict[str, tuple[int, int]]:
-        states = await store.list_reactions()
+        states = await store.matching.list_reactions()
         return {s.reaction.reaction_id: (s.matched, s.predicate_errors) for s in states}
 
     return use(url, read)

@@ -34,7 +34,7 @@ from tests.pipeline.lake.world import (
 def prune(url: str, upto: int) -> None:
     async def step() -> None:
         store = await open_store(url, Settings())
-        await store.prune(PruneStep(0, upto, 10**6))
+        await store.retention.prune(PruneStep(0, upto, 10**6))
         await store.close()
 
     asyncio.run(step())

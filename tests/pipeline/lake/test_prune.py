@@ -153,7 +153,7 @@ def test_what_runs_and_tasks_need_stays(prune: Prune, url: str) -> None:
 
     async def finish() -> None:
         store = await open_store(url, Settings())
-        await store.complete_tasks("b", keys_of(await claim(store, owner="b")))
+        await store.tasks.complete_tasks("b", keys_of(await claim(store, owner="b")))
         await store.close()
 
     asyncio.run(finish())

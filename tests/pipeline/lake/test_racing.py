@@ -54,7 +54,7 @@ def archiving(spark: SparkSession, url: str, lake: Path, keep_removed: str) -> I
 
 def pruned_through(url: str) -> int:
     async def read(store: Store) -> int:
-        return await store.read_pruned_through()
+        return await store.retention.read_pruned_through()
 
     return Stores().store(url)(read)
 

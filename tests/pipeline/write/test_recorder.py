@@ -71,7 +71,7 @@ async def chunks_left(store: Store, epoch: Epoch, part: Part) -> list[int]:
     return [
         number
         for number in range(part.chunks)
-        if await store.get_chunk(epoch.write_id, epoch.number, part.name, number)
+        if await store.writes.get_chunk(epoch.write_id, epoch.number, part.name, number)
     ]
 
 
@@ -107,7 +107,7 @@ async def test_what_is_registered_is_finished_and_nothing_else(url: str, commits
         await recorder(store).record(FIRST, again)
         assert await entity_ids(store) == list("abcd")
         assert [await chunks_left(store, FIRST, part) for part in (*first, *again)] == [[], [], []]
-        assert await store.get_write_list("w", 0) is None
+        assert await store.writes.get_write_list("w", 0) is None
     finally:
         await store.close()
 
@@ -150,7 +150,7 @@ async def test_epochs_follow_each_other(url: str) -> None:
         await recorder(store).abandon(Epoch("w", 2, BATCH), [later])
         assert await chunks_left(store, Epoch("w", 2, BATCH), later) == []
         # Nobody has registered the other for so long that nobody will.
-        assert await store.discard_staged("w", 1, -60_000) == 1
+        assert await store.writes.discard_staged("w", 1, -60_000) == 1
         assert await chunks_left(store, Epoch("other", 0, BATCH), other) == []
     finally:
         await store.close()
@@ -175,7 +175,7 @@ async def test_a_write_that_nobody_can_name_leaves_nothing(url: str) -> None:
     try:
         await recorder(store).record(FIRST._replace(is_nameless=True), [part])
         assert await entity_ids(store) == ["a", "b"]
-        assert await store.get_write("w") is None
+        assert await store.writes.get_write("w") is None
         assert await chunks_left(store, FIRST, part) == []
     finally:
         await store.close()

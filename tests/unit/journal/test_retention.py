@@ -78,7 +78,7 @@ async def test_entries_are_found_by_their_time(sqlite_url: str) -> None:
     for ts_ms, expected in [(0, 0), (10, 0), (11, 1), (205, 20), (10_000, 40)]:
         assert await find_recorded_before(store, ts_ms, 40) == expected
     assert await find_recorded_before(store, 10_000, 7) == 7
-    await store.prune(PruneStep(0, 30, 100))
+    await store.retention.prune(PruneStep(0, 30, 100))
     assert await find_recorded_before(store, 305, 40) == 0
     assert await find_recorded_before(store, 355, 40) == 35
     await bus.close()
@@ -106,7 +106,7 @@ async def test_a_reaction_registered_on_the_way_stops_it(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await record(bus, 20)
-    step, steps = bus._store.prune, []
+    step, steps = bus._store.retention.prune, []
 
     async def registering(asked: PruneStep) -> StepDone:
         steps.append(asked)
@@ -115,7 +115,7 @@ async def test_a_reaction_registered_on_the_way_stops_it(
             await bus.reactions.register_reaction(late)
         return await step(asked)
 
-    monkeypatch.setattr(bus._store, "prune", registering)
+    monkeypatch.setattr(bus._store.retention, "prune", registering)
     done = await pruned_to(bus)
     assert (done.removed, done.held_by) == (8, (Bound("reaction late", 8),))
 

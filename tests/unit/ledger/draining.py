@@ -83,7 +83,7 @@ class Desk:
         return report
 
     async def drainer(self, drainer_id: str) -> Drainer:
-        found = await self.bus._store.get_drainer(drainer_id)
+        found = await self.bus._store.ledger.get_drainer(drainer_id)
         assert found is not None
         return found
 

@@ -63,7 +63,7 @@ async def test_the_lease_is_kept_while_a_filter_waits_for_its_turn(sqlite_url: s
         expiries: set[int] = set()
 
         async def renewed_often() -> bool:
-            drainer = await desk.bus._store.get_drainer(DEFAULT_DRAINER)
+            drainer = await desk.bus._store.ledger.get_drainer(DEFAULT_DRAINER)
             expiries.add(drainer.lease_expires_at_ms if drainer else 0)
             return len(expiries) > 6
 

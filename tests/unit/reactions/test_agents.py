@@ -130,7 +130,7 @@ async def test_a_task_that_is_done_twice_begins_one_run(
     with pytest.raises(StoreUnavailable):
         await agents_of(bus, tasks).begin_runs("me", ["follow-up"])
     assert len(await runs_in_journal(bus)) == 1
-    await bus._store.release_matcher(await lead(bus._store))
+    await bus._store.matching.release_matcher(await lead(bus._store))
     bus.start_matching()
 
     async def again() -> bool:

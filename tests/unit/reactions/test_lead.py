@@ -36,22 +36,9 @@ UPDATE tape_matcher SET owner = 'other', fencing_token = 2, expires_at_ms = :now
 QUICK = MatcherSettings(ttl_s=0.3, expiry_s=0.05)
 
 
-class FaultyStore(SqliteStore):
-    """Its steps fail as often as the test says."""
-
-    faults: list[Exception]
-
-    async def make_step(self, step: Step) -> StepResult:
-        if step.tasks and self.faults:
-            raise self.faults.pop()
-        return await super().make_step(step)
-
-
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[FaultyStore]:
-    opened = await FaultyStore.open(tmp_path / "tape.db", Settings().sqlite)
-    assert isinstance(opened, FaultyStore)
-    opened.faults = []
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    opened = await SqliteStore.open(tmp_path / "tape.db", Settings().sqlite)
     yield opened
     await expect_sound(opened)
     await opened.close()
@@ -91,9 +78,9 @@ async def is_leading(wanted: int = 1) -> None:
     await until(ask)
 
 
-async def test_it_takes_over_when_the_last_one_has_not_been_heard_of(store: FaultyStore) -> None:
+async def test_it_takes_over_when_the_last_one_has_not_been_heard_of(store: SqliteStore) -> None:
     await register(store)
-    await store.acquire_matcher("dead", 500)
+    await store.matching.acquire_matcher("dead", 500)
     loop = asyncio.get_running_loop()
     began = loop.time()
     await record_some(store, 3)
@@ -103,19 +90,19 @@ async def test_it_takes_over_when_the_last_one_has_not_been_heard_of(store: Faul
     assert 0.45 < took < 5
 
 
-async def test_it_waits_for_as_long_as_another_leads(store: FaultyStore) -> None:
+async def test_it_waits_for_as_long_as_another_leads(store: SqliteStore) -> None:
     await register(store)
-    lease = await store.acquire_matcher("other", HOUR_MS)
+    lease = await store.matching.acquire_matcher("other", HOUR_MS)
     assert lease is not None
     async with leading(store):
         asked = [0]
-        real = store.acquire_matcher
+        real = store.matching.acquire_matcher
 
         async def counted(owner: str, ttl_ms: int) -> object:
             asked[0] += 1
             return await real(owner, ttl_ms)
 
-        store.acquire_matcher = counted  # type: ignore[method-assign, assignment]
+        store.matching.acquire_matcher = counted  # type: ignore[method-assign, assignment]
         await record_some(store, 3)
 
         async def asked_often() -> bool:
@@ -123,42 +110,49 @@ async def test_it_waits_for_as_long_as_another_leads(store: FaultyStore) -> None
 
         await until(asked_often)
         assert await sources_with(store, None) == []
-        await store.release_matcher(lease)
+        await store.matching.release_matcher(lease)
         await has_made(store, 3)
 
 
-async def test_its_end_lets_another_begin_at_once(store: FaultyStore) -> None:
+async def test_its_end_lets_another_begin_at_once(store: SqliteStore) -> None:
     patient = MatcherSettings(ttl_s=600)
     async with leading(store, patient):
         await is_leading()
-        assert await store.acquire_matcher("next", HOUR_MS) is None
+        assert await store.matching.acquire_matcher("next", HOUR_MS) is None
     assert metrics.MATCHER_LEADING.value == 0
-    assert await store.acquire_matcher("next", HOUR_MS) is not None
+    assert await store.matching.acquire_matcher("next", HOUR_MS) is not None
 
 
-async def test_an_end_before_it_led_takes_the_lease_from_nobody(store: FaultyStore) -> None:
-    await store.acquire_matcher("other", HOUR_MS)
+async def test_an_end_before_it_led_takes_the_lease_from_nobody(store: SqliteStore) -> None:
+    await store.matching.acquire_matcher("other", HOUR_MS)
     async with leading(store):
         pass
-    assert await store.acquire_matcher("next", HOUR_MS) is None
+    assert await store.matching.acquire_matcher("next", HOUR_MS) is None
 
 
 @pytest.mark.parametrize(
     "fault", [lambda: StoreUnavailable("for a moment"), lambda: ZeroDivisionError("a mistake")]
 )
 async def test_no_error_ends_it_for_good(
-    store: FaultyStore, fault: Callable[[], Exception]
+    store: SqliteStore, fault: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await register(store)
-    store.faults = [fault(), fault()]
+    faults, real = [fault(), fault()], store.matching.make_step
+
+    async def make_step(step: Step) -> StepResult:
+        if step.tasks and faults:
+            raise faults.pop()
+        return await real(step)
+
+    monkeypatch.setattr(store.matching, "make_step", make_step)
     async with leading(store) as running:
         await record_some(store, 3)
         await has_made(store, 3)
         assert not running.done()
-    assert store.faults == []
+    assert faults == []
 
 
-async def test_an_error_in_beginning_runs_does_not_end_the_matching(store: FaultyStore) -> None:
+async def test_an_error_in_beginning_runs_does_not_end_the_matching(store: SqliteStore) -> None:
     await register(store)
     await register(store, "agent", handler_kind=1, agent_app="app")
     calls: list[str] = []
@@ -180,7 +174,7 @@ async def test_an_error_in_beginning_runs_does_not_end_the_matching(store: Fault
     assert set(calls) == {"agent"}
 
 
-async def test_one_whose_lease_another_took_asks_again(store: FaultyStore, tmp_path: Path) -> None:
+async def test_one_whose_lease_another_took_asks_again(store: SqliteStore, tmp_path: Path) -> None:
     await register(store)
     async with leading(store):
         await is_leading()
@@ -194,7 +188,7 @@ async def test_one_whose_lease_another_took_asks_again(store: FaultyStore, tmp_p
     assert (await lead(store, "next")).fencing_token == 4
 
 
-async def test_tasks_of_the_lost_are_taken_back(store: FaultyStore) -> None:
+async def test_tasks_of_the_lost_are_taken_back(store: SqliteStore) -> None:
     await register(store, subject_pattern="/tape/event/**")
     await register(store, "once", subject_pattern="/tape/event/**", retry_max=0)
     async with leading(store):
@@ -214,7 +208,7 @@ async def test_tasks_of_the_lost_are_taken_back(store: FaultyStore) -> None:
     ] * 2
 
 
-async def test_leases_that_are_kept_are_not_taken_back(store: FaultyStore) -> None:
+async def test_leases_that_are_kept_are_not_taken_back(store: SqliteStore) -> None:
     await register(store)
     async with leading(store):
         await record_some(store, 1)
@@ -222,5 +216,5 @@ async def test_leases_that_are_kept_are_not_taken_back(store: FaultyStore) -> No
         (task,) = await claim(store, owner="slow", lease_ms=1_500)
         for _ in range(5):
             await asyncio.sleep(0.4)
-            assert await store.extend_tasks("slow", 1_500, [task.key]) == [task.key]
+            assert await store.tasks.extend_tasks("slow", 1_500, [task.key]) == [task.key]
     assert await sources_with(store, TaskStatus.CLAIMED) == [1]

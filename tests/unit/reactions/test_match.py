@@ -15,6 +15,9 @@ from tape.model.event import NewEvent
 from tape.ports.clock import Clock
 from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
 from tape.reactions.match import LeaseLost, Matcher
+from tape.stores.bell import Bell
+from tape.stores.sqlite.matching import SqliteMatching
+from tape.stores.sqlite.pool import Pool
 from tape.stores.sqlite.store import SqliteStore
 from tape.testing.conformance.playing import record
 from tape.testing.conformance.reacting import (
@@ -34,10 +37,16 @@ SMALL = MatcherSettings(page_entries=20, step_tasks=30, settle_s=0.01)
 Hook = Callable[[Step], Awaitable[None]]
 
 
-class HookedStore(SqliteStore):
+class HookedMatching(SqliteMatching):
     """Lets a test do something just before a step is made."""
 
     before_step: Hook | None = None
+
+    def __init__(self, reads: Pool, writes: Pool, clock: Clock, bell: Bell) -> None:
+        super().__init__(reads, writes, clock, bell)
+        self.results: list[StepResult] = []
+        self.put_off: set[str] = set()
+        self.books = 0
 
     async def make_step(self, step: Step) -> StepResult:
         hook, self.before_step = self.before_step, None
@@ -51,11 +60,13 @@ class HookedStore(SqliteStore):
         self.books += 1
         return await super().read_reactions()
 
+
+class HookedStore(SqliteStore):
+    matching: HookedMatching
+
     def __init__(self, path: Path, settings: SqliteSettings, clock: Clock) -> None:
         super().__init__(path, settings, clock)
-        self.results: list[StepResult] = []
-        self.put_off: set[str] = set()
-        self.books = 0
+        self.matching = HookedMatching(self._reading, self._writing, clock, self._bell)
 
 
 @pytest.fixture
@@ -68,7 +79,7 @@ async def store(tmp_path: Path) -> AsyncIterator[HookedStore]:
 
 
 async def lead(store: SqliteStore, owner: str = "matcher") -> MatcherLease:
-    lease = await store.acquire_matcher(owner, HOUR_MS)
+    lease = await store.matching.acquire_matcher(owner, HOUR_MS)
     assert lease is not None
     return lease
 
@@ -87,7 +98,7 @@ async def matching(
 
 async def considered(store: SqliteStore, upto: int) -> None:
     async def ask() -> bool:
-        states = [s for s in await store.list_reactions() if s.reaction.engine == "server"]
+        states = [s for s in await store.matching.list_reactions() if s.reaction.engine == "server"]
         return all(state.following and state.position >= upto for state in states)
 
     await until(ask)
@@ -122,7 +133,9 @@ async def test_a_predicate_that_takes_too_long_fails_alone(store: HookedStore) -
     pacer = Pacer(PredicateSettings(share=1.0, page_s=0.01))
     async with matching(store, pacer=pacer):
         await until(lambda: _made_all(store, "quick", len(entries)))
-        late = {s.reaction.reaction_id for s in await store.list_reactions() if not s.following}
+        late = {
+            s.reaction.reaction_id for s in await store.matching.list_reactions() if not s.following
+        }
         entries += await record_some(store, 5)
         await considered(store, entries[-1])
     pacer.close()
@@ -169,8 +182,8 @@ async def test_one_that_takes_long_leaves_and_joins_without_reading_the_book(
             entries = await record_some(store, 5)
             await considered(store, entries[-1])
     pacer.close()
-    assert store.put_off == {"slow"}
-    assert store.books == 2  # before its predicates are compiled, and after that
+    assert store.matching.put_off == {"slow"}
+    assert store.matching.books == 2  # before its predicates are compiled, and after that
     assert await made(store, "quick") == await made(store, "slow") == list(range(1, 26))
 
 
@@ -199,8 +212,8 @@ async def test_light_ones_that_take_long_are_matched_apart(store: HookedStore) -
         await until(lambda: _made_all(store, "quick", len(entries)))
         await considered(store, entries[-1])
     pacer.close()
-    assert store.put_off
-    assert "quick" not in store.put_off
+    assert store.matching.put_off
+    assert "quick" not in store.matching.put_off
     assert {(await state_of(store, f"slow-{n}")).predicate_errors for n in range(30)} == {60}
 
 
@@ -251,10 +264,10 @@ async def test_a_reaction_registered_before_the_step_misses_nothing(store: Hooke
         await register(store, "s")
         await record_some(store, 3)
 
-    store.before_step = somebody_registers
+    store.matching.before_step = somebody_registers
     async with matching(store):
         await considered(store, 8)
-    assert store.results[0] == "outdated"
+    assert store.matching.results[0] == "outdated"
     assert await made(store, "r") == list(range(1, 9))
     assert await made(store, "s") == [6, 7, 8]
     assert [(await state_of(store, name)).matched for name in ("r", "s")] == [8, 3]
@@ -269,7 +282,7 @@ async def test_one_that_starts_in_the_past_is_registered_before_the_step(
     async def somebody_registers(step: Step) -> None:
         await register(store, "s", from_global_seq=10)
 
-    store.before_step = somebody_registers
+    store.matching.before_step = somebody_registers
     async with matching(store):
         await considered(store, 100)
     assert await made(store, "r") == list(range(1, 101))
@@ -285,7 +298,7 @@ async def test_settings_that_change_before_the_step_hold_from_there_on(
     async def somebody_narrows(step: Step) -> None:
         await register(store, predicate_cel="global_seq > 5")
 
-    store.before_step = somebody_narrows
+    store.matching.before_step = somebody_narrows
     async with matching(store):
         await considered(store, 10)
     assert await made(store, "r") == [6, 7, 8, 9, 10]
@@ -299,7 +312,7 @@ async def test_one_deregistered_before_the_step_makes_nothing(store: HookedStore
     async def somebody_deregisters(step: Step) -> None:
         await deregister(store, "s")
 
-    store.before_step = somebody_deregisters
+    store.matching.before_step = somebody_deregisters
     async with matching(store):
         await considered(store, 10)
     assert await made(store, "r") == list(range(1, 11))
@@ -414,7 +427,7 @@ async def test_shards_change_under_way(store: HookedStore, before: int, after: i
 
     async with matching(store):
         await considered(store, 20)
-        store.before_step = somebody_reshards
+        store.matching.before_step = somebody_reshards
         await record(store, *events)
         await considered(store, 120)
     assert await made(store, "r") == list(range(1, 121))
@@ -430,7 +443,7 @@ async def test_one_for_another_engine_is_none_of_its_business(store: HookedStore
     assert await made(store, "spark") == []
     (cursor,) = await cursors_of(store, "spark")
     assert (cursor.last_global_seq, cursor.matched) == (0, 0)
-    (_, spark) = await store.list_reactions()
+    (_, spark) = await store.matching.list_reactions()
     assert (spark.position, spark.following) == (0, False)
     # The matcher's position is not how far it has come: nobody may take over from there.
     with pytest.raises(InvalidArgument, match="deregister the reaction, then register it with"):
@@ -439,7 +452,7 @@ async def test_one_for_another_engine_is_none_of_its_business(store: HookedStore
 
 async def test_a_lost_lease_ends_it_and_leaves_no_trace(store: HookedStore) -> None:
     await register(store)
-    lease = await store.acquire_matcher("first", 0)
+    lease = await store.matching.acquire_matcher("first", 0)
     assert lease is not None
     second = await lead(store, "second")
     await record_some(store, 5)
@@ -448,7 +461,7 @@ async def test_a_lost_lease_ends_it_and_leaves_no_trace(store: HookedStore) -> N
             await Matcher(store, lease, SMALL).run()
     assert await made(store, "r") == []
     assert second.position == 0
-    assert (await store.acquire_matcher("second", HOUR_MS)) == second
+    assert (await store.matching.acquire_matcher("second", HOUR_MS)) == second
 
 
 async def test_it_keeps_the_lease_while_nothing_happens(store: HookedStore) -> None:
@@ -456,10 +469,10 @@ async def test_it_keeps_the_lease_while_nothing_happens(store: HookedStore) -> N
     async with matching(store, quick) as running:
 
         async def renewed_often() -> bool:
-            return len(store.results) > 5
+            return len(store.matching.results) > 5
 
         await until(renewed_often)
-        assert await store.acquire_matcher("another", HOUR_MS) is None
+        assert await store.matching.acquire_matcher("another", HOUR_MS) is None
         assert not running.done()
 
 

@@ -54,24 +54,24 @@ async def test_entries_and_leases_go_by_it(store: Store, clock: Clock) -> None:
     assert {entry.ts_ms for entry in await read_all(store)} == {NOON}
     assert await clock_of(store) == NOON
     clock.now_ms += LONG_MS - 1
-    assert await store.list_runs_to_recover(RecoverQuery()) == []
+    assert await store.runs.list_runs_to_recover(RecoverQuery()) == []
     with pytest.raises(LeaseHeld, match="for another 1 ms"):
         await take_over(store, driver.run_id, "b")
     clock.now_ms += 1
-    assert await store.list_runs_to_recover(RecoverQuery()) == [await driver.run()]
+    assert await store.runs.list_runs_to_recover(RecoverQuery()) == [await driver.run()]
     await take_over(store, driver.run_id, "b")
 
 
 async def test_timers_go_by_it(store: Store, clock: Clock) -> None:
     driver = await drive(store)
     timer = await driver.write(SetTimer("t", after_ms=50))
-    assert await store.next_timer_in_ms() == 50
+    assert await store.runs.next_timer_in_ms() == 50
     clock.now_ms += 49
-    assert await store.next_timer_in_ms() == 1
-    assert await store.list_due_timers(MANY) == []
+    assert await store.runs.next_timer_in_ms() == 1
+    assert await store.runs.list_due_timers(MANY) == []
     clock.now_ms += 1
-    assert await store.next_timer_in_ms() == 0
-    assert await store.list_due_timers(MANY) == [timer]
+    assert await store.runs.next_timer_in_ms() == 0
+    assert await store.runs.list_due_timers(MANY) == [timer]
 
 
 async def test_tasks_go_by_it(store: Store, clock: Clock) -> None:
@@ -80,9 +80,9 @@ async def test_tasks_go_by_it(store: Store, clock: Clock) -> None:
     (first,) = await claim(store, lease_ms=1_000)
     assert (first.claimed_at_ms, first.lease_expires_at_ms) == (NOON, NOON + 1_000)
     assert await claim(store) == []  # one start in a second
-    assert await store.read_next_due_ms(["r"]) == 900  # a tenth may be caught up
+    assert await store.tasks.read_next_due_ms(["r"]) == 900  # a tenth may be caught up
     clock.now_ms += 1_000
-    assert await store.read_expired(MANY) == [first.key]
+    assert await store.tasks.read_expired(MANY) == [first.key]
     await fail(store, "a", keys_of([first]))
     clock.now_ms += 59
     assert sources_of(await claim(store)) == [2]
@@ -91,11 +91,11 @@ async def test_tasks_go_by_it(store: Store, clock: Clock) -> None:
 
 
 async def test_the_matcher_goes_by_it(store: Store, clock: Clock) -> None:
-    assert await store.acquire_matcher("a", HOUR_MS) is not None
+    assert await store.matching.acquire_matcher("a", HOUR_MS) is not None
     clock.now_ms += HOUR_MS - 1
-    assert await store.acquire_matcher("b", HOUR_MS) is None
+    assert await store.matching.acquire_matcher("b", HOUR_MS) is None
     clock.now_ms += 1
-    assert await store.acquire_matcher("b", HOUR_MS) is not None
+    assert await store.matching.acquire_matcher("b", HOUR_MS) is not None
 
 
 async def test_a_database_goes_by_its_own(postgres_url: str, clock: Clock) -> None:

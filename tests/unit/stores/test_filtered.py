@@ -89,7 +89,7 @@ async def test_a_store_ends_what_takes_too_long(
         query = ReadEntries(0, 4_000, 10_000, 100_000_000, predicate=PREDICATE)
         assert [entry.global_seq for entry in (await store.read_entries(query)).entries] == [4]
         monkeypatch.setattr("tape.stores.sqlite.entries.FILTER_S", -1.0)
-        monkeypatch.setattr("tape.stores.postgres.store.FILTER_S", 0.000_1)
+        monkeypatch.setattr("tape.stores.postgres.entries.FILTER_S", 0.000_1)
         found = await store.read_entries(query)
         # SQLite looks at the clock after a few entries only; Postgres leaves all to Python.
         assert (len(found.entries), found.through) in {(1, 4_000 // SHORTER), (4_000, 4_000)}

@@ -211,7 +211,7 @@ async def test_runs_of_before_are_in_the_shared_pool_and_old_code_still_writes_t
     store = await open_store(store_url, Settings())
     execute(OLD_RUN.format("old", "1"))
     execute(OLD_RUN.format("new", "2"))
-    old, new = [await store.get_run(run_id) for run_id in ("old", "new")]
+    old, new = [await store.runs.get_run(run_id) for run_id in ("old", "new")]
     await store.close()
     assert old == Run("old", "app", "u", "s", "1", "shared", 1, 1, "", "", 0, 0, 5, 0)
     assert new == Run("new", "app", "u", "s", "2", "", 1, 1, "", "", 0, 0, 5, 0)

@@ -45,7 +45,7 @@ async def test_an_acknowledged_write_is_on_the_disk(tmp_path: Path) -> None:
         names = ("journal_mode", "synchronous", "foreign_keys")
         return [db.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
 
-    assert await store._in(store._writing, settings) == ["wal", 2, 1]
+    assert await store._writing.use(settings) == ["wal", 2, 1]
     await store.close()
 
 

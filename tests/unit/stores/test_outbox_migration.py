@@ -103,7 +103,9 @@ async def test_rows_of_before_are_settled(
         (9, e9, 0, False, "", 0, False),
         (10, "01JZ0000000000000000000E10", 6, False, "", 0, False),
     ]
-    leader = await store.lead_outbox(Lead("nats", "me", 4242, 60.0, "01JZ0000000000000000000000"))
+    leader = await store.outbox.lead_outbox(
+        Lead("nats", "me", 4242, 60.0, "01JZ0000000000000000000000")
+    )
     assert leader is not None
     waiting = await leader.read_unpromoted(99)
     done = await play(store, PromoteOutbox(waiting, Limits()))

@@ -61,11 +61,13 @@ async def queue(postgres_url: str) -> AsyncIterator[Queue]:
         events = [NewEvent("x", "{}")] * TASKS
         ids = [f"{n:026d}" for n in range(TASKS)]
         await writer.submit(RecordEvents(events, ids, SETTINGS.limits))
-        lease = await store.acquire_matcher("m", 60_000)
+        lease = await store.matching.acquire_matcher("m", 60_000)
         assert lease is not None
         tasks = [NewTask("r", 0, seq, 0, "/s", 0) for seq in range(1, TASKS + 1)]
         cursor = CursorStep("r", 0, TASKS, 1, TASKS, 0, 0, "", 0)
-        assert await store.make_step(Step(lease, 60_000, 1, TASKS, [cursor], tasks)) == "made"
+        assert (
+            await store.matching.make_step(Step(lease, 60_000, 1, TASKS, [cursor], tasks)) == "made"
+        )
         yield Queue(store, admin)
     finally:
         await admin.close()
@@ -75,20 +77,20 @@ async def queue(postgres_url: str) -> AsyncIterator[Queue]:
 
 async def test_a_claim_reads_what_it_gives_out(queue: Queue) -> None:
     claim = Claim("me", 60_000, [Want("r", -1, 100)])
-    await queue.store.claim_tasks(claim)
+    await queue.store.tasks.claim_tasks(claim)
     before = await queue.settled()
     for _ in range(10):
-        assert len(await queue.store.claim_tasks(claim)) == 100
+        assert len(await queue.store.tasks.claim_tasks(claim)) == 100
     after = await queue.settled()
     assert after.scans == before.scans
     assert 1_000 <= after.index_entries - before.index_entries < 1_500
 
 
 async def test_completion_reads_what_it_ends(queue: Queue) -> None:
-    claimed = await queue.store.claim_tasks(Claim("me", 60_000, [Want("r", -1, 500)]))
-    await queue.store.complete_tasks("me", [claimed[0].key])
+    claimed = await queue.store.tasks.claim_tasks(Claim("me", 60_000, [Want("r", -1, 500)]))
+    await queue.store.tasks.complete_tasks("me", [claimed[0].key])
     before = await queue.settled()
-    done = await queue.store.complete_tasks("me", [task.key for task in claimed[1:]])
+    done = await queue.store.tasks.complete_tasks("me", [task.key for task in claimed[1:]])
     after = await queue.settled()
     assert len(done.done) == 499
     assert after.scans == before.scans
@@ -105,11 +107,11 @@ async def test_claims_do_not_slow_down_behind_a_foreign_transaction(
             await foreign.fetchval("SELECT count(*) FROM tape_task_queue")
             claim = Claim("me", 60_000, [Want("r", -1, 500)])
             for _ in range(10):
-                claimed = await queue.store.claim_tasks(claim)
-                await queue.store.complete_tasks("me", [task.key for task in claimed])
+                claimed = await queue.store.tasks.claim_tasks(claim)
+                await queue.store.tasks.complete_tasks("me", [task.key for task in claimed])
             before = await queue.settled()
             for _ in range(4):
-                claimed = await queue.store.claim_tasks(claim)
+                claimed = await queue.store.tasks.claim_tasks(claim)
                 assert len(claimed) == 500
             after = await queue.settled()
             assert after.index_entries - before.index_entries < 4 * 500 * 1.5
@@ -129,12 +131,12 @@ async def test_a_claim_that_was_rolled_back_is_found_by_whoever_went_past_it(
             "SELECT 1 FROM tape_task_queue WHERE source_global_seq <= 50 FOR UPDATE"
         )
         claim = Claim("me", 60_000, [Want("r", -1, 1_000)])
-        first = await queue.store.claim_tasks(claim)
+        first = await queue.store.tasks.claim_tasks(claim)
         assert min(task.source_global_seq for task in first) == 51
         await transaction.rollback()
         found: set[TaskKey] = {task.key for task in first}
         while len(found) < TASKS:
-            more = await queue.store.claim_tasks(claim._replace(wants=[Want("r", -1, 1_000)]))
+            more = await queue.store.tasks.claim_tasks(claim._replace(wants=[Want("r", -1, 1_000)]))
             found |= {task.key for task in more}
         assert len(found) == TASKS
     finally:

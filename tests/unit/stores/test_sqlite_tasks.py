@@ -30,25 +30,25 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 async def test_the_bell_rings_for_what_this_process_queues(store: SqliteStore) -> None:
     await register(store, retry_max=0)
-    heard = store.task_bell
-    waiting = asyncio.create_task(store.await_tasks(heard, 60))
+    heard = store.tasks.task_bell
+    waiting = asyncio.create_task(store.tasks.await_tasks(heard, 60))
     await asyncio.sleep(0)
     await queue(store, [1])
     assert await waiting == heard + 1
     keys = keys_of(await claim(store))
     await fail(store, "a", keys)
-    assert store.task_bell == heard + 1
+    assert store.tasks.task_bell == heard + 1
     await play(store, replaying(keys))
-    assert store.task_bell == heard + 2
+    assert store.tasks.task_bell == heard + 2
 
 
 async def test_the_bell_is_silent_where_nothing_was_queued(store: SqliteStore) -> None:
     await register(store)
     await queue(store, [1])
-    heard = store.task_bell
+    heard = store.tasks.task_bell
     await queue(store, [1])
-    await store.complete_tasks("a", keys_of(await claim(store)))
-    assert await store.await_tasks(heard, 0) == heard
+    await store.tasks.complete_tasks("a", keys_of(await claim(store)))
+    assert await store.tasks.await_tasks(heard, 0) == heard
 
 
 @pytest.fixture

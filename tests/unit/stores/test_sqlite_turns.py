@@ -28,7 +28,7 @@ class Statements:
         def trace(db: sqlite3.Connection) -> None:
             db.set_trace_callback(self._seen.append)
 
-        await self._store._in(self._store._writing, trace)
+        await self._store._writing.use(trace)
 
     def take(self, words: str) -> int:
         """How many had these words since the last time this was asked."""
@@ -150,7 +150,7 @@ async def test_a_turn_that_failed_leaves_nothing_to_go_by(buses: tuple[Bus, Bus]
             (count,) = db.execute("PRAGMA page_count").fetchone()
             db.execute(f"PRAGMA max_page_count = {count + pages}")
 
-        await store._in(store._writing, limit)
+        await store._writing.use(limit)
 
     await allow(0)
     large = BeginEffect(0, "large", 0, '"' + "x" * 100_000 + '"')

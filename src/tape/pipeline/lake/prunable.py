@@ -20,7 +20,7 @@ async def prunable(store: Store, path: str, grace_ms: int) -> Prunable:
     """Refused if the lake is not this journal's, or lacks a file that it names."""
     log = LakeLog(path)
     lake = log.require()
-    there = await store.read_retention()
+    there = await store.retention.read_retention()
     seam = lake.seam
     event_id = None
     if seam is not None:

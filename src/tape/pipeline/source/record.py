@@ -45,7 +45,7 @@ class Recorder:
         """Register the parts as this epoch and record it, or finish what is registered as it."""
         writer = Writer(self._store, self._writing)
         try:
-            before = await self._store.get_write(epoch.write_id)
+            before = await self._store.writes.get_write(epoch.write_id)
             if before is not None and before.epoch < epoch.number:
                 await self._finish(writer, before)
             move = RegisterWrite(epoch.write_id, epoch.number, epoch.origin, parts)
@@ -59,20 +59,20 @@ class Recorder:
 
     async def abandon(self, epoch: Epoch, parts: Sequence[Part]) -> None:
         """Forget what was staged, unless it is registered: then it will be recorded."""
-        listed = await self._store.get_write_list(epoch.write_id, epoch.number)
+        listed = await self._store.writes.get_write_list(epoch.write_id, epoch.number)
         kept = {part.name for part in parts_of(listed)} if listed else set()
         gone = [part.name for part in parts if part.name not in kept]
-        await self._store.discard_parts(epoch.write_id, epoch.number, gone)
+        await self._store.writes.discard_parts(epoch.write_id, epoch.number, gone)
 
     async def _finish(self, writer: Writer, write: Write) -> Write:
         """Record the rest of the registered list. Others may be at it: then less is left to do."""
-        listed = await self._store.get_write_list(write.write_id, write.epoch)
+        listed = await self._store.writes.get_write_list(write.write_id, write.epoch)
         if write.is_finished or listed is None:
             return write
         places = [(part.name, number) for part in parts_of(listed) for number in range(part.chunks)]
         for number in range(write.recorded, write.chunks):
             part, chunk = places[number]
-            body = await self._store.get_chunk(write.write_id, write.epoch, part, chunk)
+            body = await self._store.writes.get_chunk(write.write_id, write.epoch, part, chunk)
             if body is None:
                 await self._check_recorded(write, number)
                 continue
@@ -80,12 +80,12 @@ class Recorder:
             place = ChunkPlace(write.write_id, write.epoch, number)
             move = self._form.move(place, rows, self._ids.take, self._limits)
             await self._submit(writer, move)
-        found = await self._store.get_write(write.write_id)
+        found = await self._store.writes.get_write(write.write_id)
         return found or write
 
     async def _check_recorded(self, write: Write, number: int) -> None:
         """A chunk is not there any more: fine if another driver has recorded it."""
-        now = await self._store.get_write(write.write_id)
+        now = await self._store.writes.get_write(write.write_id)
         if now is None or now.epoch > write.epoch or now.recorded > number:
             return
         raise StoreFailed(
@@ -106,6 +106,6 @@ class Recorder:
 
     async def _clean_up(self, epoch: Epoch) -> None:
         store, (write_id, number, _, is_nameless) = self._store, epoch
-        await store.forget_write(write_id, number, wholly=is_nameless)
-        while await store.discard_staged(write_id, number, ABANDONED_MS):
+        await store.writes.forget_write(write_id, number, wholly=is_nameless)
+        while await store.writes.discard_staged(write_id, number, ABANDONED_MS):
             pass

@@ -1,8 +1,5 @@
 """The ledger in Postgres; see `ports.ledger`."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
 from tape.model.drainer import Drainer
 from tape.model.entry import Entry
 from tape.model.event_subscription import EventSubscription
@@ -17,7 +14,6 @@ from tape.stores.ledger_rows import (
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
 
-T = TypeVar("T")
 _PAYLOAD = Entry._fields.index("payload_json")
 
 
@@ -25,21 +21,20 @@ class PostgresLedger:
     def __init__(self, reads: Pool) -> None:
         self._reads = reads
 
-    async def list_event_subscriptions(self, drainer_id: str) -> list[EventSubscription]:
+    async def list_event_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
         if not drainer_id:
-            return await self._rows(EventSubscription, "list_event_subscriptions")
+            return await self._reads.rows(EventSubscription, "list_event_subscriptions")
         name = "list_event_subscriptions_of_drainer"
-        return await self._rows(EventSubscription, name, drainer_id)
+        return await self._reads.rows(EventSubscription, name, drainer_id)
 
     async def get_drainer(self, drainer_id: str) -> Drainer | None:
-        found = await self._rows(Drainer, "get_drainer", drainer_id)
-        return found[0] if found else None
+        return await self._reads.row(Drainer, "get_drainer", drainer_id)
 
     async def list_drainers(self) -> list[Drainer]:
-        return await self._rows(Drainer, "list_drainers")
+        return await self._reads.rows(Drainer, "list_drainers")
 
     async def read_clock(self) -> int:
-        (now_ms,) = await self._rows(int, "read_clock")
+        (now_ms,) = await self._reads.rows(int, "read_clock")
         return now_ms
 
     async def read_recent(self, query: RecentQuery) -> RecentEntries:
@@ -47,11 +42,11 @@ class PostgresLedger:
             bounds = (query.before or NEWEST, query.run_id)
             found, is_cut = await self._read("read_recent_of_run", bounds, query)
             return recent_of_run(found, is_cut=is_cut)
-        (head,) = await self._rows(int, "read_head")
+        (head,) = await self._reads.rows(int, "read_head")
         low, high = recent_range(query, head)
         found, is_cut = await self._read("read_recent", (high, low), query)
         through = looked_through(found, low, is_cut=is_cut)
-        (older,) = await self._rows(int, "find_older", through)
+        (older,) = await self._reads.rows(int, "find_older", through)
         return RecentEntries(found, older + 1 if older else 0)
 
     async def _read(
@@ -64,9 +59,3 @@ class PostgresLedger:
         )
         found = [Entry(*row) for row in rows if row[_PAYLOAD] is not None]
         return found, len(rows) == query.limit or len(found) < len(rows)
-
-    async def _rows(self, make: Callable[..., T], name: str, *params: object) -> list[T]:
-        rows = await self._reads.use(
-            lambda connection: connection.fetch(SQL[name], *params), again=True
-        )
-        return [make(*row) for row in rows]

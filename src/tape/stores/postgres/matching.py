@@ -1,4 +1,4 @@
-"""The matcher's side of Postgres; see ports/matching.py."""
+"""The matcher's side of Postgres; see `ports.matching`."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -17,6 +17,7 @@ from tape.ports.matching import (
     Step,
     StepResult,
 )
+from tape.stores.bell import Bell
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
 from tape.stores.retained import recallable, refuse_absent
@@ -25,37 +26,28 @@ _REACTION_FIELDS = len(Reaction._fields)
 
 
 class PostgresMatching:
-    def __init__(self, steps: Pool, reads: Pool, writes: Pool) -> None:
-        self._steps = steps
-        self._writes = writes
+    def __init__(self, reads: Pool, quick: Pool, writes: Pool, bell: Bell) -> None:
         self._reads = reads
+        self._quick = quick
+        self._writes = writes
+        self._bell = bell
 
-    async def acquire(self, owner: str, ttl_ms: int) -> MatcherLease | None:
-        row = await self._steps.use(
-            lambda connection: connection.fetchrow(SQL["acquire_matcher"], owner, ttl_ms),
-            again=True,
-        )
-        return MatcherLease(*row) if row else None
+    async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
+        return await self._quick.row(MatcherLease, "acquire_matcher", owner, ttl_ms)
 
-    async def release(self, lease: MatcherLease) -> None:
-        await self._steps.use(
-            lambda connection: connection.execute(SQL["release_matcher"], lease.fencing_token),
-            again=True,
-        )
+    async def release_matcher(self, lease: MatcherLease) -> None:
+        await self._quick.execute("release_matcher", lease.fencing_token)
 
     async def read_reactions(self) -> Reactions:
         async def read(connection: asyncpg.Connection) -> Reactions:
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                version = await connection.fetchval(SQL["read_book"])
-                reactions = await connection.fetch(SQL["read_reactions"])
-                cursors = await connection.fetch(SQL["read_cursors"])
+            version = await connection.fetchval(SQL["read_book"])
             return Reactions(
                 version,
-                [Reaction(*row) for row in reactions],
-                [ReactionCursor(*row) for row in cursors],
+                [Reaction(*row) for row in await connection.fetch(SQL["read_reactions"])],
+                [ReactionCursor(*row) for row in await connection.fetch(SQL["read_cursors"])],
             )
 
-        return await self._reads.use(read, again=True)
+        return await self._reads.at_once(read)
 
     async def make_step(self, step: Step) -> StepResult:
         cursors, tasks = _columns(step.cursors, CursorStep), _columns(step.tasks, NewTask)
@@ -73,17 +65,17 @@ class PostgresMatching:
                     await connection.execute(SQL["put_off_reactions"], list(step.put_off))
             return result
 
-        return await self._steps.use(make, again=True)
+        result = await self._quick.use(make, again=True)
+        if step.tasks:
+            self._bell.ring()
+        return result
 
     async def queue_tasks(self, step: QueueTasks) -> Queued:
         # Made again it finds its tasks made and its cursors moved, and says so: never twice.
         return await self._writes.use(lambda connection: _queue_tasks(connection, step), again=True)
 
     async def list_reactions(self) -> list[ReactionState]:
-        rows = await self._reads.use(
-            lambda connection: connection.fetch(SQL["list_reactions"]), again=True
-        )
-        return [_state(row) for row in rows]
+        return await self._reads.rows(_state_of, "list_reactions")
 
 
 async def _queue_tasks(connection: asyncpg.Connection, step: QueueTasks) -> Queued:
@@ -106,6 +98,6 @@ def _columns(rows: Sequence[tuple[Any, ...]], kind: Any) -> list[tuple[Any, ...]
     return list(zip(*rows, strict=True)) or [()] * len(kind._fields)
 
 
-def _state(row: Any) -> ReactionState:
+def _state_of(*row: Any) -> ReactionState:
     state = ReactionState(Reaction(*row[:_REACTION_FIELDS]), *row[_REACTION_FIELDS:])
     return state._replace(following=bool(state.following))

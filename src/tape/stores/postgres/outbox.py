@@ -1,4 +1,4 @@
-"""The relay's side of Postgres: a session of its own whose lock is the lead; see ports/outbox.py.
+"""The relay's side of Postgres: a session of its own whose lock is the lead; see `ports.outbox`.
 
 The session does nothing but this relay's reads and marks, and is heard of every third of `hung_s`.
 When it is silent for `hung_s`, because its process hangs or the way to it is cut, Postgres ends it
@@ -17,7 +17,7 @@ from tape.config import PostgresSettings
 from tape.errors import NotLeading, StoreUnavailable
 from tape.model.outbox import FailingRow, OutboxRow, RelayTerm, RepeatedRow
 from tape.model.relay import Candidate
-from tape.ports.outbox import Lead, OutboxStatus
+from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.stores.elections import Commit, elect
 from tape.stores.postgres.connection import connect_leader, translated
 from tape.stores.postgres.pool import Pool
@@ -26,6 +26,56 @@ from tape.stores.postgres.turn import SQL
 CHANNEL = "bus_outbox_appended"
 COUNT_MOST = 100_000
 ERROR_MOST = 1_000
+
+
+class PostgresOutbox:
+    def __init__(
+        self, url: str, settings: PostgresSettings, reads: Pool, *, commit: Commit
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._reads = reads
+        self._commit = commit
+
+    async def lead_outbox(self, lead: Lead) -> OutboxLeader | None:
+        with translated(self._url):
+            connection = await connect_leader(self._url, self._settings, lead.hung_s)
+        leader = PostgresLeader(self._url, connection, lead)
+        try:
+            with translated(self._url):
+                won = await connection.fetchval(SQL["take_lead"], lead.lock_key)
+            if won:
+                await leader.begin(self._commit)
+                return leader
+        except BaseException:
+            await leader.release()
+            raise
+        await leader.release()
+        return None
+
+    async def has_unpromoted(self) -> bool:
+        (found,) = await self._reads.rows(bool, "has_unpromoted")
+        return found
+
+    async def read_outbox_status(self, limit: int) -> OutboxStatus:
+        async def read(connection: asyncpg.Connection) -> OutboxStatus:
+            ((waiting, unpromoted, oldest_ms, repeated),) = await connection.fetch(
+                SQL["count_outbox"], COUNT_MOST
+            )
+            failing = await connection.fetch(SQL["read_failing"], limit)
+            terms = await connection.fetch(SQL["read_relays"])
+            repeats = await connection.fetch(SQL["read_repeats"], limit)
+            return OutboxStatus(
+                waiting,
+                unpromoted,
+                oldest_ms,
+                [FailingRow(*row) for row in failing],
+                [RelayTerm(*row) for row in terms],
+                repeated,
+                [RepeatedRow(*row) for row in repeats],
+            )
+
+        return await self._reads.at_once(read)
 
 
 class PostgresLeader:
@@ -133,47 +183,3 @@ class PostgresLeader:
 
     def _heard(self, *_notification: object) -> None:
         self._appended.set()
-
-
-class PostgresOutbox:
-    def __init__(self, url: str, settings: PostgresSettings, reads: Pool) -> None:
-        self._url = url
-        self._settings = settings
-        self._reads = reads
-
-    async def lead(self, lead: Lead, commit: Commit) -> PostgresLeader | None:
-        with translated(self._url):
-            connection = await connect_leader(self._url, self._settings, lead.hung_s)
-        leader = PostgresLeader(self._url, connection, lead)
-        try:
-            with translated(self._url):
-                won = await connection.fetchval(SQL["take_lead"], lead.lock_key)
-            if won:
-                await leader.begin(commit)
-                return leader
-        except BaseException:
-            await leader.release()
-            raise
-        await leader.release()
-        return None
-
-    async def read_status(self, limit: int) -> OutboxStatus:
-        async def read(connection: asyncpg.Connection) -> OutboxStatus:
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                ((waiting, unpromoted, oldest_ms, repeated),) = await connection.fetch(
-                    SQL["count_outbox"], COUNT_MOST
-                )
-                failing = await connection.fetch(SQL["read_failing"], limit)
-                terms = await connection.fetch(SQL["read_relays"])
-                repeats = await connection.fetch(SQL["read_repeats"], limit)
-            return OutboxStatus(
-                waiting,
-                unpromoted,
-                oldest_ms,
-                [FailingRow(*row) for row in failing],
-                [RelayTerm(*row) for row in terms],
-                repeated,
-                [RepeatedRow(*row) for row in repeats],
-            )
-
-        return await self._reads.use(read, again=True)

@@ -8,6 +8,7 @@ import asyncpg
 
 from tape.errors import Closed, StoreUnavailable
 from tape.stores.postgres.connection import translated
+from tape.stores.postgres.turn import SQL
 
 T = TypeVar("T")
 
@@ -48,6 +49,30 @@ class Pool:
             self.pids.add(pid)
             connection.add_termination_listener(lambda _connection: self.pids.discard(pid))
             return await self._on(connection, work)
+
+    async def at_once(self, read: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """Read with several statements on one snapshot."""
+
+        async def reading(connection: asyncpg.Connection) -> T:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await read(connection)
+
+        return await self.use(reading, again=True)
+
+    async def rows(self, kind: Callable[..., T], name: str, *params: object) -> list[T]:
+        """What a statement finds. It may be done twice."""
+        found = await self.use(lambda connection: connection.fetch(SQL[name], *params), again=True)
+        return [kind(*row) for row in found]
+
+    async def row(self, kind: Callable[..., T], name: str, *params: object) -> T | None:
+        """The one row that a statement finds, if there is one."""
+        found = await self.rows(kind, name, *params)
+        return found[0] if found else None
+
+    async def execute(self, name: str, *params: object) -> int:
+        """Make a change that may be made twice; how many rows it changed."""
+        done = await self.use(lambda connection: connection.execute(SQL[name], *params), again=True)
+        return int(done.rpartition(" ")[2])
 
     async def _on(
         self, connection: asyncpg.Connection, work: Callable[[asyncpg.Connection], Awaitable[T]]

@@ -1,40 +1,41 @@
-"""Removing old entries from Postgres; see ports/retention.py."""
+"""Removing old entries from Postgres; see `ports.retention`."""
 
 import asyncpg
 
 from tape.ports.retention import Extent, Hold, PruneStep, Retention, StepDone
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
+from tape.stores.recent import Recent
 from tape.stores.retained import count_kept, refuse_gap, step_limit
 
 
 class PostgresRetention:
-    def __init__(self, steps: Pool, reads: Pool) -> None:
-        self._steps = steps
+    def __init__(self, reads: Pool, quick: Pool, recent: Recent) -> None:
         self._reads = reads
+        self._quick = quick
+        self._recent = recent
 
     async def read_pruned_through(self) -> int:
         return await self._reads.use(_read_pruned_through, again=True)
 
     async def read_retention(self) -> Retention:
         async def read(connection: asyncpg.Connection) -> Retention:
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                first = await connection.fetchval(SQL["read_tail"])
-                head = await connection.fetchval(SQL["read_head"])
-                pruned = await _read_pruned_through(connection)
-                return Retention(pruned, first, head, await _read_holds(connection))
+            first = await connection.fetchval(SQL["read_tail"])
+            head = await connection.fetchval(SQL["read_head"])
+            pruned = await _read_pruned_through(connection)
+            return Retention(pruned, first, head, await _read_holds(connection))
 
-        return await self._reads.use(read, again=True)
+        return await self._reads.at_once(read)
 
     async def prune(self, step: PruneStep) -> StepDone:
         # What a lost connection leaves in the dark the next step sees: it may be made twice.
-        return await self._steps.use(lambda connection: _prune(connection, step), again=True)
+        done = await self._quick.use(lambda connection: _prune(connection, step), again=True)
+        self._recent.forget(done.through)
+        return done
 
     async def measure(self, after: int, upto: int) -> Extent:
-        (row,) = await self._reads.use(
-            lambda connection: connection.fetch(SQL["measure_range"], after, upto), again=True
-        )
-        return Extent(*row)
+        (extent,) = await self._reads.rows(Extent, "measure_range", after, upto)
+        return extent
 
 
 async def _prune(connection: asyncpg.Connection, step: PruneStep) -> StepDone:

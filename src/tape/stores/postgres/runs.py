@@ -1,7 +1,6 @@
 """What is asked of runs and of what they wrote down in Postgres; see `ports.runs`."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from tape.model.budget import Budget
 from tape.model.effect import Effect
@@ -33,48 +32,48 @@ from tape.stores.run_rows import (
     oldest_obligations,
 )
 
-T = TypeVar("T")
-
 
 class PostgresRuns:
+    has_draw_subjects = False
+
     def __init__(self, reads: Pool) -> None:
         self._reads = reads
 
     async def get_run(self, run_id: str) -> Run | None:
-        return _first(await self._rows(Run, "get_run", run_id))
+        return await self._reads.row(Run, "get_run", run_id)
 
     async def list_runs(self, query: RunQuery) -> list[Run]:
         last = await self.get_run(query.after) if query.after else None
-        return await self._rows(Run, listing(query), *listing_params(query, last))
+        return await self._reads.rows(Run, listing(query), *listing_params(query, last))
 
     async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
         groups = await self._groups_to_recover(query)
         if not groups:
             return []
         columns = zip(*groups, strict=True)
-        return await self._rows(Run, "list_runs_to_recover", *columns, query.limit)
+        return await self._reads.rows(Run, "list_runs_to_recover", *columns, query.limit)
 
     async def list_waiting_runs(self, older_than_ms: int) -> list[WaitingRuns]:
         groups = (await self._groups_to_recover(RecoverQuery()))[:MOST_WAITING_GROUPS]
         if not groups:
             return []
         params = (*zip(*groups, strict=True), older_than_ms, MOST_COUNTED, OLDEST_COMPARED)
-        return longest_waiting(await self._rows(WaitingRuns, "list_waiting_runs", *params))
+        return longest_waiting(await self._reads.rows(WaitingRuns, "list_waiting_runs", *params))
 
     async def _groups_to_recover(self, query: RecoverQuery) -> list[RunGroup]:
-        pools = [query.pool] if query.pool else await self._names("read_pools_to_recover")
+        pools = [query.pool] if query.pool else await self._reads.rows(str, "read_pools_to_recover")
         return [
             RunGroup(pool, app)
             for pool in pools
             for app in dict.fromkeys(query.app_names)
-            or await self._names("read_apps_to_recover", pool)
+            or await self._reads.rows(str, "read_apps_to_recover", pool)
         ]
 
     async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
-        return _first(await self._rows(Entry, "get_decision", run_id, decision_index))
+        return await self._reads.row(Entry, "get_decision", run_id, decision_index)
 
     async def get_effect(self, run_id: str, idempotency_key: str) -> Effect | None:
-        return _first(await self._rows(Effect, "get_effect", run_id, idempotency_key))
+        return await self._reads.row(Effect, "get_effect", run_id, idempotency_key)
 
     async def list_pending_effects(self, query: PendingQuery) -> list[Effect]:
         found = list[Effect]()
@@ -93,28 +92,30 @@ class PostgresRuns:
         return await self._effects("list_claimable_effects", groups, limit)
 
     async def list_obligations(self, run_id: str) -> list[Obligation]:
-        return await self._rows(Obligation, "list_obligations", run_id)
+        return await self._reads.rows(Obligation, "list_obligations", run_id)
 
     async def list_unresolved_obligations(
-        self, limit: int, *, include_stuck: bool
+        self, limit: int, *, include_stuck: bool = False
     ) -> list[Obligation]:
         names = ["list_top_obligations", "list_lone_obligations"]
         if include_stuck:
             names.append("list_stuck_obligations")
-        found = [row for name in names for row in await self._rows(Obligation, name, limit)]
+        found = [row for name in names for row in await self._reads.rows(Obligation, name, limit)]
         return oldest_obligations(found, limit)
 
     async def get_budget(self, run_id: str) -> Budget | None:
-        return _first(await self._rows(Budget, "get_budget", run_id))
+        return await self._reads.row(Budget, "get_budget", run_id)
 
     async def list_timers(self, run_id: str) -> list[Timer]:
-        return await self._rows(Timer, "list_timers", run_id)
+        return await self._reads.rows(Timer, "list_timers", run_id)
 
     async def list_due_timers(self, limit: int) -> list[Timer]:
-        return await self._rows(Timer, "list_due_timers", limit)
+        return await self._reads.rows(Timer, "list_due_timers", limit)
 
     async def next_timer_in_ms(self) -> int | None:
-        (in_ms,) = await self._rows(lambda in_ms: in_ms, "read_next_timer")
+        in_ms = await self._reads.use(
+            lambda connection: connection.fetchval(SQL["read_next_timer"]), again=True
+        )
         return None if in_ms is None else max(0, in_ms)
 
     async def _effect_groups(
@@ -124,7 +125,7 @@ class PostgresRuns:
             EffectGroup(*kind, connector)
             for kind in kinds
             for connector in dict.fromkeys(connectors)
-            or await self._names("read_open_connectors", *kind)
+            or await self._reads.rows(str, "read_open_connectors", *kind)
         ]
 
     async def _effects(
@@ -132,17 +133,4 @@ class PostgresRuns:
     ) -> list[Effect]:
         if not groups:
             return []
-        return await self._rows(Effect, name, *zip(*groups, strict=True), *params)
-
-    async def _names(self, statement: str, *params: object) -> list[str]:
-        return await self._rows(str, statement, *params)
-
-    async def _rows(self, make: Callable[..., T], name: str, *params: object) -> list[T]:
-        rows = await self._reads.use(
-            lambda connection: connection.fetch(SQL[name], *params), again=True
-        )
-        return [make(*row) for row in rows]
-
-
-def _first(found: list[T]) -> T | None:
-    return found[0] if found else None
+        return await self._reads.rows(Effect, name, *zip(*groups, strict=True), *params)

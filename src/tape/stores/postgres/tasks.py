@@ -1,4 +1,4 @@
-"""The queue of tasks in Postgres; see ports/tasks.py.
+"""The queue of tasks in Postgres; see `ports.tasks`.
 
 A claimer remembers, for each reaction and shard, the source up to which it has seen every task that
 never had to wait, and begins there the next time. Without that it would step over every claimed and
@@ -16,6 +16,7 @@ import orjson
 
 from tape.model.task import Task, TaskKey, TaskStatus
 from tape.ports.tasks import Claim, Settlement
+from tape.stores.bell import Bell
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
 from tape.stores.task_rows import listings, merged, start_after, task_of
@@ -26,13 +27,14 @@ ANEW_SHARE = 0.05
 
 
 class PostgresTasks:
-    def __init__(self, claims: Pool, reads: Pool, writes: Pool) -> None:
-        self._claims = claims
+    def __init__(self, reads: Pool, quick: Pool, writes: Pool, bell: Bell) -> None:
         self._reads = reads
+        self._quick = quick
         self._writes = writes
+        self._bell = bell
         self._seen: dict[str, _Seen] = {}
 
-    async def claim(self, claim: Claim) -> list[Task]:
+    async def claim_tasks(self, claim: Claim) -> list[Task]:
         if not claim.wants:
             return []
         after: dict[str, int] = {}
@@ -45,7 +47,7 @@ class PostgresTasks:
                 seen.upto.clear()
             after |= seen.upto
         reactions, shards, most = zip(*claim.wants, strict=True)
-        rows = await self._claims.use(
+        rows = await self._quick.use(
             _fetching(
                 "claim_tasks", claim.owner, claim.lease_ms, reactions, shards, most, claim.most,
                 orjson.dumps(after).decode(),
@@ -59,32 +61,24 @@ class PostgresTasks:
             self._seen[task.reaction_id].note(task)
         return [*(task_of(row[1:]) for row in rows if row[0]), *fresh]
 
-    async def extend(self, owner: str, lease_ms: int, keys: Sequence[TaskKey]) -> list[TaskKey]:
+    async def extend_tasks(
+        self, owner: str, lease_ms: int, keys: Sequence[TaskKey]
+    ) -> list[TaskKey]:
         if not keys:
             return []
-        rows = await self._writes.use(
-            _fetching("extend_tasks", owner, lease_ms, *_in_order(keys)), again=True
-        )
-        return [TaskKey(*row) for row in rows]
+        return await self._writes.rows(TaskKey, "extend_tasks", owner, lease_ms, *_in_order(keys))
 
-    async def complete(self, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+    async def complete_tasks(self, owner: str, keys: Sequence[TaskKey]) -> Settlement:
         if not keys:
             return Settlement([], [])
-        rows = await self._writes.use(
-            _fetching("complete_tasks", owner, *_in_order(keys)), again=True
-        )
-        done = [TaskKey(*row) for row in rows]
+        done = await self._writes.rows(TaskKey, "complete_tasks", owner, *_in_order(keys))
         return Settlement(done, sorted(set(keys).difference(done)))
 
     async def read_expired(self, limit: int) -> list[TaskKey]:
-        rows = await self._reads.use(_fetching("read_expired", limit), again=True)
-        return [TaskKey(*row) for row in rows]
+        return await self._reads.rows(TaskKey, "read_expired", limit)
 
     async def read_known_reactions(self, reaction_ids: Sequence[str]) -> list[str]:
-        rows = await self._reads.use(
-            _fetching("read_known_reactions", list(reaction_ids)), again=True
-        )
-        return [reaction_id for (reaction_id,) in rows]
+        return await self._reads.rows(str, "read_known_reactions", list(reaction_ids))
 
     async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
         ((due_ms,),) = await self._reads.use(
@@ -92,7 +86,7 @@ class PostgresTasks:
         )
         return None if due_ms is None else max(0, due_ms)
 
-    async def get(self, key: TaskKey) -> Task | None:
+    async def get_task(self, key: TaskKey) -> Task | None:
         rows = await self._reads.use(_fetching("get_task", *key), again=True)
         return task_of(rows[0]) if rows else None
 
@@ -107,6 +101,13 @@ class PostgresTasks:
             )
             found += map(task_of, rows)
         return merged(found, limit)
+
+    @property
+    def task_bell(self) -> int:
+        return self._bell.count
+
+    async def await_tasks(self, heard: int, timeout_s: float) -> int:
+        return await self._bell.wait(heard, timeout_s)
 
 
 class _Seen:

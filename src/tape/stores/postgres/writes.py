@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-import asyncpg
-
 from tape.model.bulk_write import Write, WriteList
 from tape.stores.postgres.pool import Pool
-from tape.stores.postgres.turn import SQL
 
 DISCARDED_AT_ONCE = 16
 
@@ -17,39 +14,24 @@ class PostgresWrites:
         self._writes = writes
 
     async def get_write(self, write_id: str) -> Write | None:
-        row = await self._row("get_write", write_id)
-        return Write(*row) if row else None
+        return await self._reads.row(Write, "get_write", write_id)
 
-    async def get_list(self, write_id: str, epoch: int) -> WriteList | None:
-        row = await self._row("get_write_list", write_id, epoch)
-        return WriteList(*row) if row else None
+    async def get_write_list(self, write_id: str, epoch: int) -> WriteList | None:
+        return await self._reads.row(WriteList, "get_write_list", write_id, epoch)
 
-    async def get_chunk(self, *key: str | int) -> bytes | None:
-        row = await self._row("get_chunk", *key)
-        return row[0] if row else None
+    async def get_chunk(self, write_id: str, epoch: int, part: str, number: int) -> bytes | None:
+        return await self._reads.row(bytes, "get_chunk", write_id, epoch, part, number)
 
     async def discard_parts(self, write_id: str, epoch: int, parts: Sequence[str]) -> None:
         for part in parts:
-            await self._do("discard_part", write_id, epoch, part)
+            await self._writes.execute("discard_part", write_id, epoch, part)
 
     async def discard_staged(self, write_id: str, upto_epoch: int, older_than_ms: int) -> int:
-        done = await self._do(
+        return await self._writes.execute(
             "discard_staged", write_id, upto_epoch, older_than_ms, DISCARDED_AT_ONCE
         )
-        return int(done.rpartition(" ")[2])
 
-    async def forget(self, write_id: str, upto_epoch: int, *, wholly: bool) -> None:
-        await self._do("forget_write_lists", write_id, upto_epoch)
+    async def forget_write(self, write_id: str, upto_epoch: int, *, wholly: bool) -> None:
+        await self._writes.execute("forget_write_lists", write_id, upto_epoch)
         if wholly:
-            await self._do("forget_write", write_id, upto_epoch)
-
-    async def _row(self, name: str, *params: str | int) -> asyncpg.Record | None:
-        return await self._reads.use(
-            lambda connection: connection.fetchrow(SQL[name], *params), again=True
-        )
-
-    async def _do(self, name: str, *params: str | int) -> str:
-        """What may be done twice."""
-        return await self._writes.use(
-            lambda connection: connection.execute(SQL[name], *params), again=True
-        )
+            await self._writes.execute("forget_write", write_id, upto_epoch)

@@ -40,23 +40,17 @@ def _read(db: sqlite3.Connection, query: ReadEntries, statement: str, *extra: ob
         query.after, query.upto, query.limit, low, high, query.kind, query.run_id,
         query.from_ts_ms, *extra,
     )  # fmt: skip
-    found, is_cut = _up_to(db, statement, params, query.max_bytes)
+    found, is_cut = read_up_to(db, statement, params, query.max_bytes)
     if is_cut or len(found) == query.limit:
         return EntryRange(found, found[-1].global_seq)
     return EntryRange(found, query.upto)
 
 
-def read_page(
-    db: sqlite3.Connection, statement: str, params: tuple[object, ...], max_bytes: int
-) -> list[Entry]:
-    """Entries in order, up to the one with which their payloads have so many bytes."""
-    return _up_to(db, statement, params, max_bytes)[0]
-
-
-def _up_to(
+def read_up_to(
     db: sqlite3.Connection, statement: str, params: tuple[object, ...], max_bytes: int
 ) -> tuple[list[Entry], bool]:
-    """What fits, and whether it was the bytes that ended it."""
+    """Entries in order, up to the one with which their payloads have so many bytes; and whether
+    there was one."""
     found: list[Entry] = []
     size = 0
     with closing(db.execute(statement, params)) as cursor:

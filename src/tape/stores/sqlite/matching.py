@@ -19,41 +19,64 @@ from tape.ports.matching import (
     Step,
     StepResult,
 )
+from tape.stores.bell import Bell
 from tape.stores.retained import recallable, refuse_absent
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
+from tape.stores.sqlite.pool import Pool
 from tape.stores.sqlite.turn import SQL, as_json, maker
 
 _REACTION_COLUMNS = len(Reaction._fields)
 
 
-class StepMade(NamedTuple):
+class _StepMade(NamedTuple):
     result: StepResult
     tasks: int
 
 
-def acquire_matcher(
-    db: sqlite3.Connection, owner: str, ttl_ms: int, clock: Clock
-) -> MatcherLease | None:
-    with transaction(db):
-        row = db.execute(SQL["acquire_matcher"], (owner, clock(), ttl_ms)).fetchone()
-    return MatcherLease(*row) if row else None
+class SqliteMatching:
+    def __init__(self, reads: Pool, writes: Pool, clock: Clock, bell: Bell) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._clock = clock
+        self._bell = bell
 
+    async def acquire_matcher(self, owner: str, ttl_ms: int) -> MatcherLease | None:
+        def acquire(db: sqlite3.Connection) -> MatcherLease | None:
+            with transaction(db):
+                params = (owner, self._clock(), ttl_ms)
+                row = db.execute(SQL["acquire_matcher"], params).fetchone()
+            return MatcherLease(*row) if row else None
 
-def release_matcher(db: sqlite3.Connection, lease: MatcherLease) -> None:
-    with transaction(db):
-        db.execute(SQL["release_matcher"], (lease.owner, lease.fencing_token))
+        return await self._writes.use(acquire)
 
+    async def release_matcher(self, lease: MatcherLease) -> None:
+        await self._writes.execute("release_matcher", lease.owner, lease.fencing_token)
 
-def read_reactions(db: sqlite3.Connection) -> Reactions:
-    version, _resharded_at = db.execute(SQL["read_book"]).fetchone()
-    reactions = [Reaction(*row) for row in db.execute(SQL["read_reactions"])]
-    return Reactions(
-        version, reactions, [ReactionCursor(*r) for r in db.execute(SQL["read_cursors"])]
-    )
+    async def read_reactions(self) -> Reactions:
+        def read(db: sqlite3.Connection) -> Reactions:
+            version, _resharded_at = db.execute(SQL["read_book"]).fetchone()
+            return Reactions(
+                version,
+                [Reaction(*row) for row in db.execute(SQL["read_reactions"])],
+                [ReactionCursor(*row) for row in db.execute(SQL["read_cursors"])],
+            )
 
+        return await self._reads.at_once(read)
 
-def list_reactions(db: sqlite3.Connection) -> list[ReactionState]:
-    return [_state_of(*row) for row in db.execute(SQL["list_reactions"])]
+    async def make_step(self, step: Step) -> StepResult:
+        made = await self._writes.use(lambda db: _make_step(db, step, self._clock))
+        if made.tasks:
+            self._bell.ring()
+        return made.result
+
+    async def queue_tasks(self, step: QueueTasks) -> Queued:
+        queued = await self._writes.use(lambda db: _queue_tasks(db, step, self._clock))
+        if queued.made:
+            self._bell.ring()
+        return queued
+
+    async def list_reactions(self) -> list[ReactionState]:
+        return await self._reads.rows(_state_of, "list_reactions")
 
 
 def _state_of(*row: object) -> ReactionState:
@@ -61,14 +84,14 @@ def _state_of(*row: object) -> ReactionState:
     return maker(ReactionState)(reaction, *row[_REACTION_COLUMNS:])
 
 
-def make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> StepMade:
+def _make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> _StepMade:
     lease = step.lease
     with quick_transaction(db):
         if not db.execute(SQL["check_matcher"], (lease.fencing_token, lease.position)).fetchone():
-            return StepMade("lost", 0)
+            return _StepMade("lost", 0)
         version, resharded_at = db.execute(SQL["read_book"]).fetchone()
         if version != step.version:
-            return StepMade("outdated", 0)
+            return _StepMade("outdated", 0)
         now = clock()
         db.execute(SQL["advance_matcher"], (step.position, now + step.ttl_ms))
         if step.cursors:
@@ -79,10 +102,10 @@ def make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> StepMade:
         _supersede(db, [task for task in new if task.debounce_ms > 0])
         insert_many(db, SQL["save_task_queue"], [_queued(task, now) for task in new])
         _count_queued(db, Counter(task.reaction_id for task in new))
-    return StepMade("made", len(new))
+    return _StepMade("made", len(new))
 
 
-def queue_tasks(db: sqlite3.Connection, step: QueueTasks, clock: Clock) -> Queued:
+def _queue_tasks(db: sqlite3.Connection, step: QueueTasks, clock: Clock) -> Queued:
     with transaction(db):
         version, _resharded_at = db.execute(SQL["read_book"]).fetchone()
         if version != step.version:

@@ -8,17 +8,19 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tape.config import SqliteSettings
 from tape.errors import Closed, NotLeading, TapeError
 from tape.model.outbox import FailingRow, OutboxRow, RelayTerm, RepeatedRow
+from tape.model.relay import Candidate
 from tape.ports.clock import Clock
-from tape.ports.outbox import Lead, OutboxStatus
-from tape.stores.sqlite.connection import connect, transaction, translated
+from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
+from tape.stores.elections import Commit, elect
+from tape.stores.sqlite.connection import transaction
+from tape.stores.sqlite.pool import Pool
 from tape.stores.sqlite.turn import SQL, as_json
 
 T = TypeVar("T")
@@ -28,30 +30,62 @@ ERROR_MOST = 1_000
 LOOK_S = 0.02
 
 
-class Write(Protocol):
-    def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]:
-        """Work on the connection that writes."""
-
-
-class SqliteLeader:
+class SqliteOutbox:
     def __init__(
         self,
-        lead: Lead,
-        term: RelayTerm,
-        write: Write,
-        *,
         path: Path,
         settings: SqliteSettings,
+        reads: Pool,
+        writes: Pool,
+        *,
+        commit: Commit,
         clock: Clock,
     ) -> None:
         self._path = path
         self._settings = settings
+        self._reads = reads
+        self._writes = writes
+        self._commit = commit
         self._clock = clock
+
+    async def lead_outbox(self, lead: Lead) -> OutboxLeader | None:
+        candidate = Candidate(lead.relay, lead.owner, lease_ms=int(lead.hung_s * 1000))
+        term = await elect(self._commit, candidate, lead.event_id)
+        if term is None:
+            return None
+        looks = Pool(self._path, self._settings.busy_s, 1, "tape-sqlite-relay")
+        return SqliteLeader(lead, term, looks, self._writes, self._clock)
+
+    async def has_unpromoted(self) -> bool:
+        (found,) = await self._reads.rows(bool, "has_unpromoted")
+        return found
+
+    async def read_outbox_status(self, limit: int) -> OutboxStatus:
+        def read(db: sqlite3.Connection) -> OutboxStatus:
+            db.text_factory = lambda text: text.decode(errors="replace")  # shown, whatever it is
+            try:
+                waiting, unpromoted, oldest_ms, repeated = db.execute(
+                    SQL["count_outbox"], (COUNT_MOST, self._clock())
+                ).fetchone()
+                failing = [FailingRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
+                terms = [RelayTerm(*row) for row in db.execute(SQL["read_relays"])]
+                repeats = [RepeatedRow(*row) for row in db.execute(SQL["read_repeats"], (limit,))]
+            finally:
+                db.text_factory = str
+            return OutboxStatus(waiting, unpromoted, oldest_ms, failing, terms, repeated, repeats)
+
+        return await self._reads.at_once(read)
+
+
+class SqliteLeader:
+    def __init__(
+        self, lead: Lead, term: RelayTerm, looks: Pool, writes: Pool, clock: Clock
+    ) -> None:
         self._lead = lead
         self._term = term
-        self._write = write
-        self._looking = ThreadPoolExecutor(1, "tape-sqlite-relay")
-        self._connection: sqlite3.Connection | None = None
+        self._looks = looks
+        self._writes = writes
+        self._clock = clock
         self._version = -1
         self._confirmed_at = time.monotonic()
         self._lost = False
@@ -103,12 +137,12 @@ class SqliteLeader:
         with contextlib.suppress(NotLeading, Closed):
             await self._change(expires_at_ms=0)
         self._lost = True
-        await asyncio.to_thread(self._looking.shutdown)
-        if self._connection is not None:
-            self._connection.close()
+        self._looks.close()
+        await self._looks.wait_closed()
 
     async def _rows(self, name: str, limit: int, held: Sequence[str]) -> list[OutboxRow]:
         def read(db: sqlite3.Connection) -> list[OutboxRow]:
+            db.text_factory = _decoded
             self._version = _read_version(db)
             # Others are no subjects, and JSON has no half characters.
             ascii_only = [subject for subject in held if subject.isascii()]
@@ -131,7 +165,7 @@ class SqliteLeader:
                     return None
                 return db.execute(SQL[name], params).rowcount if name else 0
 
-        changed = None if self._lost else await self._write(work)
+        changed = None if self._lost else await self._writes.use(work)
         if changed is None:
             self._lost = True
             raise NotLeading
@@ -141,15 +175,7 @@ class SqliteLeader:
     async def _look(self, read: Callable[[sqlite3.Connection], T]) -> T:
         if self._lost:
             raise NotLeading
-
-        def on_connection() -> T:
-            with translated(self._path):
-                if self._connection is None:
-                    self._connection = connect(self._path, self._settings.busy_s)
-                    self._connection.text_factory = _decoded
-                return read(self._connection)
-
-        return await asyncio.get_running_loop().run_in_executor(self._looking, on_connection)
+        return await self._looks.use(read)
 
     async def _keep_alive(self) -> None:
         while True:
@@ -160,20 +186,6 @@ class SqliteLeader:
                 return
             except TapeError:  # a busy file: the lease runs on, and the next time may be in time
                 continue
-
-
-def read_status(db: sqlite3.Connection, limit: int, clock: Clock) -> OutboxStatus:
-    db.text_factory = lambda text: text.decode(errors="replace")  # to be shown, whatever it is
-    try:
-        waiting, unpromoted, oldest_ms, repeated = db.execute(
-            SQL["count_outbox"], (COUNT_MOST, clock())
-        ).fetchone()
-        failing = [FailingRow(*row) for row in db.execute(SQL["read_failing"], (limit,))]
-        terms = [RelayTerm(*row) for row in db.execute(SQL["read_relays"])]
-        repeats = [RepeatedRow(*row) for row in db.execute(SQL["read_repeats"], (limit,))]
-    finally:
-        db.text_factory = str
-    return OutboxStatus(waiting, unpromoted, oldest_ms, failing, terms, repeated, repeats)
 
 
 def _decoded(text: bytes) -> str:

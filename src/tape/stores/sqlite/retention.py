@@ -3,25 +3,43 @@
 import sqlite3
 
 from tape.ports.retention import Extent, Hold, PruneStep, Retention, StepDone
+from tape.stores.recent import Recent
 from tape.stores.retained import count_kept, refuse_gap, step_limit
 from tape.stores.sqlite.connection import quick_transaction
+from tape.stores.sqlite.pool import Pool
 from tape.stores.sqlite.turn import SQL, as_json
 
 
-def read_pruned_through(db: sqlite3.Connection) -> int:
-    (pruned,) = db.execute(SQL["read_pruned_through"]).fetchone()
-    return int(pruned)
+class SqliteRetention:
+    def __init__(self, reads: Pool, writes: Pool, recent: Recent) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._recent = recent
+
+    async def read_pruned_through(self) -> int:
+        return await self._reads.use(_read_pruned_through)
+
+    async def read_retention(self) -> Retention:
+        def read(db: sqlite3.Connection) -> Retention:
+            (first,) = db.execute(SQL["read_tail"]).fetchone()
+            (head,) = db.execute(SQL["read_head"]).fetchone()
+            return Retention(_read_pruned_through(db), first, head, _read_holds(db))
+
+        return await self._reads.at_once(read)
+
+    async def prune(self, step: PruneStep) -> StepDone:
+        done = await self._writes.use(lambda db: _prune(db, step))
+        self._recent.forget(done.through)
+        return done
+
+    async def measure(self, after: int, upto: int) -> Extent:
+        (extent,) = await self._reads.rows(Extent, "measure_range", after, upto)
+        return extent
 
 
-def read_retention(db: sqlite3.Connection) -> Retention:
-    (first,) = db.execute(SQL["read_tail"]).fetchone()
-    (head,) = db.execute(SQL["read_head"]).fetchone()
-    return Retention(read_pruned_through(db), first, head, _read_holds(db))
-
-
-def prune(db: sqlite3.Connection, step: PruneStep) -> StepDone:
+def _prune(db: sqlite3.Connection, step: PruneStep) -> StepDone:
     with quick_transaction(db):  # undone by a crash, it is simply done again
-        pruned = read_pruned_through(db)
+        pruned = _read_pruned_through(db)
         refuse_gap(step, pruned)
         (head,) = db.execute(SQL["read_head"]).fetchone()
         limit = step_limit(step, head, _read_holds(db))
@@ -37,8 +55,9 @@ def prune(db: sqlite3.Connection, step: PruneStep) -> StepDone:
     return StepDone(through, gone, max(pruned, through), count_kept(kept))
 
 
-def measure(db: sqlite3.Connection, after: int, upto: int) -> Extent:
-    return Extent(*db.execute(SQL["measure_range"], (after, upto)).fetchone())
+def _read_pruned_through(db: sqlite3.Connection) -> int:
+    (pruned,) = db.execute(SQL["read_pruned_through"]).fetchone()
+    return int(pruned)
 
 
 def _read_holds(db: sqlite3.Connection) -> list[Hold]:

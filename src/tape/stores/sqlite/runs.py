@@ -4,7 +4,9 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import product
 
+from tape.model.budget import Budget
 from tape.model.effect import Effect
+from tape.model.entry import Entry
 from tape.model.obligation import Obligation
 from tape.model.run import Run
 from tape.model.timer import Timer
@@ -32,40 +34,114 @@ from tape.stores.run_rows import (
     oldest_obligations,
     oldest_runs,
 )
-from tape.stores.sqlite.turn import SQL, maker
+from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.turn import SQL
 
 
-def get_run(db: sqlite3.Connection, run_id: str) -> Run | None:
-    row = db.execute(SQL["get_run"], (run_id,)).fetchone()
-    return Run(*row) if row else None
+class SqliteRuns:
+    has_draw_subjects = False
 
+    def __init__(self, reads: Pool, clock: Clock) -> None:
+        self._reads = reads
+        self._clock = clock
 
-def list_runs(db: sqlite3.Connection, query: RunQuery) -> list[Run]:
-    last = get_run(db, query.after) if query.after else None
-    return [Run(*row) for row in db.execute(SQL[listing(query)], listing_params(query, last))]
+    async def get_run(self, run_id: str) -> Run | None:
+        return await self._reads.row(Run, "get_run", run_id)
 
+    async def list_runs(self, query: RunQuery) -> list[Run]:
+        def read(db: sqlite3.Connection) -> list[Run]:
+            row = db.execute(SQL["get_run"], (query.after,)).fetchone() if query.after else None
+            params = listing_params(query, Run(*row) if row else None)
+            return [Run(*row) for row in db.execute(SQL[listing(query)], params)]
 
-def list_runs_to_recover(db: sqlite3.Connection, query: RecoverQuery, clock: Clock) -> list[Run]:
-    now = clock()
-    found = [
-        Run(*row)
-        for group, status in product(_groups_to_recover(db, query), UNDRIVEN)
-        for row in db.execute(SQL["list_runs_to_recover"], (*group, status, now, query.limit))
-    ]
-    return oldest_runs(found, query.limit)
+        return await self._reads.use(read)
 
+    async def list_runs_to_recover(self, query: RecoverQuery) -> list[Run]:
+        def read(db: sqlite3.Connection) -> list[Run]:
+            now, statement = self._clock(), SQL["list_runs_to_recover"]
+            found = [
+                Run(*row)
+                for group, status in product(_groups_to_recover(db, query), UNDRIVEN)
+                for row in db.execute(statement, (*group, status, now, query.limit))
+            ]
+            return oldest_runs(found, query.limit)
 
-def list_waiting_runs(
-    db: sqlite3.Connection, older_than_ms: int, clock: Clock
-) -> list[WaitingRuns]:
-    now = clock()
-    groups = _groups_to_recover(db, RecoverQuery())[:MOST_WAITING_GROUPS]
-    bounds = (now, now - older_than_ms, MOST_COUNTED, OLDEST_COMPARED)
-    return longest_waiting(
-        WaitingRuns(*row)
-        for group in groups
-        for row in db.execute(SQL["list_waiting_runs"], (*group, *bounds))
-    )
+        return await self._reads.at_once(read)
+
+    async def list_waiting_runs(self, older_than_ms: int) -> list[WaitingRuns]:
+        def read(db: sqlite3.Connection) -> list[WaitingRuns]:
+            now = self._clock()
+            groups = _groups_to_recover(db, RecoverQuery())[:MOST_WAITING_GROUPS]
+            bounds = (now, now - older_than_ms, MOST_COUNTED, OLDEST_COMPARED)
+            return longest_waiting(
+                WaitingRuns(*row)
+                for group in groups
+                for row in db.execute(SQL["list_waiting_runs"], (*group, *bounds))
+            )
+
+        return await self._reads.at_once(read)
+
+    async def get_decision(self, run_id: str, decision_index: int) -> Entry | None:
+        return await self._reads.row(Entry, "get_decision", run_id, decision_index)
+
+    async def get_effect(self, run_id: str, idempotency_key: str) -> Effect | None:
+        return await self._reads.row(Effect, "get_effect", run_id, idempotency_key)
+
+    async def list_pending_effects(self, query: PendingQuery) -> list[Effect]:
+        def read(db: sqlite3.Connection) -> list[Effect]:
+            now, found = self._clock(), list[Effect]()
+            if query.include_unknown:
+                groups = _effect_groups(db, UNKNOWN, query.connectors)
+                found += _effects(db, "list_claimable_effects", groups, now, query.limit)
+            if query.include_pending:
+                groups = _effect_groups(db, PENDING, query.connectors)
+                latest = now - query.older_than_ms
+                found += _effects(db, "list_old_effects", groups, latest, query.limit)
+            return oldest_effects(found, query.limit)
+
+        return await self._reads.at_once(read)
+
+    async def list_effects_to_dispatch(self, connectors: Sequence[str], limit: int) -> list[Effect]:
+        def read(db: sqlite3.Connection) -> list[Effect]:
+            groups = _effect_groups(db, TO_DISPATCH, connectors)
+            found = _effects(db, "list_claimable_effects", groups, self._clock(), limit)
+            return oldest_effects(found, limit)
+
+        return await self._reads.at_once(read)
+
+    async def list_obligations(self, run_id: str) -> list[Obligation]:
+        return await self._reads.rows(Obligation, "list_obligations", run_id)
+
+    async def list_unresolved_obligations(
+        self, limit: int, *, include_stuck: bool = False
+    ) -> list[Obligation]:
+        def read(db: sqlite3.Connection) -> list[Obligation]:
+            now = self._clock()
+            rows = [
+                *db.execute(SQL["list_top_obligations"], (now, limit)),
+                *db.execute(SQL["list_lone_obligations"], (now, limit)),
+            ]
+            if include_stuck:
+                rows += db.execute(SQL["list_stuck_obligations"], (limit,))
+            return oldest_obligations((Obligation(*row) for row in rows), limit)
+
+        return await self._reads.at_once(read)
+
+    async def get_budget(self, run_id: str) -> Budget | None:
+        return await self._reads.row(Budget, "get_budget", run_id)
+
+    async def list_timers(self, run_id: str) -> list[Timer]:
+        return await self._reads.rows(Timer, "list_timers", run_id)
+
+    async def list_due_timers(self, limit: int) -> list[Timer]:
+        return await self._reads.rows(Timer, "list_due_timers", self._clock(), limit)
+
+    async def next_timer_in_ms(self) -> int | None:
+        def read(db: sqlite3.Connection) -> int | None:
+            (fire_at_ms,) = db.execute(SQL["read_next_timer"]).fetchone()
+            return None if fire_at_ms is None else max(0, fire_at_ms - self._clock())
+
+        return await self._reads.use(read)
 
 
 def _groups_to_recover(db: sqlite3.Connection, query: RecoverQuery) -> list[RunGroup]:
@@ -75,24 +151,6 @@ def _groups_to_recover(db: sqlite3.Connection, query: RecoverQuery) -> list[RunG
         for pool in pools
         for app in dict.fromkeys(query.app_names) or _names(db, "read_apps_to_recover", pool)
     ]
-
-
-def list_effects_to_dispatch(
-    db: sqlite3.Connection, connectors: Sequence[str], limit: int, clock: Clock
-) -> list[Effect]:
-    groups = _effect_groups(db, TO_DISPATCH, connectors)
-    return oldest_effects(_effects(db, "list_claimable_effects", groups, clock(), limit), limit)
-
-
-def list_pending_effects(db: sqlite3.Connection, query: PendingQuery, clock: Clock) -> list[Effect]:
-    now, found = clock(), list[Effect]()
-    if query.include_unknown:
-        groups = _effect_groups(db, UNKNOWN, query.connectors)
-        found += _effects(db, "list_claimable_effects", groups, now, query.limit)
-    if query.include_pending:
-        groups = _effect_groups(db, PENDING, query.connectors)
-        found += _effects(db, "list_old_effects", groups, now - query.older_than_ms, query.limit)
-    return oldest_effects(found, query.limit)
 
 
 def _effect_groups(
@@ -111,29 +169,6 @@ def _effects(
     return [
         Effect(*row) for group in groups for row in db.execute(SQL[name], (*group, moment, limit))
     ]
-
-
-def list_unresolved_obligations(
-    db: sqlite3.Connection, limit: int, clock: Clock, *, include_stuck: bool
-) -> list[Obligation]:
-    now = clock()
-    rows = [
-        *db.execute(SQL["list_top_obligations"], (now, limit)),
-        *db.execute(SQL["list_lone_obligations"], (now, limit)),
-    ]
-    if include_stuck:
-        rows += db.execute(SQL["list_stuck_obligations"], (limit,))
-    return oldest_obligations((Obligation(*row) for row in rows), limit)
-
-
-def list_due_timers(db: sqlite3.Connection, limit: int, clock: Clock) -> list[Timer]:
-    rows = db.execute(SQL["list_due_timers"], (clock(), limit))
-    return [maker(Timer)(*row) for row in rows]
-
-
-def next_timer_in_ms(db: sqlite3.Connection, clock: Clock) -> int | None:
-    (fire_at_ms,) = db.execute(SQL["read_next_timer"]).fetchone()
-    return None if fire_at_ms is None else max(0, fire_at_ms - clock())
 
 
 def _names(db: sqlite3.Connection, statement: str, *params: object) -> list[str]:

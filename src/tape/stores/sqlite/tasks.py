@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from tape.model.task import EndedTask, Task, TaskKey, TaskStatus
 from tape.ports.clock import Clock
 from tape.ports.tasks import Claim, Settlement, Want
+from tape.stores.bell import Bell
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
+from tape.stores.sqlite.pool import Pool
 from tape.stores.sqlite.turn import SQL, as_json
 from tape.stores.task_rows import listings, merged, start_after, task_of
 
@@ -21,7 +23,68 @@ JUST_NOW_MS = 20
 _ANY = (0, 2**31 - 1)
 
 
-def claim_tasks(db: sqlite3.Connection, claim: Claim, clock: Clock) -> list[Task]:
+class SqliteTasks:
+    def __init__(self, reads: Pool, writes: Pool, clock: Clock, bell: Bell) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._clock = clock
+        self._bell = bell
+
+    async def claim_tasks(self, claim: Claim) -> list[Task]:
+        return await self._writes.use(lambda db: _claim_tasks(db, claim, self._clock))
+
+    async def extend_tasks(
+        self, owner: str, lease_ms: int, keys: Sequence[TaskKey]
+    ) -> list[TaskKey]:
+        def extend(db: sqlite3.Connection) -> list[TaskKey]:
+            with transaction(db):
+                until_ms = self._clock() + lease_ms
+                rows = db.execute(SQL["extend_tasks"], (as_json(keys), owner, until_ms))
+                return [TaskKey(*row) for row in rows]
+
+        return await self._writes.use(extend)
+
+    async def complete_tasks(self, owner: str, keys: Sequence[TaskKey]) -> Settlement:
+        return await self._writes.use(lambda db: _complete_tasks(db, owner, keys, self._clock))
+
+    async def read_expired(self, limit: int) -> list[TaskKey]:
+        return await self._reads.rows(TaskKey, "read_expired", self._clock(), limit)
+
+    async def read_known_reactions(self, reaction_ids: Sequence[str]) -> list[str]:
+        return await self._reads.rows(str, "read_known_reactions", as_json(reaction_ids))
+
+    async def read_next_due_ms(self, reaction_ids: Sequence[str]) -> int | None:
+        return await self._reads.use(lambda db: _read_next_due_ms(db, reaction_ids, self._clock))
+
+    async def get_task(self, key: TaskKey) -> Task | None:
+        def read(db: sqlite3.Connection) -> Task | None:
+            row = db.execute(SQL["get_task"], key).fetchone()
+            return task_of(row) if row else None
+
+        return await self._reads.use(read)
+
+    async def list_tasks(
+        self, reaction_id: str, status: TaskStatus | None, after: TaskKey | None, limit: int
+    ) -> list[Task]:
+        params = (*start_after(reaction_id, after), reaction_id, status or 0, limit)
+
+        def read(db: sqlite3.Connection) -> list[Task]:
+            found = [
+                task_of(row) for name in listings(status) for row in db.execute(SQL[name], params)
+            ]
+            return merged(found, limit)
+
+        return await self._reads.at_once(read)
+
+    @property
+    def task_bell(self) -> int:
+        return self._bell.count
+
+    async def await_tasks(self, heard: int, timeout_s: float) -> int:
+        return await self._bell.wait(heard, timeout_s)
+
+
+def _claim_tasks(db: sqlite3.Connection, claim: Claim, clock: Clock) -> list[Task]:
     wants = [(place, one) for place, want in enumerate(claim.wants) for one in _of_shards(db, want)]
     asked = as_json([(want.reaction_id, *_shards(want)) for _place, want in wants])
     # Without the lock first: those who ask in vain hold nobody up.
@@ -133,15 +196,7 @@ def _shards(want: Want) -> tuple[int, int]:
     return (want.shard, want.shard) if want.shard >= 0 else _ANY
 
 
-def extend_tasks(
-    db: sqlite3.Connection, owner: str, lease_ms: int, keys: Sequence[TaskKey], clock: Clock
-) -> list[TaskKey]:
-    with transaction(db):
-        rows = db.execute(SQL["extend_tasks"], (as_json(keys), owner, clock() + lease_ms))
-        return [TaskKey(*row) for row in rows]
-
-
-def complete_tasks(
+def _complete_tasks(
     db: sqlite3.Connection, owner: str, keys: Sequence[TaskKey], clock: Clock
 ) -> Settlement:
     with transaction(db):
@@ -159,16 +214,7 @@ def complete_tasks(
     return Settlement([k for k in asked if k in taken], [k for k in asked if k not in taken])
 
 
-def read_expired(db: sqlite3.Connection, limit: int, clock: Clock) -> list[TaskKey]:
-    return [TaskKey(*row) for row in db.execute(SQL["read_expired"], (clock(), limit))]
-
-
-def read_known_reactions(db: sqlite3.Connection, reaction_ids: Sequence[str]) -> list[str]:
-    rows = db.execute(SQL["read_known_reactions"], (as_json(reaction_ids),))
-    return [reaction_id for (reaction_id,) in rows]
-
-
-def read_next_due_ms(
+def _read_next_due_ms(
     db: sqlite3.Connection, reaction_ids: Sequence[str], clock: Clock
 ) -> int | None:
     now = clock()
@@ -181,27 +227,6 @@ def read_next_due_ms(
         if free_ms > since_ms:
             moments.append(free_ms)
     return max(0, min(moments) - now) if moments else None
-
-
-def get_task(db: sqlite3.Connection, key: TaskKey) -> Task | None:
-    row = db.execute(SQL["get_task"], key).fetchone()
-    return task_of(row) if row else None
-
-
-def list_tasks(
-    db: sqlite3.Connection,
-    reaction_id: str,
-    status: TaskStatus | None,
-    after: TaskKey | None,
-    limit: int,
-) -> list[Task]:
-    start = start_after(reaction_id, after)
-    found = [
-        task_of(row)
-        for name in listings(status)
-        for row in db.execute(SQL[name], (*start, reaction_id, status or 0, limit))
-    ]
-    return merged(found, limit)
 
 
 def _by_source(task: Task) -> int:

@@ -165,4 +165,5 @@ def maker(kind: Callable[..., T]) -> Callable[..., T]:
 
 @cache
 def _flags(kind: Callable[..., Any]) -> list[int]:
-    return [place for place, of in enumerate(kind.__annotations__.values()) if of is bool]
+    fields: dict[str, Any] = getattr(kind, "__annotations__", {})
+    return [place for place, of in enumerate(fields.values()) if of is bool]

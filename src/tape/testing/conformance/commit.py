@@ -113,7 +113,7 @@ class CommitContract:
         with pytest.raises(type(error)) as caught:
             await store.commit(needs, decide)
         assert caught.value is error
-        assert await store.get_value("ns", "k") is None
+        assert await store.values.get_value("ns", "k") is None
         assert store.head == 0
         await expect_working(store, 0)
 
@@ -163,7 +163,7 @@ class CommitContract:
         rows = [value("good"), value("bad", version=INT64_MAX + 1)]
         with pytest.raises(StoreFailed):
             await store.commit(ONE_NEED, writing(draft(), rows=rows))
-        assert await store.get_value("ns", "good") is None
+        assert await store.values.get_value("ns", "good") is None
         await expect_working(store, 0)
 
     async def test_nul_is_kept_or_refused_but_never_cut(self, open_store: OpenStore) -> None:
@@ -238,7 +238,7 @@ class CommitContract:
         store, other = await open_store(), await open_store()
         await store.commit(ONE_NEED, writing(draft(), rows=[value("k")]))
         assert len(await read_all(other)) == 1
-        assert await other.get_value("ns", "k") == value("k").value
+        assert await other.values.get_value("ns", "k") == value("k").value
 
     async def test_a_later_move_of_a_batch_sees_an_earlier_one(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -292,7 +292,7 @@ class CommitContract:
         for use in (
             store.commit([], writing(draft())),
             store.commit(ONE_NEED, writing(draft())),
-            store.get_value("ns", "k"),
+            store.values.get_value("ns", "k"),
             store.read_run("r", 0, 1),
             store.info(),
             store.await_beyond(1),

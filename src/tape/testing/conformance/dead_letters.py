@@ -83,7 +83,7 @@ async def letters_of(store: Store, count: int) -> list[TaskKey]:
 
 
 async def task_of(store: Store, key: TaskKey) -> Task:
-    task = await store.get_task(key)
+    task = await store.tasks.get_task(key)
     assert task is not None
     return task
 
@@ -137,9 +137,9 @@ class DeadLettersContract(Sound):
         assert (await task_of(store, key)).last_traceback == "at \\0 one"
         await claim(store)
         await fail(store, "a", [key], "two", traceback="at two")
-        (letter,) = await store.list_tasks("", DLQ, None, MANY)
+        (letter,) = await store.tasks.list_tasks("", DLQ, None, MANY)
         assert (letter.last_error, letter.last_traceback) == ("two", "at two")
-        assert (await store.list_tasks("r", None, None, MANY)) == [letter]
+        assert (await store.tasks.list_tasks("r", None, None, MANY)) == [letter]
         said = orjson.loads((await about_tasks(store))[-1].payload_json)
         assert (said["error"], said["traceback"]) == ("two", "at two")
 
@@ -148,7 +148,7 @@ class DeadLettersContract(Sound):
         (key,) = await claimed_of(store, 1, dlq_after_n=1, retry_backoff_ms=0)
         await fail(store, "a", [key], "one", traceback="at one")
         await play(store, replaying([key]))
-        assert (await store.list_tasks("", PENDING, None, MANY))[0].last_traceback == "at one"
+        assert (await store.tasks.list_tasks("", PENDING, None, MANY))[0].last_traceback == "at one"
         await claim(store)
         await fail(store, "a", [key], "two")
         assert (await task_of(store, key)).last_traceback == ""
@@ -163,9 +163,11 @@ class DeadLettersContract(Sound):
         (key,) = await claimed_of(store, 1, retry_backoff_ms=0)
         await fail(store, "a", [key], "one", traceback="at one")
         await claim(store)
-        await store.complete_tasks("a", [key])
+        await store.tasks.complete_tasks("a", [key])
         assert (await task_of(store, key)).last_traceback == ""
-        assert [t.last_traceback for t in await store.list_tasks("", DONE, None, MANY)] == [""]
+        assert [t.last_traceback for t in await store.tasks.list_tasks("", DONE, None, MANY)] == [
+            ""
+        ]
 
     async def test_without_dead_letters_it_is_given_up(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -198,7 +200,7 @@ class DeadLettersContract(Sound):
     async def test_one_that_has_ended_stays_as_it_ended(self, open_store: OpenStore) -> None:
         store = await open_store()
         first, second = await claimed_of(store, 2, retry_max=0)
-        await store.complete_tasks("a", [first])
+        await store.tasks.complete_tasks("a", [first])
         await fail(store, "a", [second])
         assert await fail(store, "a", [first, second]) == [DONE, DLQ]
         assert await fail(store, "b", [first, second]) == [DONE, DLQ]
@@ -208,8 +210,8 @@ class DeadLettersContract(Sound):
         store = await open_store()
         (key,) = await claimed_of(store, 1)
         await fail(store, "a", [key], "maybe not")
-        assert await store.complete_tasks("b", [key]) == ([], [key])
-        assert await store.complete_tasks("a", [key]) == ([key], [])
+        assert await store.tasks.complete_tasks("b", [key]) == ([], [key])
+        assert await store.tasks.complete_tasks("a", [key]) == ([key], [])
         assert (await task_of(store, key)).status == DONE
 
     async def test_failures_of_several_reactions_in_one_batch(self, open_store: OpenStore) -> None:
@@ -235,7 +237,7 @@ class DeadLettersContract(Sound):
         await queue(store, await record_some(store, 1))
         for expected in (PENDING, DLQ):
             (task,) = await claim(store, owner="gone", lease_ms=0)
-            expired = await store.read_expired(9)
+            expired = await store.tasks.read_expired(9)
             assert expired == [task.key]
             assert await play(store, expiring(expired)) == 1
             found = await task_of(store, task.key)
@@ -245,11 +247,11 @@ class DeadLettersContract(Sound):
     async def test_only_leases_that_ran_out_expire(self, open_store: OpenStore) -> None:
         store = await open_store()
         first, second, third = await claimed_of(store, 3)
-        await store.complete_tasks("a", [first])
+        await store.tasks.complete_tasks("a", [first])
         await fail(store, "a", [second])
-        before = await store.list_tasks("r", None, None, 9)
+        before = await store.tasks.list_tasks("r", None, None, 9)
         assert await play(store, expiring([first, second, third, TaskKey("r", 0, 99)])) == 0
-        assert await store.list_tasks("r", None, None, 9) == before
+        assert await store.tasks.list_tasks("r", None, None, 9) == before
 
     async def test_after_a_takeover_the_first_holder_is_a_stranger(
         self, open_store: OpenStore
@@ -261,8 +263,8 @@ class DeadLettersContract(Sound):
         await play(store, expiring([task.key]))
         (again,) = await claim(store, owner="b")
         assert again.attempts == 2
-        assert await store.complete_tasks("a", [task.key]) == ([], [task.key])
-        assert await store.extend_tasks("a", HOUR_MS, [task.key]) == []
+        assert await store.tasks.complete_tasks("a", [task.key]) == ([], [task.key])
+        assert await store.tasks.extend_tasks("a", HOUR_MS, [task.key]) == []
         (outcome,) = await fail(store, "a", [task.key])
         assert isinstance(outcome, NotHeld)
         assert await task_of(store, task.key) == again
@@ -273,7 +275,7 @@ class DeadLettersContract(Sound):
         await queue(store, [1])
         (task,) = await claim(store, lease_ms=0)
         await play(store, expiring([task.key]))
-        assert await store.complete_tasks("a", [task.key]) == ([task.key], [])
+        assert await store.tasks.complete_tasks("a", [task.key]) == ([task.key], [])
 
     async def test_replayed_it_is_queued_anew(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -284,7 +286,7 @@ class DeadLettersContract(Sound):
         task = await task_of(store, first)
         assert (task.status, task.attempts, task.lease_owner) == (PENDING, 0, "")
         assert await sources_with(store, DLQ) == [second.source_global_seq]
-        assert await store.complete_tasks("a", [first]) == ([], [first])
+        assert await store.tasks.complete_tasks("a", [first]) == ([], [first])
         (again,) = await claim(store)
         assert (again.key, again.attempts, again.last_error) == (first, 1, "no")
         entry = (await about_tasks(store))[-1]
@@ -295,7 +297,7 @@ class DeadLettersContract(Sound):
         keys = await letters_of(store, 1)
         await play(store, replaying(keys))
         await queue(store, [keys[0].source_global_seq])
-        assert len(await store.list_tasks("r", None, None, MANY)) == 1
+        assert len(await store.tasks.list_tasks("r", None, None, MANY)) == 1
 
     async def test_dropped_it_stays_on_record_as_failed(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -314,10 +316,10 @@ class DeadLettersContract(Sound):
     ) -> None:
         store = await open_store()
         first, second = await claimed_of(store, 2)
-        await store.complete_tasks("a", [first])
-        before = await store.list_tasks("r", None, None, 9)
+        await store.tasks.complete_tasks("a", [first])
+        before = await store.tasks.list_tasks("r", None, None, 9)
         assert await attempt(store, replaying([first, second]), dropping([first, second])) == [0, 0]
-        assert await store.list_tasks("r", None, None, 9) == before
+        assert await store.tasks.list_tasks("r", None, None, 9) == before
 
     async def test_dead_lettered_and_replayed_in_one_batch(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -357,11 +359,11 @@ class DeadLettersContract(Sound):
         first, second = await claimed_of(store, 2, retry_max=0)
         await deregister(store)
         assert await fail(store, "a", [first]) == [DLQ]
-        assert await store.complete_tasks("a", [second]) == ([second], [])
+        assert await store.tasks.complete_tasks("a", [second]) == ([second], [])
 
     async def test_those_who_wait_for_tasks_hear_of_a_replay(self, open_store: OpenStore) -> None:
         store = await open_store()
         keys = await letters_of(store, 1)
-        heard = store.task_bell
+        heard = store.tasks.task_bell
         await play(store, replaying(keys))
-        assert await store.await_tasks(heard, BOUND_S) > heard
+        assert await store.tasks.await_tasks(heard, BOUND_S) > heard

@@ -68,7 +68,7 @@ def keys(effects: list[Effect]) -> list[str]:
 
 
 async def to_dispatch(store: Store, *connectors: str, limit: int = MANY) -> list[str]:
-    return keys(await store.list_effects_to_dispatch(connectors, limit))
+    return keys(await store.runs.list_effects_to_dispatch(connectors, limit))
 
 
 async def unknown(driver: Driver, key: str) -> None:
@@ -87,16 +87,16 @@ class EffectsContract:
         )  # fmt: skip
         assert all(row)
         await play(store, SaveRows(save(EFFECTS, row)))
-        assert await (await open_store()).get_effect("r/ä", "k/ä") == row
+        assert await (await open_store()).runs.get_effect("r/ä", "k/ä") == row
         changed = row._replace(
             status=EffectStatus.FAILED.value, response_json='"ä"', error_json='"€"',
             dispatch_attempts=0, next_dispatch_at_ms=0, external_ref="", dispatch_claimed_by="",
             dispatch_claim_expires_at_ms=0, last_dispatch_error="", claim_token=11,
         )  # fmt: skip
         await play(store, SaveRows(save(EFFECTS, changed)))
-        assert await store.get_effect("r/ä", "k/ä") == changed
+        assert await store.runs.get_effect("r/ä", "k/ä") == changed
         assert await play(store, Look(Need(EFFECTS, ("r/ä", "k/ä")))) == [changed]
-        assert await store.get_effect("r/ä", "K/ä") is None
+        assert await store.runs.get_effect("r/ä", "K/ä") is None
 
     async def test_an_effect_that_was_begun_is_answered_as_it_stands(
         self, open_store: OpenStore
@@ -104,7 +104,7 @@ class EffectsContract:
         store, other = await open_store(), await open_store()
         driver = await drive(store)
         begun = await driver.write(BeginEffect(0, "tool", 0, "[1]"))
-        assert begun == await store.get_effect(driver.run_id, begun.idempotency_key)
+        assert begun == await store.runs.get_effect(driver.run_id, begun.idempotency_key)
         settled = CompleteEffect(begun.idempotency_key, EffectStatus.CONFIRMED, '"done"')
         confirmed = await driver.write(settled)
         again = Driver(other, *driver[1:])
@@ -120,7 +120,7 @@ class EffectsContract:
         taken = [isinstance(outcome, BusinessKeyTaken) for outcome in outcomes]
         assert taken.count(True) == len(stores) - 1
         loser, winner = drivers[taken.index(True)], drivers[taken.index(False)]
-        assert await loser.store.get_effect(loser.run_id, "k") is None
+        assert await loser.store.runs.get_effect(loser.run_id, "k") is None
         (again,) = (await winner.extend(begun)).replies
         assert again.business_key == "b"
         await loser.write(outbox("wire", "k", business_key="b", connector="another"))
@@ -150,8 +150,8 @@ class EffectsContract:
         assert await to_dispatch(store) == ["1", "4", "mail"]
         renewed = await driver.tell(RenewClaim("1", dead.claim_token, LONG_MS))
         assert await to_dispatch(store, "wire") == ["4"]
-        assert await store.get_effect(driver.run_id, "1") == renewed
-        assert (await store.get_effect(driver.run_id, "0")) == living
+        assert await store.runs.get_effect(driver.run_id, "1") == renewed
+        assert (await store.runs.get_effect(driver.run_id, "0")) == living
 
     async def test_one_of_many_claims_an_effect(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
@@ -161,7 +161,7 @@ class EffectsContract:
         outcomes = await race(stores, [changing(driver.run_id, claim) for claim in claiming])
         claims = [extended.replies[0] for extended in outcomes]
         (claimed,) = [claim for claim in claims if claim is not None]
-        assert await stores[0].get_effect(driver.run_id, "k") == claimed
+        assert await stores[0].runs.get_effect(driver.run_id, "k") == claimed
         assert (claimed.claim_token, claimed.dispatch_attempts) == (1, 1)
 
     async def test_a_claim_that_ran_out_is_refused_after_another(
@@ -179,7 +179,7 @@ class EffectsContract:
             await driver.tell(said)
         settled = said._replace(claim_token=second.claim_token)
         assert (await driver.tell(settled)).status == EffectStatus.FAILED
-        assert await driver.tell(settled) == await store.get_effect(driver.run_id, "k")
+        assert await driver.tell(settled) == await store.runs.get_effect(driver.run_id, "k")
 
     async def test_what_may_have_happened_is_not_dispatched_again(
         self, open_store: OpenStore
@@ -192,7 +192,7 @@ class EffectsContract:
         assert await to_dispatch(store) == ["k"]
         assert await driver.tell(ClaimEffect("k", "b", LONG_MS)) is None
         assert await to_dispatch(store) == []
-        (found,) = await store.list_pending_effects(PendingQuery())
+        (found,) = await store.runs.list_pending_effects(PendingQuery())
         assert (found.idempotency_key, found.status) == ("k", EffectStatus.UNKNOWN)
 
     async def test_effects_without_an_outcome(self, open_store: OpenStore) -> None:
@@ -207,7 +207,7 @@ class EffectsContract:
         )
 
         async def pending(**fields: Any) -> list[str]:
-            return keys(await store.list_pending_effects(EVERY._replace(**fields)))
+            return keys(await store.runs.list_pending_effects(EVERY._replace(**fields)))
 
         assert await pending() == ["i", "o", "u1", "u2", "u3", "u4"]
         assert await pending(limit=3) == ["i", "o", "u1"]
@@ -233,7 +233,7 @@ class EffectsContract:
         await driver.write(BeginEffect(0, "tool", 0, custom_key="k"))
         undo = RegisterCompensation("k", "undo", '{"n":1}')
         await driver.write(CompleteEffect("k", EffectStatus.CONFIRMED, compensation=undo))
-        (registered,) = await store.list_obligations(driver.run_id)
+        (registered,) = await store.runs.list_obligations(driver.run_id)
         assert (registered.effect_key, registered.payload_json) == ("k", '{"n":1}')
         assert (await driver.run()).top_obligation == registered.seq
 

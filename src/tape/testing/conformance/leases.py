@@ -64,7 +64,7 @@ class LeasesContract:
         assert (run.lease_owner, run.reactor_name, run.status) == ("me", "worker", 2)
         assert run.lease_expires_at_ms == entry.ts_ms + 5_000
         assert (entry.run_id, entry.seq) == (run.run_id, 1)
-        assert await (await open_store()).get_run(run.run_id) == run
+        assert await (await open_store()).runs.get_run(run.run_id) == run
 
     async def test_who_begins_a_run_twice_finds_it(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
@@ -92,7 +92,7 @@ class LeasesContract:
             with pytest.raises(InvalidArgument, match=r"in the pool 'blue', not in 'green'") as no:
                 await play(store, resuming(run.run_id, Taker(owner, pool="green")))
             assert no.value.field == "pool"
-        assert await store.get_run(run.run_id) == run
+        assert await store.runs.get_run(run.run_id) == run
         taken = await play(store, resuming(run.run_id, Taker("b", pool="blue")))
         assert (taken.lease_owner, taken.pool) == ("b", "blue")
 
@@ -123,7 +123,7 @@ class LeasesContract:
         with pytest.raises(LeaseHeld):
             await take_over(other, driver.run_id, "b")
         assert renewed.lease_expires_at_ms > ran_out
-        assert await other.get_run(driver.run_id) == renewed
+        assert await other.runs.get_run(driver.run_id) == renewed
         assert len(await read_all(store)) == 1
 
     async def test_who_let_go_has_no_lease(self, open_store: OpenStore) -> None:
@@ -176,7 +176,7 @@ class LeasesContract:
 
         async def keep_taking(store: Store, owner: str) -> None:
             for _ in range(6):
-                run = await store.get_run(run_id)
+                run = await store.runs.get_run(run_id)
                 assert run is not None
                 await pass_beyond(store, run.lease_expires_at_ms - 1)
                 taker = Taker(owner, "recovery", 2 * SHORT_MS)

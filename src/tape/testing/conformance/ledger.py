@@ -42,22 +42,22 @@ async def advance(store: Store, hold: Hold, passed: Passed, *runs: NewRun) -> No
 class LedgerContract:
     async def test_subscriptions_come_back_as_they_were_put(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
-        assert await store.list_event_subscriptions() == []
+        assert await store.ledger.list_event_subscriptions() == []
         mapper = '{"ä":"literal:€"}'
         b = await put(store, "b", input_mapper=mapper, enabled=False, awaits_end=False, pool="gpu")
         a = await put(store, "a", drainer_id="other", filter_expr="payload.n > 1")
         assert b[4:8] == (mapper, "", False, False)
         assert (a.pool, b.pool) == ("", "gpu")
-        assert await other.list_event_subscriptions() == [a, b]
-        assert await other.list_event_subscriptions("other") == [a]
-        assert await other.list_event_subscriptions("nobody") == []
+        assert await other.ledger.list_event_subscriptions() == [a, b]
+        assert await other.ledger.list_event_subscriptions("other") == [a]
+        assert await other.ledger.list_event_subscriptions("nobody") == []
         moved = await put(other, "a", drainer_id="workflow_runner")
         assert moved.created_at_ms == a.created_at_ms
         b = await put(store, "b", input_mapper=mapper, enabled=False, awaits_end=False, pool="cpu")
-        assert await store.list_event_subscriptions("workflow_runner") == [moved, b]
+        assert await store.ledger.list_event_subscriptions("workflow_runner") == [moved, b]
         assert await play(store, DeleteSubscription("a", next(IDS), LIMITS)) is True
         assert await play(other, DeleteSubscription("a", next(IDS), LIMITS)) is False
-        assert await store.list_event_subscriptions() == [b]
+        assert await store.ledger.list_event_subscriptions() == [b]
 
     async def test_a_subscription_changes_often_in_one_batch(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -70,24 +70,24 @@ class LedgerContract:
             DeleteSubscription("b", next(IDS), LIMITS),
         )
         assert outcomes[1] is outcomes[4] is True
-        (row,) = await store.list_event_subscriptions()
+        (row,) = await store.ledger.list_event_subscriptions()
         assert row == outcomes[2]
 
     async def test_drainers_come_back_as_they_were_left(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
-        assert await store.get_drainer("d") is None
+        assert await store.ledger.get_drainer("d") is None
         await record(store, NewEvent("order.placed"))
         grant = await acquire(store)
         assert (grant.is_granted, grant.head) == (True, 1)
-        assert await other.get_drainer("d") == grant.drainer
+        assert await other.ledger.get_drainer("d") == grant.drainer
         run = NewRun(RunName("desk", "event", "s", "event:x"), "{}")
         await advance(store, Hold("d", 1, 60_000), Passed(1, "E1", 1, 1), run)
-        found = await other.get_drainer("d")
+        found = await other.ledger.get_drainer("d")
         assert found is not None
         assert found == Drainer("d", 1, "E1", found.last_drained_at_ms, 1, 1, fencing_token=1)
-        assert (await other.get_run(run.name.run_id)) is not None
+        assert (await other.runs.get_run(run.name.run_id)) is not None
         await acquire(other, "a")
-        assert [row.drainer_id for row in await store.list_drainers()] == ["a", "d"]
+        assert [row.drainer_id for row in await store.ledger.list_drainers()] == ["a", "d"]
 
     async def test_one_instance_drains_however_many_ask(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
@@ -100,9 +100,9 @@ class LedgerContract:
 
     async def test_a_lease_goes_by_the_stores_clock(self, open_store: OpenStore) -> None:
         store = await open_store()
-        before = await store.read_clock()
+        before = await store.ledger.read_clock()
         grant = await acquire(store, ttl_ms=50_000)
-        after = await store.read_clock()
+        after = await store.ledger.read_clock()
         assert before <= grant.drainer.lease_expires_at_ms - 50_000 <= after
 
     async def test_a_new_drainer_knows_what_others_have_committed(

@@ -33,7 +33,7 @@ PENDING = TaskStatus.PENDING
 
 
 async def expect_nothing_done(store: Store) -> None:
-    assert {state.position for state in await store.list_reactions()} == {0}
+    assert {state.position for state in await store.matching.list_reactions()} == {0}
     assert await sources_with(store, None) == []
     (cursor,) = await cursors_of(store)
     assert (cursor.last_global_seq, cursor.matched, cursor.last_processed_at_ms) == (0, 0, 0)
@@ -46,10 +46,10 @@ def full_step(step: Step) -> Step:
 class MatchingContract(Sound):
     async def test_one_holds_the_lease(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
-        lease = await store.acquire_matcher("a", HOUR_MS)
+        lease = await store.matching.acquire_matcher("a", HOUR_MS)
         assert lease == ("a", 1, 0)
-        assert await other.acquire_matcher("b", HOUR_MS) is None
-        assert await store.acquire_matcher("b", HOUR_MS) is None
+        assert await other.matching.acquire_matcher("b", HOUR_MS) is None
+        assert await store.matching.acquire_matcher("b", HOUR_MS) is None
 
     async def test_renewing_keeps_the_token(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -64,37 +64,37 @@ class MatchingContract(Sound):
         first = await lead(store, "a", ttl_ms=0)
         second = await lead(other, "b")
         assert second.fencing_token == first.fencing_token + 1
-        assert await store.acquire_matcher("a", HOUR_MS) is None
+        assert await store.matching.acquire_matcher("a", HOUR_MS) is None
 
     async def test_it_is_free_only_when_its_time_is_up(self, open_store: OpenStore) -> None:
         store = await open_store()
         await lead(store, "a", ttl_ms=80)
-        taken = await until(lambda: store.acquire_matcher("b", HOUR_MS))
+        taken = await until(lambda: store.matching.acquire_matcher("b", HOUR_MS))
         assert taken.fencing_token == 2
 
     async def test_a_step_renews_the_lease(self, open_store: OpenStore) -> None:
         store = await open_store()
         lease = await lead(store, "a", ttl_ms=0)
-        assert await store.make_step(await a_step(store, lease)) == "made"
-        assert await store.acquire_matcher("b", HOUR_MS) is None
+        assert await store.matching.make_step(await a_step(store, lease)) == "made"
+        assert await store.matching.acquire_matcher("b", HOUR_MS) is None
 
     async def test_released_it_is_free_at_once(self, open_store: OpenStore) -> None:
         store = await open_store()
         first = await lead(store, "a")
-        await store.release_matcher(first)
+        await store.matching.release_matcher(first)
         second = await lead(store, "b")
         assert second.fencing_token == 2
-        await store.release_matcher(first)
-        assert await store.acquire_matcher("c", HOUR_MS) is None
-        await store.release_matcher(second)
+        await store.matching.release_matcher(first)
+        assert await store.matching.acquire_matcher("c", HOUR_MS) is None
+        await store.matching.release_matcher(second)
         assert (await lead(store, "b")).fencing_token == 3
 
     async def test_a_step_is_made_whole(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
         await register(store)
         lease = await lead(store)
-        assert await store.make_step(full_step(await a_step(store, lease))) == "made"
-        (state,) = await other.list_reactions()
+        assert await store.matching.make_step(full_step(await a_step(store, lease))) == "made"
+        (state,) = await other.matching.list_reactions()
         assert state.position == 7
         assert await sources_with(other, PENDING) == [3, 5]
         (cursor,) = await cursors_of(other)
@@ -107,16 +107,16 @@ class MatchingContract(Sound):
         await register(store)
         stale = full_step(await a_step(store, await lead(store, "a", ttl_ms=0)))
         await lead(other, "b")
-        assert await store.make_step(stale) == "lost"
+        assert await store.matching.make_step(stale) == "lost"
         await expect_nothing_done(store)
 
     async def test_after_a_release_nothing_is_written(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
         await register(store)
         stale = full_step(await a_step(store, await lead(store, "a")))
-        await store.release_matcher(stale.lease)
+        await store.matching.release_matcher(stale.lease)
         await lead(other, "b")
-        assert await store.make_step(stale) == "lost"
+        assert await store.matching.make_step(stale) == "lost"
         await expect_nothing_done(store)
 
     async def test_from_another_position_nothing_is_written(self, open_store: OpenStore) -> None:
@@ -124,7 +124,7 @@ class MatchingContract(Sound):
         await register(store)
         lease = await lead(store)
         ahead = full_step(await a_step(store, lease._replace(position=4)))
-        assert await store.make_step(ahead) == "lost"
+        assert await store.matching.make_step(ahead) == "lost"
         await expect_nothing_done(store)
 
     async def test_with_an_outdated_book_nothing_is_written(self, open_store: OpenStore) -> None:
@@ -132,22 +132,22 @@ class MatchingContract(Sound):
         await register(store)
         outdated = full_step(await a_step(store, await lead(store)))
         await register(other, "another")
-        assert await store.make_step(outdated) == "outdated"
+        assert await store.matching.make_step(outdated) == "outdated"
         await expect_nothing_done(store)
 
     async def test_a_step_is_made_once(self, open_store: OpenStore) -> None:
         store = await open_store()
         await register(store)
         once = full_step(await a_step(store, await lead(store)))
-        assert await store.make_step(once) == "made"
-        assert await store.make_step(once) == "lost"
+        assert await store.matching.make_step(once) == "made"
+        assert await store.matching.make_step(once) == "lost"
         assert (await cursors_of(store))[0].matched == 2
 
     async def test_of_racing_steps_one_is_made(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
         await register(stores[0])
         once = full_step(await a_step(stores[0], await lead(stores[0])))
-        results = await asyncio.gather(*(store.make_step(once) for store in stores))
+        results = await asyncio.gather(*(store.matching.make_step(once) for store in stores))
         assert sorted(results) == ["lost", "lost", "lost", "made"]
         assert (await cursors_of(stores[0]))[0].matched == 2
 
@@ -186,7 +186,7 @@ class MatchingContract(Sound):
         store = await open_store()
         await register(store)
         late = (await a_step(store, await lead(store)))._replace(put_off=["r"])
-        assert await store.make_step(late._replace(version=late.version - 1)) == "outdated"
+        assert await store.matching.make_step(late._replace(version=late.version - 1)) == "outdated"
         assert (await state_of(store)).following
 
     async def test_many_tasks_of_many_reactions_in_one_step(self, open_store: OpenStore) -> None:
@@ -201,7 +201,7 @@ class MatchingContract(Sound):
             a_cursor(500, name, shard=shard, matched=250) for name in names for shard in (0, 1)
         ]
         assert await step(store, position=500, cursors=cursors, tasks=tasks) == "made"
-        for state in await store.list_reactions():
+        for state in await store.matching.list_reactions():
             assert (state.matched, state.pending, state.position) == (500, 500, 500)
 
     async def test_a_task_that_exists_is_not_made_again(self, open_store: OpenStore) -> None:
@@ -209,14 +209,14 @@ class MatchingContract(Sound):
         await register(store, retry_max=0)
         await queue(store, [1, 2, 3, 4])
         (first,) = await claim(store, most=1)
-        await store.complete_tasks("a", [first.key])
+        await store.tasks.complete_tasks("a", [first.key])
         (second,) = await claim(store, most=1)
         await fail(store, "a", [second.key])
         (third,) = await claim(store, most=1)
         await queue(store, [1, 2, 3, 4, 5])
         assert await sources_with(store, TaskStatus.DONE) == [1]
         assert await sources_with(store, TaskStatus.DLQ) == [2]
-        assert await store.list_tasks("r", TaskStatus.CLAIMED, None, 9) == [third]
+        assert await store.tasks.list_tasks("r", TaskStatus.CLAIMED, None, 9) == [third]
         assert await sources_with(store, PENDING) == [4, 5]
 
     async def test_the_same_entry_makes_one_task_for_each_reaction(
@@ -232,7 +232,7 @@ class MatchingContract(Sound):
         store = await open_store()
         await register(store)
         await queue(store, [a_task(1, debounce_ms=HOUR_MS)])
-        (task,) = await store.list_tasks("r", PENDING, None, 9)
+        (task,) = await store.tasks.list_tasks("r", PENDING, None, 9)
         assert task.next_attempt_at_ms == task.created_at_ms + HOUR_MS
         assert await claim(store) == []
 
@@ -287,16 +287,16 @@ class MatchingContract(Sound):
         store = await open_store()
         await register(store)
         await queue(store, [a_task(1, debounce_ms=HOUR_MS)])
-        before = await store.list_tasks("r", PENDING, None, 9)
+        before = await store.tasks.list_tasks("r", PENDING, None, 9)
         await queue(store, [a_task(1, debounce_ms=HOUR_MS)])
-        assert await store.list_tasks("r", PENDING, None, 9) == before
+        assert await store.tasks.list_tasks("r", PENDING, None, 9) == before
         assert (await state_of(store)).coalesced == 0
 
     async def test_one_that_has_ended_takes_no_place(self, open_store: OpenStore) -> None:
         store = await open_store()
         await register(store)
         await queue(store, [1])
-        await store.complete_tasks("a", keys_of(await claim(store)))
+        await store.tasks.complete_tasks("a", keys_of(await claim(store)))
         await queue(store, [a_task(2, debounce_ms=HOUR_MS)])
         await queue(store, [a_task(1, debounce_ms=HOUR_MS)])
         assert await sources_with(store, PENDING) == [2]
@@ -306,7 +306,7 @@ class MatchingContract(Sound):
         store, other = await open_store(), await open_store()
         await register(store)
         waiting = [
-            asyncio.create_task(each.await_tasks(each.task_bell, BOUND_S))
+            asyncio.create_task(each.tasks.await_tasks(each.tasks.task_bell, BOUND_S))
             for each in (store, other)
         ]
         await asyncio.sleep(0)

@@ -54,7 +54,7 @@ async def failed(store: Store, invocation_id: str, *names: str) -> Driver:
 
 
 async def unresolved(store: Store, limit: int = MANY, **fields: Any) -> list[str]:
-    return [row.effect_key for row in await store.list_unresolved_obligations(limit, **fields)]
+    return [row.effect_key for row in await store.runs.list_unresolved_obligations(limit, **fields)]
 
 
 def resolved(name: str, claim: Obligation) -> ResolveObligation:
@@ -72,14 +72,14 @@ class ObligationsContract:
         )  # fmt: skip
         assert all(row)
         await play(store, SaveRows(save(OBLIGATIONS, row)))
-        assert await (await open_store()).list_obligations("r/ä") == [row]
+        assert await (await open_store()).runs.list_obligations("r/ä") == [row]
         changed = row._replace(
             status=ObligationStatus.STUCK.value, attempts=0, next_attempt_at_ms=0, last_error="",
             claimed_by="", claim_expires_at_ms=0, claim_token=8, result_json='"ä"',
         )  # fmt: skip
         await play(store, SaveRows(save(OBLIGATIONS, changed)))
         assert await play(store, Look(Need(OBLIGATIONS, ("r/ä", "k/ä", "undo")))) == [changed]
-        assert await store.list_obligations("R/ä") == []
+        assert await store.runs.list_obligations("R/ä") == []
 
     async def test_one_for_an_effect_and_kind(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -87,7 +87,7 @@ class ObligationsContract:
         first = await driver.write(RegisterCompensation("e", "undo", "[1]"))
         assert await driver.write(RegisterCompensation("e", "undo", "[2]")) == first
         other = await driver.write(RegisterCompensation("e", "another"))
-        assert await store.list_obligations(driver.run_id) == [other, first]
+        assert await store.runs.list_obligations(driver.run_id) == [other, first]
         assert (other.below, first.below) == (first.seq, 0)
         assert (await driver.run()).top_obligation == other.seq
 
@@ -124,7 +124,7 @@ class ObligationsContract:
         outcomes = await race(stores, [changing(driver.run_id, claim) for claim in claiming])
         claims = [extended.replies[0] for extended in outcomes]
         (claimed,) = [claim for claim in claims if claim is not None]
-        assert await stores[0].list_obligations(driver.run_id) == [claimed]
+        assert await stores[0].runs.list_obligations(driver.run_id) == [claimed]
         assert claimed.claim_token == claimed.attempts == 1
 
     async def test_a_claim_that_ran_out_is_due_again(self, open_store: OpenStore) -> None:

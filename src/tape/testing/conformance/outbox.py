@@ -46,7 +46,7 @@ def a_lead(owner: str, hung_s: float = 60.0, relay: str = NATS_RELAY) -> Lead:
 
 
 async def lead(store: Store, owner: str, hung_s: float = 60.0) -> OutboxLeader:
-    leader = await store.lead_outbox(a_lead(owner, hung_s))
+    leader = await store.outbox.lead_outbox(a_lead(owner, hung_s))
     assert leader is not None
     return leader
 
@@ -59,7 +59,7 @@ async def promote(store: Store, leader: OutboxLeader) -> int:
 async def lead_when_free(store: Store) -> None:
     """Ask to lead until it is so, then let go."""
     async with asyncio.timeout(BOUND_S):
-        while (leader := await store.lead_outbox(a_lead("b"))) is None:  # noqa: ASYNC110 - only asking tells
+        while (leader := await store.outbox.lead_outbox(a_lead("b"))) is None:  # noqa: ASYNC110 - only asking tells
             await asyncio.sleep(0.02)
     await leader.release()
 
@@ -89,8 +89,8 @@ class OutboxContract:
         store, other = await open_store(), await open_store()
         first = await lead(store, "a")
         assert (first.term.term, first.term.owner) == (1, "a")
-        assert await other.lead_outbox(a_lead("b")) is None
-        assert await store.lead_outbox(a_lead("b")) is None
+        assert await other.outbox.lead_outbox(a_lead("b")) is None
+        assert await store.outbox.lead_outbox(a_lead("b")) is None
         assert await play(store, ResignRelay(first.term, "enough", next(IDS)))
         await first.release()
         second = await lead(other, "b")
@@ -102,7 +102,7 @@ class OutboxContract:
             ("/tape/relay/resigned/nats", 1, "a"),
             ("/tape/relay/elected/nats", 2, "b"),
         ]
-        (term,) = (await store.read_outbox_status(1)).terms
+        (term,) = (await store.outbox.read_outbox_status(1)).terms
         assert (term.relay, term.term, term.owner) == ("nats", 2, "b")
         await second.release()
 
@@ -111,7 +111,9 @@ class OutboxContract:
     ) -> None:
         store = await open_store()
         first = await lead(store, "a")
-        second = await store.lead_outbox(a_lead("a", relay="journal")._replace(lock_key=KEY + 1))
+        second = await store.outbox.lead_outbox(
+            a_lead("a", relay="journal")._replace(lock_key=KEY + 1)
+        )
         assert second is not None
         for leader in (first, second):
             await leader.release()
@@ -138,7 +140,7 @@ class OutboxContract:
         leader = await lead(store, "a", hung_s=0.3)
         for _ in range(5):
             await leader.wait(0.2)
-            assert await other.lead_outbox(a_lead("b")) is None
+            assert await other.outbox.lead_outbox(a_lead("b")) is None
         await leader.confirm()
         await leader.release()
 
@@ -210,17 +212,17 @@ class OutboxContract:
         assert [(e.event_type, e.idempotency_key) for e in events] == [
             ("s", "k"), ("s", "bus.outbox/s/k"), ("t", "bus.outbox/t/k"), ("s", ""), ("s", ""),
         ]  # fmt: skip
-        status = await store.read_outbox_status(9)
+        status = await store.outbox.read_outbox_status(9)
         assert (status.waiting, status.repeated) == (4, 2)
         told = [(r.event_id, r.subject, r.idempotency_key) for r in status.repeats]
         assert sorted(told) == [(ulid(2), "s", "k"), (ulid(5), "s", "k")]
         assert {(r.repeat_of, r.repeat_of_seq) for r in status.repeats} == {(ulid(1), 3)}
-        (latest,) = (await store.read_outbox_status(1)).repeats
+        (latest,) = (await store.outbox.read_outbox_status(1)).repeats
         assert latest.event_id == ulid(5)
         # Nobody takes a repeat for anything else, and it goes after a while.
         await leader.mark_published([row.id for row in rows])
         assert await leader.read_unpromoted(MANY) == []
-        assert not await store.has_unpromoted()
+        assert not await store.outbox.has_unpromoted()
         with pytest.raises(InvalidArgument, match="is a repeat of the event"):
             await play(store, SkipOutboxRow(latest.id, "why", "the desk", next(IDS), LIMITS))
         assert await leader.forget_published(-1_000, 9) == 4
@@ -230,7 +232,7 @@ class OutboxContract:
         # The first row is gone; its event is on the journal.
         append_rows([Appended("s", "7", ulid(7), "k")])
         assert await promote(store, leader) == 0
-        (again,) = (await store.read_outbox_status(9)).repeats
+        (again,) = (await store.outbox.read_outbox_status(9)).repeats
         assert (again.repeat_of, again.repeat_of_seq) == (ulid(1), 3)
         await leader.release()
 
@@ -302,21 +304,21 @@ class OutboxContract:
         store = await open_store()
         leader = await lead(store, "a")
         append_rows([Appended("s") for _ in range(3)])
-        assert (await store.read_outbox_status(9))[:2] == (3, 3)
-        assert await store.has_unpromoted()
+        assert (await store.outbox.read_outbox_status(9))[:2] == (3, 3)
+        assert await store.outbox.has_unpromoted()
         await promote(store, leader)
-        assert not await store.has_unpromoted()
+        assert not await store.outbox.has_unpromoted()
         first, second, third = await leader.read_unpublished(MANY)
         await leader.note_failure(second.id, "refused")
         await leader.note_failure(second.id, "refused again")
-        status = await store.read_outbox_status(9)
+        status = await store.outbox.read_outbox_status(9)
         assert status[:2] == (3, 0)
         assert [(r.id, r.attempts, r.last_error) for r in status.failing] == [
             (second.id, 2, "refused again")
         ]
         await leader.mark_published([second.id, first.id])
         assert [row.id for row in await leader.read_unpublished(MANY)] == [third.id]
-        status = await store.read_outbox_status(9)
+        status = await store.outbox.read_outbox_status(9)
         assert (status.waiting, status.failing) == (1, [])
         assert 0 <= status.oldest_ms < 60_000
         await leader.release()
@@ -357,13 +359,13 @@ class OutboxContract:
         self, open_store: OpenStore, append_rows: AppendRows
     ) -> None:
         store = await open_store()
-        leader = await store.lead_outbox(a_lead("a", relay="journal"))
+        leader = await store.outbox.lead_outbox(a_lead("a", relay="journal"))
         assert leader is not None
         append_rows([Appended("s") for _ in range(3)])
         await play(store, PromoteOutbox(await leader.read_unpromoted(2), LIMITS))
         assert await leader.forget_promoted(3_600_000, 9) == 0
         assert await leader.forget_promoted(-1_000, 9) == 2
-        assert (await store.read_outbox_status(1)).waiting == 1
+        assert (await store.outbox.read_outbox_status(1)).waiting == 1
         await leader.release()
 
     async def test_a_failing_row_can_be_skipped_and_the_journal_says_so(

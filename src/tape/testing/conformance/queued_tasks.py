@@ -33,12 +33,12 @@ PENDING = TaskStatus.PENDING
 
 
 async def a_queueing(store: Store, *tasks: NewTask, moves: Any = ()) -> QueueTasks:
-    return QueueTasks((await store.read_reactions()).version, tasks, moves)
+    return QueueTasks((await store.matching.read_reactions()).version, tasks, moves)
 
 
 async def backfill(store: Store, *tasks: NewTask | int, moves: Any = ()) -> Queued:
     made = [a_task(one) if isinstance(one, int) else one for one in tasks]
-    return await store.queue_tasks(await a_queueing(store, *made, moves=moves))
+    return await store.matching.queue_tasks(await a_queueing(store, *made, moves=moves))
 
 
 def a_move(after: int, upto: int, reaction_id: str = "r", **fields: Any) -> CursorMove:
@@ -67,7 +67,7 @@ class QueuedTasksContract(Sound):
         await register(store, retry_max=0)
         await backfill(store, 1, 2, 3, 4)
         (first, second, third) = await claim(store, most=3)
-        await store.complete_tasks("a", [first.key])
+        await store.tasks.complete_tasks("a", [first.key])
         await fail(store, "a", [second.key])
         assert await backfill(store, 1, 2, 3, 4) == ("made", {})
         assert (await backfill(store, 1, 2, 3, 4, 5)).made == {"r": 1}
@@ -84,7 +84,7 @@ class QueuedTasksContract(Sound):
         await record_some(store, 9)
         await register(store)
         await backfill(store, 1, 2, 3)
-        await store.complete_tasks("a", keys_of(await claim(store, most=1)))
+        await store.tasks.complete_tasks("a", keys_of(await claim(store, most=1)))
         await register(store, num_shards=4)
         other_shard = [a_task(source, shard=3) for source in (1, 2, 3, 4)]
         assert (await backfill(store, *other_shard)).made == {"r": 1}
@@ -104,9 +104,9 @@ class QueuedTasksContract(Sound):
         await register(store)
         outdated = await a_queueing(store, a_task(1))
         await register(other, "another")
-        assert await store.queue_tasks(outdated) == ("outdated", {})
+        assert await store.matching.queue_tasks(outdated) == ("outdated", {})
         await deregister(store)
-        assert await store.queue_tasks(outdated) == ("outdated", {})
+        assert await store.matching.queue_tasks(outdated) == ("outdated", {})
         assert await sources_with(store, None) == []
 
     async def test_what_the_matcher_has_passed_counts_at_once(self, open_store: OpenStore) -> None:
@@ -147,7 +147,7 @@ class QueuedTasksContract(Sound):
         await record_some(store, 1)
         await register(store)
         waiting = [
-            asyncio.create_task(each.await_tasks(each.task_bell, BOUND_S))
+            asyncio.create_task(each.tasks.await_tasks(each.tasks.task_bell, BOUND_S))
             for each in (store, other)
         ]
         await asyncio.sleep(0)
@@ -180,12 +180,12 @@ class QueuedTasksContract(Sound):
         store = await open_store()
         await record_some(store, 9)
         await register(store, engine="spark", num_shards=2, from_global_seq=2)
-        before = await store.read_reactions()
+        before = await store.matching.read_reactions()
         moves = [a_move(2, 9, matched=1), a_move(after, 9, shard=1)]
         assert await backfill(store, 3, moves=moves) == ("lost", {})
         unknown = [a_move(2, 9), a_move(2, 9, shard=2)]
         assert await backfill(store, 3, moves=unknown) == ("lost", {})
-        assert await store.read_reactions() == before
+        assert await store.matching.read_reactions() == before
         assert await sources_with(store, None) == []
 
     async def test_of_racing_followers_one_moves(self, open_store: OpenStore) -> None:
@@ -193,7 +193,7 @@ class QueuedTasksContract(Sound):
         await record_some(stores[0], 9)
         await register(stores[0], engine="spark", from_global_seq=0)
         once = await a_queueing(stores[0], a_task(5), moves=[a_move(0, 9, matched=1)])
-        results = await asyncio.gather(*(store.queue_tasks(once) for store in stores))
+        results = await asyncio.gather(*(store.matching.queue_tasks(once) for store in stores))
         assert Counter(queued.result for queued in results) == {"made": 1, "lost": 3}
         assert (await state_of(stores[0])).matched == 1
 
@@ -230,7 +230,7 @@ class QueuedTasksContract(Sound):
         async def dispatch(owner: str, each: Store) -> None:
             while len(done) < len(sources):
                 held = await claim(each, most=7, owner=owner)
-                settled = await each.complete_tasks(owner, keys_of(held))
+                settled = await each.tasks.complete_tasks(owner, keys_of(held))
                 done.extend(key.source_global_seq for key in settled.done)
                 await asyncio.sleep(0)
 

@@ -69,20 +69,20 @@ def a_cursor(upto: int, reaction_id: str = "r", **fields: Any) -> CursorStep:
 
 
 async def lead(store: Store, owner: str = "matcher", ttl_ms: int = HOUR_MS) -> MatcherLease:
-    lease = await store.acquire_matcher(owner, ttl_ms)
+    lease = await store.matching.acquire_matcher(owner, ttl_ms)
     assert lease is not None
     return lease
 
 
 async def a_step(store: Store, lease: MatcherLease, **fields: Any) -> Step:
     """One that moves nothing, made for how things stand."""
-    version = (await store.read_reactions()).version
+    version = (await store.matching.read_reactions()).version
     return Step(lease, HOUR_MS, version, lease.position, [], [])._replace(**fields)
 
 
 async def step(store: Store, **fields: Any) -> StepResult:
     """Whoever matched so far makes one more step."""
-    return await store.make_step(await a_step(store, await lead(store), **fields))
+    return await store.matching.make_step(await a_step(store, await lead(store), **fields))
 
 
 async def queue(store: Store, tasks: Iterable[NewTask | int]) -> None:
@@ -99,7 +99,9 @@ async def claim(
     lease_ms: int = HOUR_MS,
     shard: int = ANY_SHARD,
 ) -> list[Task]:
-    return await store.claim_tasks(Claim(owner, lease_ms, [Want(reaction_id, shard, most)], most))
+    return await store.tasks.claim_tasks(
+        Claim(owner, lease_ms, [Want(reaction_id, shard, most)], most)
+    )
 
 
 def failing(owner: str, keys: Sequence[TaskKey], error: str = "no", **fields: Any) -> FailTasks:
@@ -124,17 +126,19 @@ def sources_of(tasks: Iterable[Task]) -> list[int]:
 async def sources_with(
     store: Store, status: TaskStatus | None, reaction_id: str = "r"
 ) -> list[int]:
-    return sources_of(await store.list_tasks(reaction_id, status, None, MANY))
+    return sources_of(await store.tasks.list_tasks(reaction_id, status, None, MANY))
 
 
 async def cursors_of(store: Store, reaction_id: str = "r") -> list[ReactionCursor]:
-    found = await store.read_reactions()
+    found = await store.matching.read_reactions()
     return [cursor for cursor in found.cursors if cursor.reaction_id == reaction_id]
 
 
 async def state_of(store: Store, reaction_id: str = "r") -> ReactionState:
     (state,) = [
-        state for state in await store.list_reactions() if state.reaction.reaction_id == reaction_id
+        state
+        for state in await store.matching.list_reactions()
+        if state.reaction.reaction_id == reaction_id
     ]
     return state
 
@@ -156,14 +160,14 @@ async def until(ask: Callable[[], Awaitable[T | None]]) -> T:
 
 async def expect_sound(store: Store) -> None:
     """No task is there twice, and the tallies are what counting finds."""
-    found = {status: await store.list_tasks("", status, None, MANY) for status in TaskStatus}
+    found = {status: await store.tasks.list_tasks("", status, None, MANY) for status in TaskStatus}
     keys = Counter(task.key for tasks in found.values() for task in tasks)
     assert [key for key, count in keys.items() if count > 1] == []
     assert all(task.lease_owner and task.attempts for task in found[TaskStatus.CLAIMED])
     counts = {
         status: Counter(task.reaction_id for task in tasks) for status, tasks in found.items()
     }
-    states = {state.reaction.reaction_id: state for state in await store.list_reactions()}
+    states = {state.reaction.reaction_id: state for state in await store.matching.list_reactions()}
     for reaction_id in {*states, *(key.reaction_id for key in keys)}:
         pending, claimed, *_, dead = (counts[status][reaction_id] for status in TaskStatus)
         tally = await tally_of(store, reaction_id)

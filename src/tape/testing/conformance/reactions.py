@@ -40,15 +40,15 @@ from tape.testing.conformance.reacting import (
 async def version_of(store: Store) -> int:
     (book,) = await play(store, Look(Need(BOOK, BOOK_NAME)))
     assert isinstance(book, Book)
-    assert (await store.read_reactions()).version == book.version
+    assert (await store.matching.read_reactions()).version == book.version
     return book.version
 
 
 class ReactionsContract(Sound):
     async def test_a_new_database_has_none(self, open_store: OpenStore) -> None:
         store = await open_store()
-        assert await store.read_reactions() == (0, [], [])
-        assert await store.list_reactions() == []
+        assert await store.matching.read_reactions() == (0, [], [])
+        assert await store.matching.list_reactions() == []
 
     async def test_settings_come_back_as_they_were_given(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -57,7 +57,7 @@ class ReactionsContract(Sound):
             "nats://h/s", 7, 8, 9, 10, 11, 12, 2, "spark",
         )  # fmt: skip
         made = await play(store, RegisterReaction(new, LIMITS))
-        (read,) = (await (await open_store()).read_reactions()).reactions
+        (read,) = (await (await open_store()).matching.read_reactions()).reactions
         assert read == made
         settings = new._asdict()
         del settings["from_global_seq"]
@@ -91,7 +91,7 @@ class ReactionsContract(Sound):
         await record_some(store, 3)
         with pytest.raises(InvalidArgument, match="beyond the end"):
             await register(store, from_global_seq=4)
-        assert await store.read_reactions() == (0, [], [])
+        assert await store.matching.read_reactions() == (0, [], [])
 
     async def test_the_book_turns_with_each_change_and_only_then(
         self, open_store: OpenStore
@@ -148,8 +148,8 @@ class ReactionsContract(Sound):
         await register(store, num_shards=2)
         await queue(store, [1, a_task(2, shard=1)])
         assert await deregister(store) is True
-        assert (await store.read_reactions())[1:] == ([], [])
-        assert await store.list_reactions() == []
+        assert (await store.matching.read_reactions())[1:] == ([], [])
+        assert await store.matching.list_reactions() == []
         assert await claim(store) == []
         assert await sources_with(store, TaskStatus.PENDING) == [1, 2]
         assert await deregister(store) is False
@@ -174,7 +174,7 @@ class ReactionsContract(Sound):
             registering(num_shards=2, name="second"),
         )  # fmt: skip
         assert gone is True
-        assert (await store.read_reactions()).reactions == [made]
+        assert (await store.matching.read_reactions()).reactions == [made]
         assert [cursor.shard for cursor in await cursors_of(store)] == [0, 1]
         assert await version_of(store) == 3
 
@@ -202,7 +202,7 @@ class ReactionsContract(Sound):
         assert await step(store, cursors=cursors) == "made"
         odd = a_cursor(5, "b", following=0, predicate_errors=1, last_error="odd")
         assert await step(store, cursors=[odd._replace(last_error_global_seq=3)]) == "made"
-        first, second = await store.list_reactions()
+        first, second = await store.matching.list_reactions()
         assert (first.reaction.reaction_id, second.reaction.reaction_id) == ("a", "b")
         assert (second.position, second.following) == (5, False)
         assert second.last_processed_at_ms > 1_600_000_000_000
@@ -217,7 +217,8 @@ class ReactionsContract(Sound):
         await record_some(store, 8)
         assert await step(store, position=8) == "made"
         positions = {
-            state.reaction.reaction_id: state.position for state in await store.list_reactions()
+            state.reaction.reaction_id: state.position
+            for state in await store.matching.list_reactions()
         }
         assert positions == {"behind": 0, "follows": 8}
         assert (await lead(store)).position == 8

@@ -15,7 +15,7 @@ async def numbers(store: Store, query: RecentQuery) -> list[list[int]]:
     """The pages of a query, each as the numbers of its entries."""
     pages = []
     while True:
-        page = await store.read_recent(query)
+        page = await store.ledger.read_recent(query)
         pages.append([entry.global_seq for entry in page.entries])
         if not page.before:
             return pages
@@ -34,7 +34,7 @@ class RecentContract:
         assert await numbers(store, RecentQuery(before=3)) == [[2, 1]]
         assert await numbers(store, RecentQuery(before=1)) == [[]]
         assert await numbers(store, RecentQuery(before=99)) == [[7, 6, 5, 4, 3, 2, 1]]
-        (newest,) = (await store.read_recent(RecentQuery(limit=1))).entries
+        (newest,) = (await store.ledger.read_recent(RecentQuery(limit=1))).entries
         assert (newest.event_type, newest.subject) == ("a.7", "/tape/event/recorded/a.7/_/_")
 
     async def test_each_filter_compares_whole(self, open_store: OpenStore) -> None:
@@ -73,7 +73,7 @@ class RecentContract:
         await save_run(store, a_run("r"))
         await record(store, NewEvent("kept", run_id="r", fencing_token=1))
         await record(store, *(NewEvent("gone") for _ in range(50)), NewEvent("new"))
-        await store.prune(PruneStep(0, 51, 100))
+        await store.retention.prune(PruneStep(0, 51, 100))
         assert await numbers(store, RecentQuery(scan=2)) == [[52], [1]]
 
     async def test_a_run_is_read_by_itself(self, open_store: OpenStore) -> None:

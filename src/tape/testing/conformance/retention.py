@@ -35,8 +35,8 @@ from tape.testing.conformance.reacting import (
 
 async def prune_all(store: Store, upto: int = FAR, most: int = 4) -> list[StepDone]:
     """Steps from where the journal is pruned to, until one does not get on."""
-    steps, at = [], await store.read_pruned_through()
-    while (done := await store.prune(PruneStep(at, upto, most))).through > at:
+    steps, at = [], await store.retention.read_pruned_through()
+    while (done := await store.retention.prune(PruneStep(at, upto, most))).through > at:
         steps.append(done)
         at = done.through
     return steps
@@ -49,7 +49,7 @@ async def left(store: Store) -> list[int]:
 
 
 async def holds(store: Store) -> dict[str, int]:
-    return {hold.name: hold.upto for hold in (await store.read_retention()).holds}
+    return {hold.name: hold.upto for hold in (await store.retention.read_retention()).holds}
 
 
 def removed(steps: Sequence[StepDone]) -> int:
@@ -59,8 +59,8 @@ def removed(steps: Sequence[StepDone]) -> int:
 class RetentionContract:
     async def test_a_new_journal_is_whole(self, open_store: OpenStore) -> None:
         store = await open_store()
-        assert await store.read_retention() == (0, 0, 0, [])
-        assert await store.read_pruned_through() == 0
+        assert await store.retention.read_retention() == (0, 0, 0, [])
+        assert await store.retention.read_pruned_through() == 0
         assert await prune_all(store) == []
 
     async def test_it_goes_in_steps_and_keeps_the_newest(self, open_store: OpenStore) -> None:
@@ -69,7 +69,7 @@ class RetentionContract:
         steps = await prune_all(store, most=4)
         assert [(done.through, done.removed) for done in steps] == [(4, 4), (8, 4), (9, 1)]
         assert await left(other) == [10]
-        assert (await other.read_retention())[:3] == (9, 10, 10)
+        assert (await other.retention.read_retention())[:3] == (9, 10, 10)
         assert await record_some(other, 1) == [11]
 
     async def test_no_further_than_asked(self, open_store: OpenStore) -> None:
@@ -77,16 +77,16 @@ class RetentionContract:
         await record_some(store, 10)
         assert removed(await prune_all(store, upto=7)) == 7
         assert await left(store) == [8, 9, 10]
-        assert await store.read_pruned_through() == 7
-        assert await store.measure(0, FAR) == (3, 8, 10)
-        assert await store.measure(8, 9) == (1, 9, 9)
-        assert await store.measure(0, 7) == (0, 0, 0)
+        assert await store.retention.read_pruned_through() == 7
+        assert await store.retention.measure(0, FAR) == (3, 8, 10)
+        assert await store.retention.measure(8, 9) == (1, 9, 9)
+        assert await store.retention.measure(0, 7) == (0, 0, 0)
 
     async def test_no_hole_is_left_behind(self, open_store: OpenStore) -> None:
         store = await open_store()
         await record_some(store, 10)
         with pytest.raises(InvalidArgument):
-            await store.prune(PruneStep(3, 6, 4))
+            await store.retention.prune(PruneStep(3, 6, 4))
         assert len(await left(store)) == 10
 
     async def test_a_forgotten_key_can_be_used_again(self, open_store: OpenStore) -> None:
@@ -132,8 +132,10 @@ class RetentionContract:
         assert done.kept == {"tasks": 3, "dead letters": 1}
         assert (await left(store))[:4] == [2, 3, 5, 7]
         assert [task.entry.event_type for task in await claim(store)] == ["a"]
-        await store.complete_tasks("a", [dead[0]._replace(source_global_seq=n) for n in (2, 7)])
-        again = await store.prune(PruneStep(0, done.through, 100))
+        await store.tasks.complete_tasks(
+            "a", [dead[0]._replace(source_global_seq=n) for n in (2, 7)]
+        )
+        again = await store.retention.prune(PruneStep(0, done.through, 100))
         assert (again.removed, again.pruned_through) == (2, done.through)
         assert (await left(store))[:2] == [3, 5]
 
@@ -160,7 +162,7 @@ class RetentionContract:
         # Once it is pruned, looking again walks over what is left, not over numbers.
         again, at = 0, 0
         while at < 11:
-            at = (await store.prune(PruneStep(at, 11, 2))).through
+            at = (await store.retention.prune(PruneStep(at, 11, 2))).through
             again += 1
         assert again == 4
 
@@ -198,15 +200,15 @@ class RetentionContract:
         await prune_all(store)
         await record(store, NewEvent("a", idempotency_key="key"))
         await register(store)
-        version = (await store.read_reactions()).version
+        version = (await store.matching.read_reactions()).version
         tasks = [a_task(source) for source in (1, 3, 10)]
         with pytest.raises(Pruned, match="entry 1 has been pruned"):
-            await store.queue_tasks(QueueTasks(version, tasks, entries=archived[2:3]))
+            await store.matching.queue_tasks(QueueTasks(version, tasks, entries=archived[2:3]))
         assert await left(other) == [10, 11]
         assert await claim(other, most=10) == []
 
         wanted = [archived[0], archived[2], archived[9]]
-        assert await store.queue_tasks(QueueTasks(version, tasks, entries=wanted)) == (
+        assert await store.matching.queue_tasks(QueueTasks(version, tasks, entries=wanted)) == (
             "made", {"r": 3},
         )  # fmt: skip
         assert await left(other) == [1, 3, 10, 11]
@@ -215,11 +217,11 @@ class RetentionContract:
             archived[0]._replace(idempotency_key=""),
             *wanted[1:],
         ]
-        again = await store.queue_tasks(QueueTasks(version, tasks, entries=wanted))
+        again = await store.matching.queue_tasks(QueueTasks(version, tasks, entries=wanted))
         assert again == ("made", {})
 
-        await store.prune(PruneStep(0, 9, 100))
+        await store.retention.prune(PruneStep(0, 9, 100))
         assert await left(other) == [1, 3, 10, 11]
-        await other.complete_tasks(held[0].lease_owner, keys_of(held))
-        assert (await store.prune(PruneStep(0, 9, 100))).removed == 2
+        await other.tasks.complete_tasks(held[0].lease_owner, keys_of(held))
+        assert (await store.retention.prune(PruneStep(0, 9, 100))).removed == 2
         assert await left(other) == [10, 11]

@@ -61,12 +61,12 @@ async def expect_rows(store: Store, walk: RunWalk) -> None:
     found = await play(store, Look(*needs))
     assert found == [walk.memory.get(table, key) for table, key, _ in needs]
     for run in walk.memory.all(RUNS):
-        assert await store.get_run(run.run_id) == run
+        assert await store.runs.get_run(run.run_id) == run
         timers = [timer for timer in walk.memory.all(TIMERS) if timer.run_id == run.run_id]
-        assert sorted(await store.list_timers(run.run_id)) == sorted(timers)
+        assert sorted(await store.runs.list_timers(run.run_id)) == sorted(timers)
         owed = [row for row in walk.memory.all(OBLIGATIONS) if row.run_id == run.run_id]
         owed.sort(key=lambda row: -row.seq)
-        assert await store.list_obligations(run.run_id) == owed
+        assert await store.runs.list_obligations(run.run_id) == owed
 
 
 async def expect_journal(store: Store, walk: RunWalk) -> None:
@@ -92,30 +92,32 @@ async def expect_lists(store: Store, walk: RunWalk) -> None:
     for status in (0, *RunStatus):
         for session in (None, ("u", "s")):
             query = RunQuery(int(status), app, "", MANY, session=session)
-            assert await store.list_runs(query) == runs_listed(memory.all(RUNS), query)
+            assert await store.runs.list_runs(query) == runs_listed(memory.all(RUNS), query)
     for recover in (
         RecoverQuery(f"pool of {app}", (), MANY),
         RecoverQuery("", [app], MANY),
         RecoverQuery(f"pool of {app}", [app], MANY),
     ):
         expected = runs_to_recover(memory, recover, now_ms)
-        assert await store.list_runs_to_recover(recover) == expected
+        assert await store.runs.list_runs_to_recover(recover) == expected
     connectors = [f"connector of {app}"]
-    found = await store.list_effects_to_dispatch(connectors, MANY)
+    found = await store.runs.list_effects_to_dispatch(connectors, MANY)
     assert found == effects_to_dispatch(memory, now_ms)
     for pending in (
         PendingQuery(0, MANY, connectors=connectors),
         PendingQuery(0, MANY, include_pending=True, connectors=connectors),
         PendingQuery(LONG_MS, MANY, include_pending=True, connectors=connectors),
     ):
-        assert await store.list_pending_effects(pending) == effects_pending(memory, pending, now_ms)
+        assert await store.runs.list_pending_effects(pending) == effects_pending(
+            memory, pending, now_ms
+        )
     mine = {run.run_id for run in memory.all(RUNS)}
     for include_stuck in (False, True):
-        owed = await store.list_unresolved_obligations(MANY, include_stuck=include_stuck)
+        owed = await store.runs.list_unresolved_obligations(MANY, include_stuck=include_stuck)
         assert [row for row in owed if row.run_id in mine] == obligations_unresolved(
             memory, now_ms, include_stuck=include_stuck
         )
-    due = [timer for timer in await store.list_due_timers(MANY) if timer.run_id in mine]
+    due = [timer for timer in await store.runs.list_due_timers(MANY) if timer.run_id in mine]
     assert due == timers_due(memory, now_ms)
 
 

@@ -60,7 +60,7 @@ class Driver(NamedTuple):
         return run
 
     async def run(self) -> Run:
-        found = await self.store.get_run(self.run_id)
+        found = await self.store.runs.get_run(self.run_id)
         assert found is not None
         return found
 

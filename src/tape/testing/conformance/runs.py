@@ -45,7 +45,7 @@ async def a_small_world(store: Store) -> list[Run]:
         await put_in(driver, list(RunStatus)[number], parent.run_id if number % 2 else "")
     await begin(store, "waits for a worker", owner="")
     ids = {entry.run_id for entry in await read_all(store)}
-    return [run for run in [await store.get_run(run_id) for run_id in ids] if run]
+    return [run for run in [await store.runs.get_run(run_id) for run_id in ids] if run]
 
 
 async def put_in(driver: Driver, status: RunStatus, parent_run_id: str) -> None:
@@ -86,9 +86,9 @@ class RunsContract:
         )  # fmt: skip
         await save_run(store, changed)
         assert await load_run(store, "r/ä") == changed
-        assert await store.get_run("r/ä") == changed
+        assert await store.runs.get_run("r/ä") == changed
         assert await load_run(store, "R/ä") is None
-        assert await store.get_run("R/ä") is None
+        assert await store.runs.get_run("R/ä") is None
 
     async def test_entries_are_numbered_per_run(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -159,7 +159,7 @@ class RunsContract:
             statuses, ("", "app", "App"), ("", "big", "none"), parents, sessions
         ):
             query = RunQuery(int(status), app, pool, MANY, "", parent, session)
-            assert await store.list_runs(query) == runs_listed(runs, query), query
+            assert await store.runs.list_runs(query) == runs_listed(runs, query), query
 
     async def test_a_list_goes_on_after_the_last_run_of_a_page(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -168,7 +168,7 @@ class RunsContract:
             every = runs_listed(runs, query)
             for size in (1, 2, len(every)):
                 found, last = list[Run](), ""
-                while page := await store.list_runs(query._replace(limit=size, after=last)):
+                while page := await store.runs.list_runs(query._replace(limit=size, after=last)):
                     assert len(page) <= size
                     found += page
                     last = page[-1].run_id
@@ -178,19 +178,19 @@ class RunsContract:
         store = await open_store()
         for name in "bdac":
             await save_run(store, a_run(name, started_at_ms=5))
-        first = await store.list_runs(EVERY._replace(limit=2))
+        first = await store.runs.list_runs(EVERY._replace(limit=2))
         assert [run.run_id for run in first] == ["d", "c"]
-        second = await store.list_runs(EVERY._replace(after="c"))
+        second = await store.runs.list_runs(EVERY._replace(after="c"))
         assert [run.run_id for run in second] == ["b", "a"]
 
     async def test_a_list_cannot_go_on_after_an_unknown_run(self, open_store: OpenStore) -> None:
         store = await open_store()
         with pytest.raises(NotFound, match="no run has the id 'gone'"):
-            await store.list_runs(EVERY._replace(after="gone"))
+            await store.runs.list_runs(EVERY._replace(after="gone"))
 
     async def test_what_waits_is_told_by_app_and_pool(self, open_store: OpenStore) -> None:
         store = await open_store()
-        assert await store.list_waiting_runs(0) == []
+        assert await store.runs.list_waiting_runs(0) == []
         lost = await drive(store, "lost", ttl_ms=SHORT_MS)
         await drive(store, "held")
         other = await drive(store, "other", app_name="other", pool="big")
@@ -203,17 +203,17 @@ class RunsContract:
             await begin(store, name, owner="", pool="big")
         expires = (await lost.run()).lease_expires_at_ms
         await pass_beyond(store, expires)
-        found = {(row.pool, row.app_name): row for row in await store.list_waiting_runs(0)}
+        found = {(row.pool, row.app_name): row for row in await store.runs.list_waiting_runs(0)}
         assert found[("shared", "app")] == ("shared", "app", 1, 1, lost.run_id, expires)
         newest = (await store.read_run(other.run_id, 0, MANY))[-1]
         assert found[("big", "other")] == ("big", "other", 1, 0, other.run_id, newest.ts_ms)
         assert found.pop(("big", "app"))[2:4] == (3, 0)
         assert set(found) == {("shared", "app"), ("big", "other")}
-        rows = await store.list_waiting_runs(0)
+        rows = await store.runs.list_waiting_runs(0)
         assert [row.since_ms for row in rows] == sorted(row.since_ms for row in rows)
         oldest = next(row for row in rows if (row.pool, row.app_name) == ("big", "app"))
         assert oldest.since_ms == first.started_at_ms
-        assert await store.list_waiting_runs(10**12) == []
+        assert await store.runs.list_waiting_runs(10**12) == []
 
     async def test_runs_to_recover_are_those_nobody_drives(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -228,7 +228,7 @@ class RunsContract:
         await pass_beyond(store, (await lost.run()).lease_expires_at_ms)
 
         async def ids(pool: str = "", *apps: str, limit: int = MANY) -> list[str]:
-            found = await store.list_runs_to_recover(RecoverQuery(pool, apps, limit))
+            found = await store.runs.list_runs_to_recover(RecoverQuery(pool, apps, limit))
             return [run.run_id for run in found]
 
         assert await ids() == [lost.run_id, ready.run_id, new.run_id]
@@ -253,11 +253,11 @@ class RunsContract:
         )
         await other.write(RecordDecision(0, "m", response_json='"other"'))
         again = await driver.write(RecordDecision(7, "m", response_json="[8]"))
-        entry = await store.get_decision(driver.run_id, 7)
+        entry = await store.runs.get_decision(driver.run_id, 7)
         assert entry is not None
         assert entry.payload["response"] == [7]
         assert (entry.seq, entry.ts_ms) == (again.seq, again.ts_ms)
         assert [entry] == await store.read_run(driver.run_id, entry.seq - 1, 1)
-        assert await store.get_decision(driver.run_id, 1) is None
-        assert await store.get_decision("nobody", 0) is None
+        assert await store.runs.get_decision(driver.run_id, 1) is None
+        assert await store.runs.get_decision("nobody", 0) is None
         assert len(await store.read_run(driver.run_id, 0, MANY)) == 3

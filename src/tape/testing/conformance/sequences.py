@@ -133,14 +133,14 @@ async def expect_equal(store: Store, model: Model, world: str, after: int) -> No
         range(1, model.run_seq + 1)
     )
     living = {k: v for k, v in model.values.items() if v[0] is not None}
-    listed = await store.list_values(world, "", MANY)
+    listed = await store.values.list_values(world, "", MANY)
     assert {v.key: (v.value_json, v.version) for v in listed} == living
     for key, (text, version) in model.values.items():
-        value = await store.get_value(world, key)
+        value = await store.values.get_value(world, key)
         assert value is not None
         assert (value.version, value.deleted) == (version, text is None)
     for name in ("a", "b"):
-        found = await store.get_session(SessionKey(world, "u", name), MANY)
+        found = await store.sessions.get_session(SessionKey(world, "u", name), MANY)
         assert (found is not None) == (name in model.sessions)
         if found is not None:
             state, events = model.sessions[name]

@@ -44,13 +44,13 @@ def deleting(key: SessionKey = KEY) -> DeleteSession:
 
 
 async def state_of(store: Store, key: SessionKey = KEY) -> object:
-    found = await store.get_session(key, MANY)
+    found = await store.sessions.get_session(key, MANY)
     assert found is not None
     return orjson.loads(found.session.state_json)
 
 
 async def events_of(store: Store, max_events: int = MANY) -> list[str]:
-    found = await store.get_session(KEY, max_events)
+    found = await store.sessions.get_session(KEY, max_events)
     assert found is not None
     return [event.id for event in found.events]
 
@@ -59,7 +59,7 @@ class SessionsContract:
     async def test_a_session_comes_back_as_it_was_made(self, open_store: OpenStore) -> None:
         store = await open_store()
         made: Session = await play(store, creating('{"ä": 1}'))
-        found = await (await open_store()).get_session(KEY, MANY)
+        found = await (await open_store()).sessions.get_session(KEY, MANY)
         assert found == (made, [])
         assert made.created_at_ms == made.last_update_time_ms > 1_600_000_000_000
 
@@ -70,7 +70,7 @@ class SessionsContract:
         assert len(await read_all(store)) == 1
 
     async def test_what_never_was_is_none(self, open_store: OpenStore) -> None:
-        assert await (await open_store()).get_session(KEY, MANY) is None
+        assert await (await open_store()).sessions.get_session(KEY, MANY) is None
 
     async def test_an_event_and_its_delta_come_together(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -79,7 +79,7 @@ class SessionsContract:
         assert appended.event == SessionEvent(
             "e1", "inv", "author", "branch", '{"text": "ä"}', "[1]", 5
         )
-        found = await store.get_session(KEY, MANY)
+        found = await store.sessions.get_session(KEY, MANY)
         assert found is not None
         assert orjson.loads(found.session.state_json) == {"a": 1, "b": {"y": 2}, "c": 3}
         assert found.events == [appended.event]
@@ -111,11 +111,11 @@ class SessionsContract:
         await play(store, creating(key=other))
         await play(store, appending("e1", key=other))
         assert await play(store, deleting()) is True
-        assert await store.get_session(KEY, MANY) is None
+        assert await store.sessions.get_session(KEY, MANY) is None
         assert await play(store, deleting()) is False
         await play(store, creating())
         assert await events_of(store) == []
-        kept = await store.get_session(other, MANY)
+        kept = await store.sessions.get_session(other, MANY)
         assert kept is not None
         assert len(kept.events) == 1
 
@@ -143,7 +143,7 @@ class SessionsContract:
     async def test_made_and_deleted_in_one_batch(self, open_store: OpenStore) -> None:
         store = await open_store()
         await attempt(store, creating(), appending("e1"), deleting())
-        assert await store.get_session(KEY, MANY) is None
+        assert await store.sessions.get_session(KEY, MANY) is None
         await play(store, creating())
         assert await events_of(store) == []
 
@@ -154,29 +154,29 @@ class SessionsContract:
         for name in ("a", "b"):
             await play(store, creating(key=KEY._replace(session_id=name)))
         await play(store, creating(key=KEY._replace(user_id="else")))
-        listed = await store.list_sessions("app", "user")
+        listed = await store.sessions.list_sessions("app", "user")
         times = [one.session.last_update_time_ms for one in listed]
         assert {one.session.session_id for one in listed} == {"a", "b"}
         assert times == sorted(times, reverse=True)
         assert all(one.events == [] for one in listed)
-        assert await store.list_sessions("app", "nobody") == []
+        assert await store.sessions.list_sessions("app", "nobody") == []
 
     async def test_apps_with_sessions_are_listed(self, open_store: OpenStore) -> None:
         store = await open_store()
-        assert await store.list_names("session_apps", "", MANY) == []
+        assert await store.sessions.list_session_apps("", MANY) == []
         for app in ("shop", "desk"):
             for user in ("ada", "bob"):
                 await play(store, creating(key=KEY._replace(app_name=app, user_id=user)))
-        assert await store.list_names("session_apps", "", MANY) == ["desk", "shop"]
-        assert await store.list_names("session_apps", "desk", MANY) == ["shop"]
-        assert await store.list_names("session_apps", "", 1) == ["desk"]
+        assert await store.sessions.list_session_apps("", MANY) == ["desk", "shop"]
+        assert await store.sessions.list_session_apps("desk", MANY) == ["shop"]
+        assert await store.sessions.list_session_apps("", 1) == ["desk"]
 
     async def test_integers_of_any_size_survive_a_merge(self, open_store: OpenStore) -> None:
         store = await open_store()
         large = str(10**40)
         await play(store, creating(f'{{"large": {large}}}'))
         await play(store, appending("e1", '{"small": 1}'))
-        found = await store.get_session(KEY, MANY)
+        found = await store.sessions.get_session(KEY, MANY)
         assert found is not None
         assert large in found.session.state_json
 

@@ -34,7 +34,7 @@ PENDING, DONE = TaskStatus.PENDING, TaskStatus.DONE
 async def complete_all(store: Store, shard: int = -1) -> list[int]:
     """Claim what there is of a shard and complete it; the sources."""
     held = await claim(store, shard=shard)
-    await store.complete_tasks("a", keys_of(held))
+    await store.tasks.complete_tasks("a", keys_of(held))
     return sorted(sources_of(held))
 
 
@@ -67,7 +67,7 @@ class ShardsContract(Sound):
         await queue(store, [a_task(3, debounce_ms=HOUR_MS)])
         await register_anew(store, 4)
         await queue(store, [a_task(3, shard=2, debounce_ms=HOUR_MS)])
-        assert keys_of(await store.list_tasks("r", None, None, 9)) == [TaskKey("r", 0, 3)]
+        assert keys_of(await store.tasks.list_tasks("r", None, None, 9)) == [TaskKey("r", 0, 3)]
 
     async def test_history_queued_under_other_shards_is_not_made_again(
         self, open_store: OpenStore
@@ -76,8 +76,10 @@ class ShardsContract(Sound):
         store = await open_store()
         sources = await record_some(store, 8)
         await register(store, from_global_seq=0)
-        version = (await store.read_reactions()).version
-        await store.queue_tasks(QueueTasks(version, [a_task(source) for source in sources[:5]]))
+        version = (await store.matching.read_reactions()).version
+        await store.matching.queue_tasks(
+            QueueTasks(version, [a_task(source) for source in sources[:5]])
+        )
         await register(store, num_shards=4)
         await queue(store, [a_task(source, shard=source % 4) for source in sources])
         assert sorted(await sources_with(store, None)) == sources
@@ -150,7 +152,7 @@ class ShardsContract(Sound):
             while not (changed.is_set() and len(done) >= 250):
                 for shard in (*range(6), -1):
                     held = await claim(each, shard=shard, most=20)
-                    settled = await each.complete_tasks("a", keys_of(held))
+                    settled = await each.tasks.complete_tasks("a", keys_of(held))
                     done.extend(key.source_global_seq for key in settled.done)
                 await asyncio.sleep(0)
 
@@ -169,14 +171,14 @@ class ShardsContract(Sound):
 
 async def one_done(store: Store) -> int:
     held = await claim(store, most=1)
-    await store.complete_tasks("a", keys_of(held))
+    await store.tasks.complete_tasks("a", keys_of(held))
     return held[0].source_global_seq
 
 
 async def due(store: Store) -> bool:
-    return await store.read_next_due_ms(["r"]) is None
+    return await store.tasks.read_next_due_ms(["r"]) is None
 
 
 async def caught_up(store: Store, upto: int) -> bool:
-    (state,) = await store.list_reactions()
+    (state,) = await store.matching.list_reactions()
     return state.position >= upto

@@ -174,7 +174,7 @@ class Player:
     async def complete(self, name: str, owner: str) -> None:
         keys = self.model.keys(name)
         mine = [k for k in keys if k in self.model.queued and self.model.queued[k].owner == owner]
-        settlement = await self.store.complete_tasks(owner, keys or [TaskKey("nobody", 0, 1)])
+        settlement = await self.store.tasks.complete_tasks(owner, keys or [TaskKey("nobody", 0, 1)])
         assert set(settlement.done) == set(mine)
         assert set(settlement.others) >= set(keys) - set(mine)
         for key in mine:
@@ -185,7 +185,7 @@ class Player:
         rows = {key: self.model.queued[key] for key in keys if key in self.model.queued}
         held = {k for k, row in rows.items() if row.status is CLAIMED and row.owner == owner}
         if keys:
-            assert set(await self.store.extend_tasks(owner, HOUR_MS, keys)) == held
+            assert set(await self.store.tasks.extend_tasks(owner, HOUR_MS, keys)) == held
         for key in held:
             rows[key].ran_out = False
 
@@ -205,7 +205,7 @@ class Player:
                 assert outcome is self.model.settle_failure(key, kind)
 
     async def expire(self) -> None:
-        found = await self.store.read_expired(MANY)
+        found = await self.store.tasks.read_expired(MANY)
         model = self.model
         ran_out = [k for k, row in model.queued.items() if row.status is CLAIMED and row.ran_out]
         assert {key for key in found if key.reaction_id.startswith(model.world)} == set(ran_out)
@@ -231,7 +231,7 @@ class Player:
     async def _letters(self, name: str) -> list[TaskKey]:
         letters = [k for k in self.model.keys(name) if self.model.ended.get(k) is DLQ]
         reaction_id = f"{self.model.world}-{name}"
-        listed = await self.store.list_tasks(reaction_id, DLQ, None, MANY)
+        listed = await self.store.tasks.list_tasks(reaction_id, DLQ, None, MANY)
         assert [task.key for task in listed] == sorted(letters)
         return letters
 
@@ -239,7 +239,7 @@ class Player:
 async def expect_equal(store: Store, model: Model, after: int) -> None:
     for name in SETTINGS:
         reaction_id = f"{model.world}-{name}"
-        found = await store.list_tasks(reaction_id, None, None, MANY)
+        found = await store.tasks.list_tasks(reaction_id, None, None, MANY)
         queued = {task.key: task for task in found if task.status in (PENDING, CLAIMED)}
         assert {k: (t.status, t.attempts, t.lease_owner) for k, t in queued.items()} == {
             key: (row.status, row.attempts, row.owner)
@@ -252,7 +252,7 @@ async def expect_equal(store: Store, model: Model, after: int) -> None:
         assert len(await sources_with(store, None, reaction_id)) == len(found)
     verbs = Counter(entry.subject.split("/")[3] for entry in await read_all(store, after))
     assert verbs == +model.verbs
-    states = {state.reaction.reaction_id: state for state in await store.list_reactions()}
+    states = {state.reaction.reaction_id: state for state in await store.matching.list_reactions()}
     assert states[f"{model.world}-slow"].coalesced == model.coalesced
 
 

@@ -67,8 +67,8 @@ class TasksContract(Sound):
             0,
             entry,
         )
-        assert await store.get_task(task.key) == task
-        assert await (await open_store()).list_tasks("r", None, None, 9) == [task]
+        assert await store.tasks.get_task(task.key) == task
+        assert await (await open_store()).tasks.list_tasks("r", None, None, 9) == [task]
 
     async def test_a_task_whose_entry_is_gone_is_still_a_task(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -76,7 +76,7 @@ class TasksContract(Sound):
         (task,) = await claim(store)
         assert task.entry.global_seq == 1
         assert (task.entry.subject, task.entry.payload_json, task.entry.ts_ms) == ("", "", 0)
-        assert await store.get_task(task.key) == task
+        assert await store.tasks.get_task(task.key) == task
 
     async def test_tasks_come_in_the_order_of_their_sources(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -148,7 +148,7 @@ class TasksContract(Sound):
         assert sources_of(await claim(store, most=2)) == [1, 2]
         assert sources_of(await claim(other, owner="b")) == [3]
         assert await claim(store) == []
-        await store.complete_tasks("a", [R[1]])
+        await store.tasks.complete_tasks("a", [R[1]])
         await fail(store, "b", [R[3]])
         assert sources_of(await claim(other, owner="b")) == [4, 5]
         assert (await tally_of(store)).in_flight == 3
@@ -158,9 +158,9 @@ class TasksContract(Sound):
         await ready(store, 5, max_concurrency=3)
         await claim(store)
         await register(store, max_concurrency=1)
-        await store.complete_tasks("a", R[1:3])
+        await store.tasks.complete_tasks("a", R[1:3])
         assert await claim(store) == []
-        await store.complete_tasks("a", R[3:4])
+        await store.tasks.complete_tasks("a", R[3:4])
         assert sources_of(await claim(store)) == [4]
 
     async def test_one_shard_or_any(self, open_store: OpenStore) -> None:
@@ -196,7 +196,7 @@ class TasksContract(Sound):
             await register(store, name)
             await queue(store, [a_task(source, name) for source in range(1, 4)])
         wants = [Want("b", 0, 2), Want("nobody", -1, 5), Want("a", -1, 1)]
-        found = await store.claim_tasks(Claim("me", HOUR_MS, wants))
+        found = await store.tasks.claim_tasks(Claim("me", HOUR_MS, wants))
         assert sorted(keys_of(found)) == [("a", 0, 1), ("b", 0, 1), ("b", 0, 2)]
 
     async def test_a_claim_has_a_bound_over_all_it_wants(self, open_store: OpenStore) -> None:
@@ -205,16 +205,16 @@ class TasksContract(Sound):
             await register(store, name, num_shards=2, retry_backoff_ms=0)
             await queue(store, [a_task(n, name, shard=n % 2) for n in range(1, 5)])
         wants = [Want(name, -1, 4) for name in ("a", "b", "c")]
-        found = await store.claim_tasks(Claim("me", HOUR_MS, wants, 5))
+        found = await store.tasks.claim_tasks(Claim("me", HOUR_MS, wants, 5))
         assert len(found) == 5
         await fail(store, "me", keys_of(found))
-        again = await store.claim_tasks(Claim("me", HOUR_MS, wants, 7))
+        again = await store.tasks.claim_tasks(Claim("me", HOUR_MS, wants, 7))
         assert len(again) == 7
         waited = [task.attempts > 1 for task in again]
         assert waited == sorted(waited, reverse=True)
         fresh = [task.source_global_seq for task in again if task.attempts == 1]
         assert fresh == sorted(fresh)
-        assert await store.claim_tasks(Claim("me", HOUR_MS, wants, 0)) == []
+        assert await store.tasks.claim_tasks(Claim("me", HOUR_MS, wants, 0)) == []
 
     async def test_none_of_several_reactions_and_shards_starves(
         self, open_store: OpenStore
@@ -227,7 +227,7 @@ class TasksContract(Sound):
         found = [
             task
             for _ in range(60)
-            for task in await store.claim_tasks(Claim("me", HOUR_MS, wants, 1))
+            for task in await store.tasks.claim_tasks(Claim("me", HOUR_MS, wants, 1))
         ]
         assert {(task.reaction_id, task.shard) for task in found} == {
             ("a", 0), ("a", 1), ("b", 0), ("b", 1),
@@ -274,19 +274,19 @@ class TasksContract(Sound):
         store = await open_store()
         await ready(store, 1, retry_backoff_ms=HOUR_MS)
         await register(store, "other")
-        assert await store.read_next_due_ms([]) is None
-        assert await store.read_next_due_ms(["r", "other", "nobody"]) is None
+        assert await store.tasks.read_next_due_ms([]) is None
+        assert await store.tasks.read_next_due_ms(["r", "other", "nobody"]) is None
         await fail(store, "a", keys_of(await claim(store)))
-        due_ms = await store.read_next_due_ms(["other", "r"])
+        due_ms = await store.tasks.read_next_due_ms(["other", "r"])
         assert due_ms is not None
         assert HOUR_MS - 60_000 < due_ms <= HOUR_MS
-        assert await store.read_next_due_ms(["other"]) is None
+        assert await store.tasks.read_next_due_ms(["other"]) is None
 
     async def test_how_long_until_the_rate_allows_one(self, open_store: OpenStore) -> None:
         store = await open_store()
         await ready(store, 9, rate_limit_per_s=1)
         assert len(await claim(store)) == 1
-        due_ms = await store.read_next_due_ms(["r"])
+        due_ms = await store.tasks.read_next_due_ms(["r"])
         assert due_ms is not None
         assert 0 < due_ms <= 1_001
 
@@ -295,11 +295,11 @@ class TasksContract(Sound):
         await ready(store, 5)
         await claim(store, most=2, lease_ms=0)
         await claim(store, most=1, owner="b", lease_ms=0)
-        await store.complete_tasks("a", [R[1]])
-        held = await store.extend_tasks("a", HOUR_MS, [*R[1:6], TaskKey("nobody", 0, 1)])
+        await store.tasks.complete_tasks("a", [R[1]])
+        held = await store.tasks.extend_tasks("a", HOUR_MS, [*R[1:6], TaskKey("nobody", 0, 1)])
         assert held == [R[2]]
-        assert await store.read_expired(9) == [R[3]]
-        task = await store.get_task(R[2])
+        assert await store.tasks.read_expired(9) == [R[3]]
+        task = await store.tasks.get_task(R[2])
         assert task is not None
         assert task.lease_expires_at_ms >= task.claimed_at_ms + HOUR_MS
         assert task.attempts == 1
@@ -311,50 +311,50 @@ class TasksContract(Sound):
         for _ in range(3):
             await claim(store, most=1, lease_ms=0)
             await asyncio.sleep(0.002)  # the store's clock counts milliseconds
-        assert await store.read_expired(2) == R[2:4]
-        assert await store.read_expired(9) == R[2:5]
+        assert await store.tasks.read_expired(2) == R[2:4]
+        assert await store.tasks.read_expired(9) == R[2:5]
 
     async def test_done_by_its_holder(self, open_store: OpenStore) -> None:
         store = await open_store()
         await ready(store, 2)
         first, second = await claim(store)
-        settlement = await store.complete_tasks("a", [first.key])
+        settlement = await store.tasks.complete_tasks("a", [first.key])
         assert settlement == ([first.key], [])
-        done = await store.get_task(first.key)
+        done = await store.tasks.get_task(first.key)
         assert done is not None
         assert done[:6] == ("r/0/1", "r", 0, 1, DONE, 1)
         assert (done.lease_owner, done.lease_expires_at_ms) == ("a", 0)
         assert done.created_at_ms == first.created_at_ms
         assert done.completed_at_ms >= first.claimed_at_ms
-        assert await store.list_tasks("r", CLAIMED, None, 9) == [second]
+        assert await store.tasks.list_tasks("r", CLAIMED, None, 9) == [second]
 
     async def test_done_by_a_holder_whose_lease_ran_out(self, open_store: OpenStore) -> None:
         store = await open_store()
         await ready(store, 1)
         await claim(store, lease_ms=0)
-        assert await store.read_expired(9) == [R[1]]
-        assert await store.complete_tasks("a", [R[1]]) == ([R[1]], [])
-        assert await store.read_expired(9) == []
+        assert await store.tasks.read_expired(9) == [R[1]]
+        assert await store.tasks.complete_tasks("a", [R[1]]) == ([R[1]], [])
+        assert await store.tasks.read_expired(9) == []
 
     async def test_done_by_a_stranger_is_refused(self, open_store: OpenStore) -> None:
         store = await open_store()
         await ready(store, 2)
         held = await claim(store, most=1)
-        settlement = await store.complete_tasks("b", R[1:4])
+        settlement = await store.tasks.complete_tasks("b", R[1:4])
         assert settlement.done == []
         assert sorted(settlement.others) == R[1:4]
-        assert await store.list_tasks("r", CLAIMED, None, 9) == held
+        assert await store.tasks.list_tasks("r", CLAIMED, None, 9) == held
         assert await sources_with(store, PENDING) == [2]
 
     async def test_done_twice_is_done_once(self, open_store: OpenStore) -> None:
         store = await open_store()
         await ready(store, 3)
         await claim(store, most=2)
-        assert await store.complete_tasks("a", [R[1], R[1]]) == ([R[1]], [])
-        before = await store.get_task(R[1])
-        settlement = await store.complete_tasks("a", [R[1], R[2]])
+        assert await store.tasks.complete_tasks("a", [R[1], R[1]]) == ([R[1]], [])
+        before = await store.tasks.get_task(R[1])
+        settlement = await store.tasks.complete_tasks("a", [R[1], R[2]])
         assert settlement == ([R[2]], [R[1]])
-        assert await store.get_task(R[1]) == before
+        assert await store.tasks.get_task(R[1]) == before
 
     async def test_many_are_done_at_once(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -363,20 +363,20 @@ class TasksContract(Sound):
         tasks = [a_task(n, "a", shard=n % 2) for n in range(1, 1_201)]
         await queue(store, tasks + [a_task(n, "b") for n in range(1, 301)])
         wants = [Want("a", -1, 2_000), Want("b", -1, 200)]
-        keys = keys_of(await store.claim_tasks(Claim("me", HOUR_MS, wants, MANY)))
+        keys = keys_of(await store.tasks.claim_tasks(Claim("me", HOUR_MS, wants, MANY)))
         assert len(keys) == 1_400
-        settlement = await store.complete_tasks("me", keys)
+        settlement = await store.tasks.complete_tasks("me", keys)
         assert set(settlement.done) == set(keys)
         assert len(await sources_with(store, DONE, "a")) == 1_200
         assert len(await sources_with(store, PENDING, "b")) == 100
 
     async def test_nothing_is_asked_and_nothing_answered(self, open_store: OpenStore) -> None:
         store = await open_store()
-        assert await store.extend_tasks("a", HOUR_MS, []) == []
-        assert await store.complete_tasks("a", []) == ([], [])
-        assert await store.read_expired(9) == []
-        assert await store.get_task(R[1]) is None
-        assert await store.list_tasks("", None, None, 9) == []
+        assert await store.tasks.extend_tasks("a", HOUR_MS, []) == []
+        assert await store.tasks.complete_tasks("a", []) == ([], [])
+        assert await store.tasks.read_expired(9) == []
+        assert await store.tasks.get_task(R[1]) is None
+        assert await store.tasks.list_tasks("", None, None, 9) == []
 
     async def test_tasks_are_listed_page_by_page(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -387,18 +387,18 @@ class TasksContract(Sound):
             for owner, most in (("a", 4), ("b", 4), ("c", 2)):
                 await claim(store, name, most, owner=owner, shard=0)
                 await claim(store, name, most, owner=owner, shard=1)
-            held = await store.list_tasks(name, CLAIMED, None, MANY)
-            await store.complete_tasks("a", [t.key for t in held if t.lease_owner == "a"])
+            held = await store.tasks.list_tasks(name, CLAIMED, None, MANY)
+            await store.tasks.complete_tasks("a", [t.key for t in held if t.lease_owner == "a"])
             await fail(store, "b", [t.key for t in held if t.lease_owner == "b"])
         counts = {None: 96, PENDING: 16, CLAIMED: 16, DONE: 32, FAILED: 0, DLQ: 32}
         for status, count in counts.items():
-            everything = await store.list_tasks("", status, None, MANY)
+            everything = await store.tasks.list_tasks("", status, None, MANY)
             assert len(everything) == count
             for name in ("", *names):
                 expected = [t for t in everything if name in ("", t.reaction_id)]
                 found: list[Task] = []
                 after = None
-                while page := await store.list_tasks(name, status, after, 5):
+                while page := await store.tasks.list_tasks(name, status, after, 5):
                     found += page
                     after = page[-1].key
                 assert found == expected
@@ -410,25 +410,25 @@ class TasksContract(Sound):
         store = await open_store()
         await ready(store, 6)
         await claim(store, most=4)
-        await store.complete_tasks("a", [R[2]])
-        first = await store.list_tasks("r", None, None, 3)
-        await store.complete_tasks("a", [R[1], R[3]])
-        second = await store.list_tasks("r", None, first[-1].key, 9)
+        await store.tasks.complete_tasks("a", [R[2]])
+        first = await store.tasks.list_tasks("r", None, None, 3)
+        await store.tasks.complete_tasks("a", [R[1], R[3]])
+        second = await store.tasks.list_tasks("r", None, first[-1].key, 9)
         assert keys_of([*first, *second]) == R[1:7]
 
     async def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
         store = await open_store()
-        waiting = asyncio.create_task(store.await_tasks(MANY, 60))
+        waiting = asyncio.create_task(store.tasks.await_tasks(MANY, 60))
         await asyncio.sleep(0)
         await store.close()
         for use in (
             waiting,
             claim(store),
-            store.complete_tasks("a", R),
-            store.extend_tasks("a", 1, R),
-            store.acquire_matcher("m", 1),
-            store.list_reactions(),
-            store.await_tasks(MANY, 60),
+            store.tasks.complete_tasks("a", R),
+            store.tasks.extend_tasks("a", 1, R),
+            store.matching.acquire_matcher("m", 1),
+            store.matching.list_reactions(),
+            store.tasks.await_tasks(MANY, 60),
         ):
             with pytest.raises(Closed):
                 await use
@@ -461,7 +461,7 @@ class TasksContract(Sound):
                 if broken:
                     await fail(store, owner, broken)
                 if good := [key for key in keys if key not in broken]:
-                    settlement = await store.complete_tasks(owner, good)
+                    settlement = await store.tasks.complete_tasks(owner, good)
                     assert settlement.others == []
                     done.extend(settlement.done)
 

@@ -16,7 +16,7 @@ from tape.testing.conformance.running import LONG_MS, changing, clock_of, drive,
 
 
 async def due(store: Store, limit: int = MANY) -> list[str]:
-    return [timer.timer_id for timer in await store.list_due_timers(limit)]
+    return [timer.timer_id for timer in await store.runs.list_due_timers(limit)]
 
 
 class TimersContract:
@@ -24,13 +24,13 @@ class TimersContract:
         store = await open_store()
         row = Timer("r/ä", "t/ä", 2**61, "kind", "[1]", True, True, 2)
         await play(store, SaveRows(save(TIMERS, row)))
-        (found,) = await (await open_store()).list_timers("r/ä")
+        (found,) = await (await open_store()).runs.list_timers("r/ä")
         assert found == row
         assert (type(found.fired), type(found.cancelled)) == (bool, bool)
         changed = row._replace(fired=False, cancelled=False)
         await play(store, SaveRows(save(TIMERS, changed)))
         assert await play(store, Look(Need(TIMERS, ("r/ä", "t/ä")))) == [changed]
-        assert await store.list_timers("R/ä") == []
+        assert await store.runs.list_timers("R/ä") == []
 
     async def test_a_timer_is_set_once(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -38,7 +38,7 @@ class TimersContract:
         timer = await driver.write(SetTimer("t", after_ms=LONG_MS))
         assert timer.fire_at_ms == timer.created_at_ms + LONG_MS
         assert await driver.write(SetTimer("t", fire_at_ms=5)) == timer
-        assert await store.list_timers(driver.run_id) == [timer]
+        assert await store.runs.list_timers(driver.run_id) == [timer]
 
     async def test_a_runs_timers_come_in_the_order_of_their_time(
         self, open_store: OpenStore
@@ -48,7 +48,7 @@ class TimersContract:
         await driver.extend(*(SetTimer(f"t{n}", fire_at_ms=n) for n in (3, 1, 2)))
         await driver.write(CancelTimer("t1"))
         await other.write(SetTimer("other", fire_at_ms=1))
-        found = await store.list_timers(driver.run_id)
+        found = await store.runs.list_timers(driver.run_id)
         assert [timer.timer_id for timer in found] == ["t1", "t2", "t3"]
         assert [timer.cancelled for timer in found] == [True, False, False]
 
@@ -66,26 +66,26 @@ class TimersContract:
         await pass_beyond(store, now)
         assert await due(store) == ["earliest", "past", "soon"]
         assert await due(store, 2) == ["earliest", "past"]
-        for timer in await store.list_due_timers(MANY):
+        for timer in await store.runs.list_due_timers(MANY):
             fired = await (other if timer.run_id == other.run_id else driver).tell(FireTimer(timer))
             assert fired == timer._replace(fired=True)
         assert await due(await open_store()) == []
 
     async def test_how_long_until_the_next(self, open_store: OpenStore) -> None:
         store = await open_store()
-        assert await store.next_timer_in_ms() is None
+        assert await store.runs.next_timer_in_ms() is None
         driver = await drive(store)
         late = await driver.write(SetTimer("late", after_ms=LONG_MS))
-        wait_ms = await store.next_timer_in_ms()
+        wait_ms = await store.runs.next_timer_in_ms()
         assert wait_ms is not None
         assert 0 < wait_ms <= late.fire_at_ms - await clock_of(store) + LONG_MS
         assert wait_ms <= LONG_MS
         now = await driver.write(SetTimer("now", fire_at_ms=7))
-        assert await store.next_timer_in_ms() == 0
+        assert await store.runs.next_timer_in_ms() == 0
         await driver.tell(FireTimer(now))
-        assert (await store.next_timer_in_ms() or 0) > 0
+        assert (await store.runs.next_timer_in_ms() or 0) > 0
         await driver.write(CancelTimer("late"))
-        assert await store.next_timer_in_ms() is None
+        assert await store.runs.next_timer_in_ms() is None
 
     async def test_a_timer_fires_once(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
@@ -105,7 +105,7 @@ class TimersContract:
         await driver.extend(
             AwaitSignal("g"), SetTimer("t", 5, GATE_TIMEOUT, payload_json='{"gate":"g"}')
         )
-        (timer,) = await store.list_due_timers(MANY)
+        (timer,) = await store.runs.list_due_timers(MANY)
         await driver.tell(FireTimer(timer))
         gate = await driver.write(AwaitSignal("g"))
         assert (gate.released, gate.resolution_json) == (True, '{"timed_out":true}')

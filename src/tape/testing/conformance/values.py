@@ -51,19 +51,19 @@ class ValuesContract:
         written = await play(store, move)
         assert written[:4] == ("ns", "k", '{"ä": [1, "€"]}', 1)
         assert (written.writer, written.deleted) == ("me", False)
-        assert await store.get_value("ns", "k") == written
-        assert await (await open_store()).get_value("ns", "k") == written
-        assert (await store.get_value("ns", "k")).deleted is False  # type: ignore[union-attr]
+        assert await store.values.get_value("ns", "k") == written
+        assert await (await open_store()).values.get_value("ns", "k") == written
+        assert (await store.values.get_value("ns", "k")).deleted is False  # type: ignore[union-attr]
 
     async def test_what_never_was_is_none(self, open_store: OpenStore) -> None:
-        assert await (await open_store()).get_value("ns", "k") is None
+        assert await (await open_store()).values.get_value("ns", "k") is None
 
     async def test_versions_count_on_past_a_deletion(self, open_store: OpenStore) -> None:
         store = await open_store()
         await write(store, "1", 0)
         await write(store, "2", 1)
         assert await play(store, deleting()) == Deleted(True, 3)
-        tomb = await store.get_value("ns", "k")
+        tomb = await store.values.get_value("ns", "k")
         assert tomb is not None
         assert (tomb.deleted, tomb.version, tomb.value_json) == (True, 3, "")
         assert await play(store, deleting()) == Deleted(False, 3)
@@ -85,7 +85,7 @@ class ValuesContract:
         async def count(store: Store) -> None:
             for _ in range(8):
                 while True:
-                    before = await store.get_value("ns", "k")
+                    before = await store.values.get_value("ns", "k")
                     assert before is not None
                     after = str(int(before.value_json) + 1)
                     author = Author(str(id(store)))
@@ -96,7 +96,7 @@ class ValuesContract:
                     break
 
         await asyncio.gather(*map(count, stores))
-        last = await stores[0].get_value("ns", "k")
+        last = await stores[0].values.get_value("ns", "k")
         assert last is not None
         assert (last.value_json, last.version) == ("24", 25)
 
@@ -199,25 +199,25 @@ class ValuesContract:
         await play(store, deleting("gone"))
 
         async def keys(after: str, limit: int) -> list[str]:
-            return [value.key for value in await store.list_values("ns", after, limit)]
+            return [value.key for value in await store.values.list_values("ns", after, limit)]
 
         assert await keys("", MANY) == ["-", "A", "a", "a b", "b", "ä"]
         assert await keys("", 2) == ["-", "A"]
         assert await keys("A", 2) == ["a", "a b"]
         assert await keys("ä", MANY) == []
-        assert await store.list_values("nowhere", "", MANY) == []
+        assert await store.values.list_values("nowhere", "", MANY) == []
 
     async def test_namespaces_with_living_values_are_listed(self, open_store: OpenStore) -> None:
         store = await open_store()
-        assert await store.list_names("namespaces", "", MANY) == []
+        assert await store.values.list_namespaces("", MANY) == []
         for namespace in ("b", "ä", "a", "gone"):
             for key in ("k1", "k2"):
                 await play(store, writing("1", namespace=namespace, key=key))
         for key in ("k1", "k2"):
             await play(store, deleting(key, namespace="gone"))
-        assert await store.list_names("namespaces", "", MANY) == ["a", "b", "ä"]
-        assert await store.list_names("namespaces", "a", 1) == ["b"]
-        assert await store.list_names("namespaces", "ä", MANY) == []
+        assert await store.values.list_namespaces("", MANY) == ["a", "b", "ä"]
+        assert await store.values.list_namespaces("a", 1) == ["b"]
+        assert await store.values.list_namespaces("ä", MANY) == []
 
     async def test_a_run_writes_values_with_its_token_and_number(
         self, open_store: OpenStore
@@ -236,7 +236,7 @@ class ValuesContract:
             store, writing("1", 0), writing("2", 1), deleting(), writing("4", 0), writing("9", 1)
         )
         assert isinstance(outcomes[-1], VersionMismatch)
-        value = await store.get_value("ns", "k")
+        value = await store.values.get_value("ns", "k")
         assert value is not None
         assert (value.value_json, value.version) == ("4", 4)
         history = await store.read_value_history((CHANGED, DELETED), 0, MANY)

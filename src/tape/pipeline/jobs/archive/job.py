@@ -133,7 +133,7 @@ class Archive:
         before = parse_age(self.older_than, field="older_than") if self.older_than else None
 
         async def look(store: Store) -> Ends:
-            there = await store.read_retention()
+            there = await store.retention.read_retention()
             wanted = there.head if self.upto is None else min(self.upto, there.head)
             if before is not None:
                 wanted = await find_recorded_before(store, now_ms() - before, wanted)
@@ -193,7 +193,7 @@ class Archive:
 
 def _measured(work: Work, after: int, through: int) -> Extent:
     async def measure(store: Store) -> Extent:
-        return await store.measure(after, through)
+        return await store.retention.measure(after, through)
 
     return work.use_store(measure)
 

@@ -81,7 +81,7 @@ def has_few_entries(use_store: UseStore, lake: str = "") -> bool:
     """Whether the journal is one of a few entries, of which the driver will hold all."""
 
     async def look(store: Store) -> Retention:
-        return await store.read_retention()
+        return await store.retention.read_retention()
 
     there = use_store(look)
     begins_after = LakeLog(lake).require().after if lake else there.pruned_through
@@ -92,7 +92,7 @@ def _look(work: Work) -> tuple[Retention, str]:
     """How far the journal goes, and the store's own name for itself: it holds no password."""
 
     async def look(store: Store) -> tuple[Retention, str]:
-        return await store.read_retention(), (await store.info()).store
+        return await store.retention.read_retention(), (await store.info()).store
 
     return work.use_store(look)
 

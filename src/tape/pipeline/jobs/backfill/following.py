@@ -76,7 +76,7 @@ class Follower:
 
     async def catch_up(self, store: Store) -> bool:
         """One batch for those in front and one for those behind; whether anything moved."""
-        book = await store.read_reactions()
+        book = await store.matching.read_reactions()
         batches = self._batches(book, store.head)
         for batch in batches:
             try:
@@ -178,7 +178,7 @@ class Steps:
         """What has come so far, up to this entry, as one step."""
         moves = [await self._move(key, upto) for key in sorted(self._places)]
         step = QueueTasks(self._version, self._tasks, moves)
-        queued = await self._store.queue_tasks(step)
+        queued = await self._store.matching.queue_tasks(step)
         if queued.result == "lost":
             log.warning("another process matches these reactions: reading their positions again")
         if queued.result != "made":

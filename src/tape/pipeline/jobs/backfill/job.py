@@ -101,7 +101,7 @@ class Backfill:
             raise InvalidArgument("does not go with follow, which makes the tasks", field="dry_run")
 
     async def _plan(self, store: Store) -> _Plan:
-        book = await store.read_reactions()
+        book = await store.matching.read_reactions()
         reactions = chosen(book, self.reactions)
         span = await find_span(store, self.from_seq, self.upto, reactions)
         native = span.upto - (span.after or 0) > FEW_ENTRIES
@@ -170,7 +170,7 @@ class Backfill:
         return Summary(self.name, counts, time.monotonic() - began, {"position": follower.position})
 
     async def _check_reactions(self, store: Store) -> None:
-        self._refuse_others((await store.read_reactions()).reactions)
+        self._refuse_others((await store.matching.read_reactions()).reactions)
 
     def _refuse_others(self, known: list[Reaction]) -> None:
         engines = {reaction.reaction_id: reaction.engine for reaction in known}
@@ -184,7 +184,7 @@ class Backfill:
 
 async def _has_tasks(store: Store, rules: list[Numbered]) -> bool:
     for rule in rules:
-        if await store.list_tasks(rule.reaction.reaction_id, None, None, 1):
+        if await store.tasks.list_tasks(rule.reaction.reaction_id, None, None, 1):
             return True
     return False
 

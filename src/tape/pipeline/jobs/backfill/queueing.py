@@ -87,7 +87,7 @@ class Queueing:
             elif not hit.failed:
                 tasks.append(task_of(rule, hit))
             self.through = max(self.through, hit.global_seq)
-        pruned_through = await self._store.read_pruned_through()
+        pruned_through = await self._store.retention.read_pruned_through()
         old = [task for task in tasks if task.source_global_seq <= pruned_through]
         new = [task for task in tasks if task.source_global_seq > pruned_through]
         for start in range(0, len(old), RECALLED_TASKS):
@@ -101,7 +101,7 @@ class Queueing:
     async def _queue(self, tasks: list[NewTask], entries: Sequence[Entry] = ()) -> None:
         while True:
             step = QueueTasks(self._version, tasks, entries=entries)
-            queued = await self._store.queue_tasks(step)
+            queued = await self._store.matching.queue_tasks(step)
             if queued.result == "made":
                 break
             await self._read_book()
@@ -111,7 +111,7 @@ class Queueing:
 
     async def _read_book(self) -> None:
         """Another page was turned: that is nothing to us if ours are as they were."""
-        book = await self._store.read_reactions()
+        book = await self._store.matching.read_reactions()
         ours = [rule.reaction for rule in self._rules.values()]
         now = chosen(book, [reaction.reaction_id for reaction in ours])
         if list(map(_decisive, now)) != list(map(_decisive, ours)):

@@ -205,7 +205,7 @@ def _refuse_remote(remote: bool) -> None:
 
 
 async def _get(store: Store, stream: str) -> Write:
-    found = await store.get_write(write_id(stream))
+    found = await store.writes.get_write(write_id(stream))
     return found or Write(write_id(stream), -1, "", 0, 0, 0, 0, 0)
 
 

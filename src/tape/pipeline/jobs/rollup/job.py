@@ -119,7 +119,7 @@ class Rollup:
 
 
 async def _look(store: Store) -> Retention:
-    return await store.read_retention()
+    return await store.retention.read_retention()
 
 
 class _Rolling:
