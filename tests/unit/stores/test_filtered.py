@@ -1,6 +1,7 @@
 """A predicate that takes a store too long is read in shorter ranges, and then left to Python."""
 
 import asyncio
+from typing import NamedTuple
 
 import pytest
 
@@ -80,6 +81,16 @@ def test_a_store_reads_a_payload_a_few_times_at_most(dialect: str) -> None:
     assert check(" || ".join([leaf] * 9)).sql_prefilter(dialect) is None  # type: ignore[arg-type]
 
 
+class Sleeping(NamedTuple):
+    """A condition that takes Postgres a minute for each entry."""
+
+    text: str = "pg_sleep(60) IS NULL"
+    params: tuple[object, ...] = ()
+
+    def renumbered(self, _start: int) -> "Sleeping":
+        return self
+
+
 async def test_a_store_ends_what_takes_too_long(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,8 +100,10 @@ async def test_a_store_ends_what_takes_too_long(
         query = ReadEntries(0, 4_000, 10_000, 100_000_000, predicate=PREDICATE)
         assert [entry.global_seq for entry in (await store.read_entries(query)).entries] == [4]
         monkeypatch.setattr("tape.stores.sqlite.entries.FILTER_S", -1.0)
-        monkeypatch.setattr("tape.stores.postgres.entries.FILTER_S", 0.000_1)
-        found = await store.read_entries(query)
+        monkeypatch.setattr("tape.stores.postgres.entries.FILTER_S", 0.01)
+        slow = check("payload.n == 4.0")
+        monkeypatch.setitem(slow._prefilters, "postgres", Sleeping())
+        found = await store.read_entries(query._replace(predicate=slow))
         # SQLite looks at the clock after a few entries only; Postgres leaves all to Python.
         assert (len(found.entries), found.through) in {(1, 4_000 // SHORTER), (4_000, 4_000)}
     finally:
