@@ -24,6 +24,7 @@ from tape.runs.declare import App, Apps, RetryPolicy, Spend
 from tape.runs.driving.context import Context
 from tape.runs.driving.sync_context import SyncContext
 from tape.runs.driving.unwinding import Abandoned
+from tape.runs.driving.waiting_thread import WaitingThread
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import found, gone_on, outcome, ran, signalled
 
@@ -401,24 +402,24 @@ async def test_a_body_that_returns_something_to_be_awaited(kit: AppKit, apps: Ap
 
 def test_a_thread_whose_event_loop_is_gone_is_unwound() -> None:
     loop = asyncio.new_event_loop()
-    context = SyncContext(None, loop)  # type: ignore[arg-type]
+    thread = WaitingThread(loop)
 
     async def step() -> None: ...
 
     loop.close()
     with pytest.raises(Abandoned, match="event loop"):
-        context._wait(step())
+        thread.wait(step())
 
 
 async def test_a_thread_whose_step_is_cancelled_with_its_loop_is_unwound() -> None:
-    context = SyncContext(None, asyncio.get_running_loop())  # type: ignore[arg-type]
+    thread = WaitingThread(asyncio.get_running_loop())
     begun = asyncio.Event()
 
     async def step() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    waiting = asyncio.create_task(asyncio.to_thread(context._wait, step()))
+    waiting = asyncio.create_task(asyncio.to_thread(thread.wait, step()))
     await begun.wait()
     (stepping,) = [
         task

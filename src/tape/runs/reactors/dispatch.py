@@ -27,7 +27,7 @@ from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import TracebackBlock, traceback_of
 from tape.runs.boundary import boundary
 from tape.runs.declare import Apps, EffectSpec
-from tape.runs.driving.effect_execution import compensation_of
+from tape.runs.driving.journalled_effect import compensation_of
 from tape.runs.failures import log_raised, raised_json, untold
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, check_arguments, in_words

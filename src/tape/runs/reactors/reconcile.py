@@ -26,7 +26,7 @@ from tape.ports.runs import PendingQuery
 from tape.ports.user_traceback import traceback_of
 from tape.runs.boundary import boundary
 from tape.runs.declare import Apps, EffectSpec, Observed, RetryPolicy
-from tape.runs.driving.effect_execution import compensation_of
+from tape.runs.driving.journalled_effect import compensation_of
 from tape.runs.failures import described, log_raised, raised_json, untold
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, in_words
