@@ -14,7 +14,7 @@ from tape.runs.declare import App, ChildId, Effect
 from tape.runs.driving.context import Context
 from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.run_facts import RunFacts
-from tape.runs.driving.waiting_thread import WaitingThread
+from tape.runs.driving.waiting_thread import WaitingThread, wait_for
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,8 +78,8 @@ class SyncContext(RunFacts):
         """Execute an effect of either kind: an asynchronous body on the loop, another in this
         thread.
         """
-        here = WaitingThread(self._loop)
-        return here.wait(self._effects.call(effect, args, kwargs, here))
+        here = WaitingThread()
+        return self._wait(self._effects.call(effect, args, kwargs, here), here)
 
     def call_same_colour(
         self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -112,16 +112,15 @@ class SyncContext(RunFacts):
         policy_version: str = "",
     ) -> Any:
         """Make a decision; `ask` is called once, in this thread: see `Context.decide`."""
-        here = WaitingThread(self._loop)
+        here = WaitingThread()
 
         def ask_here() -> Awaitable[Any]:
             return self._steps.threads.call(ask, here)
 
-        return here.wait(
-            self._context.decide(
-                model, request, ask_here, rationale=rationale, policy_version=policy_version
-            )
+        decided = self._context.decide(
+            model, request, ask_here, rationale=rationale, policy_version=policy_version
         )
+        return self._wait(decided, here)
 
     @overload
     def start(
@@ -149,8 +148,8 @@ class SyncContext(RunFacts):
         """Wait for a child run and return its result: see `Context.result`."""
         return self._wait(self._context.result(run_id))
 
-    def _wait(self, step: Coroutine[Any, Any, R]) -> R:
-        return WaitingThread(self._loop).wait(step)
+    def _wait(self, step: Coroutine[Any, Any, R], here: WaitingThread | None = None) -> R:
+        return wait_for(step, self._loop, here)
 
     def _call_on_loop(self, step: Callable[[], R]) -> R:
         async def taken() -> R:

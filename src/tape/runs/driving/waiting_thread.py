@@ -18,11 +18,38 @@ from tape.runs.driving.unwinding import Abandoned
 R = TypeVar("R")
 
 
-class WaitingThread(Executor):
-    """Waits in the current thread, once, and meanwhile executes there what is submitted."""
+def wait_for(
+    step: Coroutine[Any, Any, R],
+    loop: asyncio.AbstractEventLoop,
+    thread: "WaitingThread | None" = None,
+) -> R:
+    """Take the step on the event loop; return what it returns. A step that calls functions here
+    knows this thread.
+    """
+    if _is_running(loop):
+        step.close()
+        raise InvalidArgument(
+            "a step of this app was called on the event loop, which would wait for itself: "
+            "call it in the thread of the app"
+        )
+    awaited = _awaited(step)
+    try:
+        taken = asyncio.run_coroutine_threadsafe(awaited, loop)
+        return taken.result() if thread is None else thread.execute_until(taken, loop)
+    except CancelledError:
+        raise Abandoned(Closed("this run was interrupted")) from None
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+        awaited.close()
+        step.close()
+        raise Abandoned(Closed("the event loop of this run has ended")) from None
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+
+class WaitingThread(Executor):
+    """Executes what is submitted in the one thread that waits."""
+
+    def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def submit(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> "Future[R]":
@@ -30,32 +57,13 @@ class WaitingThread(Executor):
         self._calls.put(partial(_execute, future, partial(function, *args, **kwargs)))
         return future
 
-    def wait(self, step: Coroutine[Any, Any, R]) -> R:
-        """Take the step on the event loop; return what it returns."""
-        if _is_running(self._loop):
-            step.close()
-            raise InvalidArgument(
-                "a step of this app was called on the event loop, which would wait for itself: "
-                "call it in the thread of the app"
-            )
-        awaited = _awaited(step)
-        try:
-            return self._execute_until(asyncio.run_coroutine_threadsafe(awaited, self._loop))
-        except CancelledError:
-            raise Abandoned(Closed("this run was interrupted")) from None
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
-            awaited.close()
-            step.close()
-            raise Abandoned(Closed("the event loop of this run has ended")) from None
-
-    def _execute_until(self, taken: "Future[R]") -> R:
+    def execute_until(self, taken: "Future[R]", loop: asyncio.AbstractEventLoop) -> R:
+        """Execute what a step on the loop submits, until it was taken; return what it returns."""
         taken.add_done_callback(lambda _taken: self._calls.put(None))
         while (call := self._calls.get()) is not None:
             call()
-            if self._loop.is_closed():  # nobody is left to end the step
-                raise RuntimeError
+            if loop.is_closed():
+                raise RuntimeError("nobody is left to end the step")
         return taken.result()
 
 
