@@ -11,9 +11,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from tape.errors import InvalidArgument
 from tape.runs.ambient import within
 from tape.runs.declare import App, ChildId, Effect
-from tape.runs.driving.context import Context
+from tape.runs.driving.context import Context, RunFacts
 from tape.runs.driving.effect_loop import EffectLoop
-from tape.runs.driving.run_facts import RunFacts
 from tape.runs.driving.waiting_thread import WaitingThread, wait_for
 
 P = ParamSpec("P")
