@@ -194,9 +194,9 @@ def _leased(find: Callable[[RunReactors], Any]) -> Callable[[Settings, Path], An
         shop = RunReactors(
             operations, Apps(), settings.reactors, HandlerThreads(1), owner="me", pool="p"
         )
-        work = find(shop)
+        claims = find(shop)
         far = asyncio.get_running_loop().time() + 1e6
-        return work._ttl_ms, work._pause_s(far)
+        return claims._ttl_ms, claims._pause_s(far)
 
     return observe
 
@@ -273,9 +273,9 @@ REACTORS: Demonstrations = {
         f"{name}.{knob}": Demonstration((3, 4), observe)
         for name, observe in {
             "recovery": _recovers,
-            "outbox": _leased(lambda shop: cast("Any", shop._begins[1])._work),
-            "reconciler": _leased(lambda shop: cast("Any", shop._begins[2])._work),
-            "compensation": _leased(lambda shop: cast("Any", shop._begins[3])._work),
+            "outbox": _leased(lambda shop: cast("Any", shop._begins[1])._claims),
+            "reconciler": _leased(lambda shop: cast("Any", shop._begins[2])._claims),
+            "compensation": _leased(lambda shop: cast("Any", shop._begins[3])._claims),
             "agent": _runs_here,
         }.items()
         for knob in ("lease_ttl_s", "heartbeat_s")

@@ -17,7 +17,6 @@ REASONS = {
     "model/json_text.py: Limits": "no limits at all",
     "pipeline/jobs/audit/second_look.py: Limits": "a job of the pipeline is given no limits",
     "predicates/spark_translator.py: Limits": "a bound on the code that Spark makes, no refusal",
-    "runs/looking/offline.py: ReactorSettings": "a replay that has no store and no lease",
     "settings_file.py: Settings": "what a file changes",
     "spark.py: Settings": "what a file changes, where there is no other",
     "worker.py: DispatcherSettings": "whether the lease was set or is the default",

@@ -23,6 +23,7 @@ from tape.model.lease import Taker
 from tape.model.run import Run, RunStatus
 from tape.runs.declare import Apps, RetryPolicy, Spend
 from tape.runs.driving.context import Context
+from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.run_here import new_run
 from tape.runs.driving.sync_context import SyncContext
 from tape.runs.operations import Runs
@@ -46,10 +47,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long was waited before an act was tried again, without the wait."""
     taken: list[float] = []
 
-    async def pause(self: Context, seconds: float) -> None:
+    async def pause(self: EffectLoop, seconds: float) -> None:
         taken.append(seconds)
 
-    monkeypatch.setattr(Context, "pause", pause)
+    monkeypatch.setattr(EffectLoop, "pause", pause)
     return taken
 
 

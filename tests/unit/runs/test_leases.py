@@ -465,7 +465,7 @@ async def test_who_loses_the_race_for_a_run_backs_off(
     loser = second if taken[0] else first
     kit.clock.advance(LEASE_S + 1)
     assert await loser.recovery.once() == 0
-    backoff = loser.recovery._backoffs[run.run_id]
+    backoff = loser.recovery._backoffs.by_name[run.run_id]
     assert 0.4 < backoff.until - asyncio.get_running_loop().time() < 1.0
 
     async def held(name: str, _args: Any) -> None:
@@ -475,14 +475,14 @@ async def test_who_loses_the_race_for_a_run_backs_off(
     loser.between.before = held
     pauses = []
     for _ in range(4):
-        pauses.append(loser.recovery._backoffs[run.run_id].pause_s)
-        loser.recovery._backoffs[run.run_id].until = 0
+        pauses.append(loser.recovery._backoffs.by_name[run.run_id].pause_s)
+        loser.recovery._backoffs.by_name[run.run_id].until = 0
         assert await loser.recovery.once() == 0
     assert pauses == [1.0, 2.0, 3.0, 3.0]
     loser.between.before = holding_heartbeats_back(asyncio.Event())
-    loser.recovery._backoffs[run.run_id].until = 0
+    loser.recovery._backoffs.by_name[run.run_id].until = 0
     assert await loser.recovery.once() == 1
-    assert loser.recovery._backoffs == {}
+    assert loser.recovery._backoffs.by_name == {}
 
 
 async def test_who_cannot_have_one_run_still_drives_the_others(

@@ -24,6 +24,7 @@ from tape.runs.declare import App, Apps, RetryPolicy, Spend
 from tape.runs.driving.context import Context
 from tape.runs.driving.sync_context import SyncContext
 from tape.runs.driving.unwinding import Abandoned
+from tape.runs.driving.waiting_thread import WaitingThread, wait_for
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import found, gone_on, outcome, ran, signalled
 
@@ -401,24 +402,55 @@ async def test_a_body_that_returns_something_to_be_awaited(kit: AppKit, apps: Ap
 
 def test_a_thread_whose_event_loop_is_gone_is_unwound() -> None:
     loop = asyncio.new_event_loop()
-    context = SyncContext(None, loop)  # type: ignore[arg-type]
 
     async def step() -> None: ...
 
     loop.close()
     with pytest.raises(Abandoned, match="event loop"):
-        context._wait(step())
+        wait_for(step(), loop)
+
+
+def test_a_thread_whose_event_loop_ends_during_a_call_is_unwound() -> None:
+    loop, here = asyncio.new_event_loop(), WaitingThread()
+    running = threading.Thread(target=loop.run_forever)
+    running.start()
+
+    def body() -> None:
+        loop.call_soon_threadsafe(loop.stop)
+        running.join()
+        loop.close()
+
+    async def step() -> None:
+        here.submit(body)
+        await asyncio.Event().wait()
+
+    with pytest.raises(Abandoned, match="event loop"):
+        wait_for(step(), loop, here)
+
+
+def test_a_call_that_was_cancelled_in_time_is_not_executed() -> None:
+    here, called = WaitingThread(), list[int]()
+
+    async def step() -> None:
+        here.submit(called.append, 1).cancel()
+        await asyncio.wrap_future(here.submit(called.append, 2))
+
+    async def app() -> None:
+        await asyncio.to_thread(wait_for, step(), asyncio.get_running_loop(), here)
+
+    asyncio.run(app())
+    assert called == [2]
 
 
 async def test_a_thread_whose_step_is_cancelled_with_its_loop_is_unwound() -> None:
-    context = SyncContext(None, asyncio.get_running_loop())  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
     begun = asyncio.Event()
 
     async def step() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    waiting = asyncio.create_task(asyncio.to_thread(context._wait, step()))
+    waiting = asyncio.create_task(asyncio.to_thread(wait_for, step(), loop))
     await begun.wait()
     (stepping,) = [
         task

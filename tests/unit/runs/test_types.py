@@ -9,6 +9,7 @@ import pytest
 
 PROGRAM = """
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, assert_type
 
 import tape
@@ -27,6 +28,12 @@ def shipping(ctx: tape.SyncContext) -> str:
     assert_type(ctx.result(child), dict[str, int])
     assert_type(ctx.result(ctx.start("checkout")), Any)
     assert_type(ctx.result("an id"), Any)
+    assert_type(ctx.cancel_timer("t"), bool)
+    assert_type(ctx.set_value("ns", "k", 1, if_version=3), int)
+    assert_type(ctx.now(), datetime)
+    assert_type(ctx.patched("p"), bool)
+    ctx.sleep(seconds="long")  # refused
+    ctx.gate("g", timeout=5)  # refused
     return "shipped"
 
 

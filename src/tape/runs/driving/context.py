@@ -12,10 +12,9 @@ import math
 import random as random_module
 import uuid as uuid_module
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import orjson
 
@@ -33,37 +32,76 @@ from tape.model.event import check_statement
 from tape.model.gate import AwaitSignal
 from tape.model.json_text import to_json
 from tape.model.lease import NewRun
-from tape.model.run import Run, RunName
+from tape.model.run import RunName
 from tape.model.run_end import child_gate
 from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
 from tape.model.value import ANY_VERSION
-from tape.ports.user_code import as_failure
 from tape.ports.user_traceback import recorded_cause
-from tape.runs.ambient import within
-from tape.runs.declare import App, ChildId
-from tape.runs.driving.effects import Acting
+from tape.runs.declare import App, ChildId, Effect
+from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.journal_writes import JournalWrites
-from tape.runs.driving.pen import Pen
-from tape.runs.driving.replay import DECISION, ReplayLog
-from tape.runs.driving.unwinding import Parked, Unwind
+from tape.runs.driving.steps import RunSteps
 from tape.telemetry.tracing import recording
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Context(Acting):
+class RunFacts:
+    """What an app can read of its run without taking a step, in a context of either kind."""
+
+    def __init__(self, steps: RunSteps) -> None:
+        self._steps = steps
+
+    @property
+    def run_id(self) -> str:
+        return self._steps.run.run_id
+
+    @property
+    def app_name(self) -> str:
+        return self._steps.run.app_name
+
+    @property
+    def user_id(self) -> str:
+        return self._steps.run.user_id
+
+    @property
+    def session_id(self) -> str:
+        return self._steps.run.session_id
+
+    @property
+    def invocation_id(self) -> str:
+        return self._steps.run.invocation_id
+
+    @property
+    def app_version(self) -> str:
+        """The version of the app that started this run; it may be older than this code."""
+        return self._steps.run.app_version
+
+    @property
+    def input(self) -> Any:
+        return self._steps.log.input
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the next step is replayed from the journal."""
+        return self._steps.log.is_replaying
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the cancellation of this run was requested. Its next new effect is refused."""
+        return self._steps.is_cancelled
+
+
+class Context(RunFacts):
     """The context of an asynchronous app."""
 
-    def __init__(
-        self,
-        run: Run,
-        log: ReplayLog,
-        pen: Pen,
-        *,
-        journal: JournalWrites,
-        executor: Executor,
-    ) -> None:
-        super().__init__(run, log, pen, journal, executor)
+    def __init__(self, effects: EffectLoop, journal: JournalWrites) -> None:
+        super().__init__(effects.steps)
+        self._effects = effects
+        self._decisions = effects.decisions
+        self._journal = journal
+        self._limits = self._steps.limits
         self._sleeps = 0
         self._charges = 0
         self._budgets = 0
@@ -74,56 +112,31 @@ class Context(Acting):
         self._gates: set[str] = set()
         self._timers: set[str] = set()
 
-    @property
-    def run_id(self) -> str:
-        return self._run.run_id
+    async def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Execute an effect of either kind: an asynchronous body here, another in a thread."""
+        return await self._effects.call(effect, args, kwargs)
 
-    @property
-    def app_name(self) -> str:
-        return self._run.app_name
-
-    @property
-    def user_id(self) -> str:
-        return self._run.user_id
-
-    @property
-    def session_id(self) -> str:
-        return self._run.session_id
-
-    @property
-    def invocation_id(self) -> str:
-        return self._run.invocation_id
-
-    @property
-    def app_version(self) -> str:
-        """The version of the app that started this run; it may be older than this code."""
-        return self._run.app_version
-
-    @property
-    def input(self) -> Any:
-        return self._log.input
-
-    @property
-    def is_replaying(self) -> bool:
-        """Whether the next step is replayed from the journal."""
-        return self._log.is_replaying
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the cancellation of this run was requested. Its next new effect is refused."""
-        return bool(self.cancel_reason)
+    def call_same_colour(
+        self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if not effect.is_async:
+            raise InvalidArgument(
+                f"{effect.spec.name!r} is not asynchronous and this app is: "
+                f"await ctx.call({effect.spec.name}, …)"
+            )
+        return self.call(effect, *args, **kwargs)
 
     def now(self) -> datetime:
         """Return the time; every replay of this step returns the same."""
-        ms = self._drawn("now", lambda: round(datetime.now(UTC).timestamp() * 1000))
+        ms = self._decisions.draw("now", lambda: round(datetime.now(UTC).timestamp() * 1000))
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
 
     def uuid(self) -> uuid_module.UUID:
-        return uuid_module.UUID(self._drawn("uuid", lambda: str(uuid_module.uuid4())))
+        return uuid_module.UUID(self._decisions.draw("uuid", lambda: str(uuid_module.uuid4())))
 
     def random(self) -> float:
         """Return a number in 0 <= x < 1; every replay returns the same."""
-        drawn: float = self._drawn("random", random_module.random)
+        drawn: float = self._decisions.draw("random", random_module.random)
         return drawn
 
     def sample(self, function: Callable[[], R], /, *, name: str = "sample") -> R:
@@ -132,7 +145,7 @@ class Context(Acting):
         The function must not act on the world. An exception from it is not recorded: an app that
         catches it must not take another branch because of it.
         """
-        drawn: R = self._drawn(name, function)
+        drawn: R = self._decisions.draw(name, function)
         return drawn
 
     async def decide(
@@ -149,24 +162,10 @@ class Context(Acting):
 
         If `ask` raises, that is recorded too, and EffectFailed is raised now and in every replay.
         """
-        record = self.decision(model, request, rationale=rationale, policy_version=policy_version)
-        is_answered, answer = self.begin_decision(record)
-        if is_answered:
-            return answer
-        with self._order.place() as place:
-            try:
-                with within(f"decision {model!r}"):
-                    response = await ask()
-            except Unwind:
-                raise
-            except BaseException as error:  # noqa: BLE001 - whatever it raises, there is no decision
-                failed = as_failure(error)
-                await place.come_up()
-                return self.fail_decision(record, failed)
-            await place.come_up()
-            answer = self.end_decision(record, response)
-        await self._pen.catch_up()
-        return answer
+        record = self._decisions.new(
+            model, request, rationale=rationale, policy_version=policy_version
+        )
+        return await self._decisions.decide(record, ask)
 
     def patched(self, name: str) -> bool:
         """Return whether this run takes the new branch.
@@ -176,11 +175,8 @@ class Context(Acting):
         """
         if name not in self._patches:
             model = f"patched/{name}"
-            step = self._log.peek()
-            if step is None or (step.kind, step.name) == (DECISION, model):
-                self._patches[name] = bool(self._drawn(model, lambda: True))
-            else:
-                self._patches[name] = False
+            is_new = not self._steps.log.is_replaying or self._decisions.is_next(model)
+            self._patches[name] = is_new and bool(self._decisions.draw(model, lambda: True))
         return self._patches[name]
 
     async def gate(self, name: str, payload: Any = None, *, timeout_s: float | None = None) -> Any:
@@ -203,35 +199,30 @@ class Context(Acting):
         )
         self._gates.add(name)
         entered = []
-        with self._order.place() as place:
+        with self._steps.place() as place:
             await place.come_up()
-            if timer is not None and self._step("timer set", timer.timer_id) is None:
-                self._check_cancelled()
-                entered.append(self._pen.enter(timer))
-            step = self._step("gate waiting", name)
+            if timer is not None and self._steps.take("timer set", timer.timer_id) is None:
+                self._steps.check_cancelled()
+                entered.append(self._steps.pen.enter(timer))
+            step = self._steps.take("gate waiting", name)
             if step is None:
-                self._check_cancelled()
-                entered.append(self._pen.enter(wait))
+                self._steps.check_cancelled()
+                entered.append(self._steps.pen.enter(wait))
         for done in entered:
             gate = await done
         if step is None and gate.released:
             return orjson.loads(gate.resolution_json)
-        if step is None or name not in self._log.released:
-            self._park(f"gate {name}")
-        return self._log.released[name]
-
-    def _park(self, waiting_on: str) -> NoReturn:
-        parked = Parked(waiting_on[:256])
-        self.note(parked)
-        raise parked
+        if step is None or name not in self._steps.log.released:
+            self._steps.park(f"gate {name}")
+        return self._steps.log.released[name]
 
     async def sleep(self, seconds: float) -> None:
         """Wait, by the store's clock, even if this process ends meanwhile."""
         self._sleeps += 1
         timer = self._timer(f"sleep:{self._sleeps}", seconds, REDRIVE, None)
         await self._set(timer)
-        if timer.timer_id not in self._log.fired:
-            self._park(f"timer {timer.timer_id}")
+        if timer.timer_id not in self._steps.log.fired:
+            self._steps.park(f"timer {timer.timer_id}")
 
     async def set_timer(
         self, timer_id: str, seconds: float, *, kind: str = REDRIVE, payload: Any = None
@@ -244,9 +235,11 @@ class Context(Acting):
     async def cancel_timer(self, timer_id: str) -> bool:
         """Cancel a timer. Returns whether that was before it fired, the same in every replay."""
         cancel = CancelTimer(timer_id).checked(self._limits)
-        with self._order.place() as place:
-            ask = partial(self._pen.write, cancel)
-            return bool(await self._ask(place, f"cancel_timer/{timer_id}", None, ask))
+        with self._steps.place() as place:
+            ask = partial(self._steps.pen.write, cancel)
+            return bool(
+                await self._decisions.ask_journal(place, f"cancel_timer/{timer_id}", None, ask)
+            )
 
     def _timer(self, timer_id: str, seconds: float, kind: str, payload: Any) -> SetTimer:
         """A timer that this run has not set before."""
@@ -262,12 +255,12 @@ class Context(Acting):
         return timer
 
     async def _set(self, timer: SetTimer) -> None:
-        with self._order.place() as place:
+        with self._steps.place() as place:
             await place.come_up()
-            if self._step("timer set", timer.timer_id) is not None:
+            if self._steps.take("timer set", timer.timer_id) is not None:
                 return
-            self._check_cancelled()
-            done = self._pen.enter(timer)
+            self._steps.check_cancelled()
+            done = self._steps.pen.enter(timer)
         await done
 
     async def set_value(
@@ -281,53 +274,49 @@ class Context(Acting):
         name = f"{namespace}/{key}"
         value_json = self._journal.checked_value(namespace, key, value)
         request = {"value": orjson.loads(value_json), "if_version": if_version}
-        mismatch = self.decision(f"set_value/{name}", request)._replace(verb=DRAWN)
-        with self._order.place() as place:
+        mismatch = self._decisions.new(f"set_value/{name}", request)._replace(verb=DRAWN)
+        with self._steps.place() as place:
             await place.come_up()
-            if if_version >= 0 and self._is_next(mismatch.model):
-                (_, answer) = self.begin_decision(mismatch)
+            if if_version >= 0 and self._decisions.is_next(mismatch.model):
+                (_, answer) = self._decisions.begin(mismatch)
                 raise VersionMismatch(answer["mismatch"])
-            step = self._step("value changed", name)
+            step = self._steps.take("value changed", name)
             if step is not None:
                 version: int = step.payload["value"]["version"]
                 return version
-            self._check_cancelled()
-            await self._pen.flush()
-            written = self._journal.set_value(namespace, key, value_json, if_version, self._pen)
+            self._steps.check_cancelled()
+            await self._steps.pen.flush()
+            written = self._journal.set_value(namespace, key, value_json, if_version)
             try:
-                return await self._journalled(written)
+                return await self._steps.journalled(written)
             except VersionMismatch as error:
                 # It depends on others, and must be the same ever after.
-                self.end_decision(mismatch, {"mismatch": str(error)})
+                self._decisions.end(mismatch, {"mismatch": str(error)})
                 raise
-
-    def _is_next(self, model: str) -> bool:
-        step = self._log.peek()
-        return step is not None and (step.kind, step.name) == (DECISION, model)
 
     async def get_value(self, namespace: str, key: str) -> Any:
         """Return the current value; every replay returns the same. None if there is none."""
-        with self._order.place() as place:
+        with self._steps.place() as place:
             ask = partial(self._journal.get_value, namespace, key)
-            return await self._ask(place, f"value/{namespace}/{key}", None, ask)
+            return await self._decisions.ask_journal(place, f"value/{namespace}/{key}", None, ask)
 
     async def delete_value(self, namespace: str, key: str) -> bool:
         """Delete a value as this run. Returns whether it existed."""
         name = f"{namespace}/{key}"
         self._journal.check_name(namespace, key)
-        nothing = self.decision(f"delete_value/{name}", None)._replace(verb=DRAWN)
-        with self._order.place() as place:
+        nothing = self._decisions.new(f"delete_value/{name}", None)._replace(verb=DRAWN)
+        with self._steps.place() as place:
             await place.come_up()
-            if self._is_next(nothing.model):
-                self.begin_decision(nothing)
+            if self._decisions.is_next(nothing.model):
+                self._decisions.begin(nothing)
                 return False
-            if self._step("value deleted", name) is not None:
+            if self._steps.take("value deleted", name) is not None:
                 return True
-            self._check_cancelled()
-            await self._pen.flush()
-            deleted = await self._journalled(self._journal.delete_value(namespace, key, self._pen))
+            self._steps.check_cancelled()
+            await self._steps.pen.flush()
+            deleted = await self._steps.journalled(self._journal.delete_value(namespace, key))
             if not deleted:
-                self.end_decision(nothing, False)
+                self._decisions.end(nothing, False)
             return deleted
 
     async def record(
@@ -340,31 +329,31 @@ class Context(Acting):
         key = f"{self.run_id}/event-{self._events + 1}"
         event = self._journal.event(event_type, payload, (entity_type, entity_id), key)
         self._events += 1
-        with self._order.place() as place:
+        with self._steps.place() as place:
             await place.come_up()
-            if not self._log.has_next_event(event_type, event.payload_json):
+            if not self._steps.log.has_next_event(event_type, event.payload_json):
                 check_statement(event)  # an older version may have recorded it unchecked
-            if self._step("event recorded", event_type) is None:
-                self._check_cancelled()
-                await self._pen.flush()
-                await self._journalled(self._journal.record(event, self._pen))
+            if self._steps.take("event recorded", event_type) is None:
+                self._steps.check_cancelled()
+                await self._steps.pen.flush()
+                await self._steps.journalled(self._journal.record(event))
 
     async def set_budget(self, *, usd: float = 0.0, tokens: int = 0) -> None:
         """Set what this run may spend in all; zero means no cap."""
         budget = SetBudget(usd, tokens).checked(self._limits)
-        self._enter("a budget")
+        self._steps.enter("a budget")
         self._budgets += 1
-        if self._budgets > self._log.budgets:
-            await self._pen.write(budget)
+        if self._budgets > self._steps.log.budgets:
+            await self._steps.pen.write(budget)
 
     async def charge(self, *, usd: float = 0.0, tokens: int = 0) -> None:
         """Record an expense against the budget."""
         charge = ChargeBudget(usd, tokens, f"charge-{self._charges + 1}").checked(self._limits)
-        self._enter("a charge")
+        self._steps.enter("a charge")
         self._charges += 1
-        if charge.charge_id not in self._log.charges:
-            self._pen.post_happened(charge)
-            await self._pen.catch_up()
+        if charge.charge_id not in self._steps.log.charges:
+            self._steps.pen.post_happened(charge)
+            await self._steps.pen.catch_up()
 
     @overload
     async def start(
@@ -386,22 +375,24 @@ class Context(Acting):
         new = NewRun(
             child,
             to_json(payload, self._limits, field="input"),
-            pool or (app.pool if isinstance(app, App) else self._run.pool),
+            pool or (app.pool if isinstance(app, App) else self._steps.run.pool),
             app.version if isinstance(app, App) else "",
             self.run_id,
-            self._run.fencing_token,
+            self._steps.run.fencing_token,
         ).checked(self._limits)
         self._starts += 1
 
         async def begin() -> str:
-            await self._pen.flush()
+            await self._steps.pen.flush()
             with recording(f"start_run {app_name}") as trace:
                 begun = await self._journal.runs.begin_run(new._replace(trace=trace))
             return begun.run.run_id
 
         request = {"invocation": child.invocation_id}
-        with self._order.place() as place:
-            run_id: str = await self._ask(place, f"start/{app_name}", request, begin)
+        with self._steps.place() as place:
+            run_id: str = await self._decisions.ask_journal(
+                place, f"start/{app_name}", request, begin
+            )
         self._children.add(run_id)
         return ChildId(run_id)
 
@@ -430,13 +421,13 @@ class Context(Acting):
         """Renew the lease now. Leases are renewed automatically; call this to be sure at this
         point.
         """
-        self.check()
+        self._steps.check()
         try:
             run = await self._journal.heartbeat()
         except NotFound:  # it begins with its first step, and there was none
             return
         except StaleLease as error:
-            self._pen.lose(error)
-            self._pen.check()
+            self._steps.pen.lose(error)
+            self._steps.pen.check()
             raise
-        self.cancel_reason = run.cancel_reason
+        self._steps.cancel_reason = run.cancel_reason

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import uuid4
 
-from tape.config import Limits
 from tape.model.entry import Trace
 from tape.model.event import NewEvent, Recorded, draft_own_event, stated_version
 from tape.model.json_text import to_json
@@ -44,9 +43,10 @@ class JournalOperations(Protocol):
 
 
 class JournalWrites:
-    def __init__(self, operations: JournalOperations, run: Run, ttl_ms: int) -> None:
+    def __init__(self, operations: JournalOperations, run: Run, pen: Pen, ttl_ms: int) -> None:
         self._operations = operations
         self._run = run
+        self._pen = pen
         self._ttl_ms = ttl_ms
         self._limits = operations.runs.limits
         self._author = Author(f"run:{run.run_id}", run.run_id, run.fencing_token)
@@ -54,10 +54,6 @@ class JournalWrites:
     @property
     def runs(self) -> RunOperations:
         return self._operations.runs
-
-    @property
-    def limits(self) -> Limits:
-        return self._limits
 
     async def heartbeat(self) -> Run:
         run = self._run
@@ -74,29 +70,27 @@ class JournalWrites:
         self.check_name(namespace, key)
         return to_json(value, self._limits, field="value")
 
-    async def set_value(
-        self, namespace: str, key: str, value_json: str, if_version: int, pen: Pen
-    ) -> int:
+    async def set_value(self, namespace: str, key: str, value_json: str, if_version: int) -> int:
         boundary(f"before set_value {namespace}/{key}")
         with recording(f"set_value {namespace}") as trace:
             written = await self._operations.values.write_value(
                 namespace, key, value_json, if_version, self._author_of_call(trace)
             )
         boundary(f"after set_value {namespace}/{key}")
-        pen.missed = True  # its number in the run's journal is not told
+        self._pen.missed = True  # its number in the run's journal is not told
         return written.version
 
     async def get_value(self, namespace: str, key: str) -> Any:
         found = await self._operations.values.get_value(namespace, key)
         return None if found is None else found.value
 
-    async def delete_value(self, namespace: str, key: str, pen: Pen) -> bool:
+    async def delete_value(self, namespace: str, key: str) -> bool:
         boundary(f"before delete_value {namespace}/{key}")
         with recording(f"delete_value {namespace}") as trace:
             author = self._author_of_call(trace)
             deleted = await self._operations.values.delete_value(namespace, key, author)
         boundary(f"after delete_value {namespace}/{key}")
-        pen.missed = True
+        self._pen.missed = True
         return deleted.deleted
 
     def _author_of_call(self, trace: Trace) -> Author:
@@ -120,10 +114,10 @@ class JournalWrites:
         draft_own_event(event, "", self._limits)
         return event
 
-    async def record(self, event: NewEvent, pen: Pen) -> None:
+    async def record(self, event: NewEvent) -> None:
         boundary(f"before record {event.event_type}")
         with recording(f"record {event.event_type}") as trace:
             traced = event._replace(**trace._asdict())
             (recorded,) = await self._operations.record_events([traced])
         boundary(f"after record {event.event_type}")
-        pen.note_seq(recorded.seq)
+        self._pen.note_seq(recorded.seq)

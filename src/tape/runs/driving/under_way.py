@@ -9,6 +9,8 @@ off, only waited for.
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from tape.ports.user_code import called
@@ -70,9 +72,12 @@ class RunThreads:
         self._executor = executor
         self._running: dict[asyncio.Future[Any], Future[Any]] = {}
 
-    async def call(self, function: Callable[[], Any]) -> Any:
-        """What it returns or raises. It goes on if nobody waits for it any more."""
-        submitted = self._executor.submit(called, function, let_by=(Unwind,))
+    async def call(self, function: Callable[[], Any], executor: Executor | None = None) -> Any:
+        """Call a function in a thread, of this executor if one is given. Return what it returns.
+        It goes on if nobody waits for it any more.
+        """
+        call = partial(copy_context().run, function)
+        submitted = (executor or self._executor).submit(called, call, let_by=(Unwind,))
         future = asyncio.wrap_future(submitted)
         self._running[future] = submitted
         future.add_done_callback(self._ended)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import orjson
 
-from tape.config import Limits, ReactorSettings
+from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.entry import Entry, Kind
 from tape.model.error_record import error_words, without_traceback
@@ -20,13 +20,15 @@ from tape.model.json_text import UNLIMITED
 from tape.model.run import Run, RunStatus
 from tape.model.run_write import RunWrite
 from tape.runs.declare import App
+from tape.runs.driving.call_app import call_app
 from tape.runs.driving.context import Context
-from tape.runs.driving.drive import RunDriver
-from tape.runs.driving.effect_execution import EffectCall
+from tape.runs.driving.decisions import Decisions
+from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.journal_writes import JournalOperations, JournalWrites
-from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.runs.driving.journalled_effect import JournalledEffect
 from tape.runs.driving.pen import Pen
 from tape.runs.driving.replay import RecordedStep, ReplayLog
+from tape.runs.driving.steps import RunSteps
 from tape.runs.driving.unwinding import HasDiverged, Parked, ReplayEnded
 from tape.runs.looking.entry_words import deciding
 
@@ -66,9 +68,9 @@ async def replay_offline(
     log = _OfflineLog()
     log.add(entries)
     nowhere = cast("JournalOperations", _Nowhere(run))
-    driver = _OfflineDriver(nowhere, LeaseKeeper(nowhere.runs, ReactorSettings()), executor)
+    steps = _OfflineSteps(run, log, _OfflinePen(log), executor, UNLIMITED)
     try:
-        end = await driver.replay(run, app, log)
+        end = await _replayed(app, steps, nowhere)
     except HasDiverged as diverged:
         verdict, note = ReplayVerdict.DIVERGED, str(diverged)
         at = log.looked_at.seq if log.looked_at else log.last_seq
@@ -206,43 +208,48 @@ class _Nowhere:
         raise ReplayEnded(name)
 
 
-class _OfflineContext(Context):
-    """A context that never comes to the body of an effect."""
+class _OfflineSteps(RunSteps):
+    """Steps of an app that goes as far as its journal, or to an effect that would be executed."""
 
-    _log: _OfflineLog
-    _ended: ReplayEnded | None = None
+    executes: ReplayEnded | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Only where the journal ends: when its driver heard of it is not recorded."""
-        return super().is_cancelled and not self._log.is_replaying
-
-    async def begun(self, call: EffectCall) -> None:
-        """Never returns: it would be done now. Other branches go as far as the journal goes."""
-        await super().begun(call)
-        self._ended = ReplayEnded(f"executes effect {call.spec.name} again, because it is pending")
-        raise self._ended
+        return super().is_cancelled and not self.log.is_replaying
 
     def check_end(self, error: BaseException | None) -> None:
         """Of branches in a group, one that fails counts more than one that would act."""
         super().check_end(error)
-        if self._ended is not None and not isinstance(error, BaseExceptionGroup):
-            raise self._ended
+        if self.executes is not None and not isinstance(error, BaseExceptionGroup):
+            raise self.executes
 
 
-class _OfflineDriver(RunDriver):
-    async def replay(self, run: Run, app: App[Any], log: _OfflineLog) -> _End:
-        journal = JournalWrites(self._operations, run, 0)
-        pen = _OfflinePen(log)
-        context = _OfflineContext(run, log, pen, journal=journal, executor=self._executor)
-        try:
-            status, detail_json = await self._outcome(context, app, log)
-        except Parked as parked:
-            return _End(f"waits for {parked.waiting_on}", waits=True)
-        except ReplayEnded as ended:
-            return _End(str(ended))
-        detail = orjson.loads(detail_json)
-        return _End(_ending(status, detail), status, detail)
+class _OfflineEffects(EffectLoop):
+    """Effects, none of which comes to its body."""
+
+    steps: _OfflineSteps
+
+    async def wait_begun(self, journalled: JournalledEffect) -> None:
+        """Never returns: it would be done now. Other branches go as far as the journal goes."""
+        await super().wait_begun(journalled)
+        self.steps.executes = ReplayEnded(
+            f"executes effect {journalled.spec.name} again, because it is pending"
+        )
+        raise self.steps.executes
+
+
+async def _replayed(app: App[Any], steps: _OfflineSteps, nowhere: JournalOperations) -> _End:
+    effects = _OfflineEffects(steps, Decisions(steps), nowhere.runs)
+    context = Context(effects, JournalWrites(nowhere, steps.run, steps.pen, 0))
+    try:
+        status, detail_json = await call_app(app, context, effects)
+    except Parked as parked:
+        return _End(f"waits for {parked.waiting_on}", waits=True)
+    except ReplayEnded as ended:
+        return _End(str(ended))
+    detail = orjson.loads(detail_json)
+    return _End(_ending(status, detail), status, detail)
 
 
 async def _nothing(_what: Any) -> NoReturn:

@@ -8,6 +8,7 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import orjson
@@ -26,19 +27,12 @@ from tape.model.obligation import (
 )
 from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import traceback_of
-from tape.runs.boundary import boundary
 from tape.runs.declare import Apps, RetryPolicy, effect_name
 from tape.runs.failures import described, untold
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, check_arguments, in_words, plain
-from tape.runs.reactors.claimed_work import (
-    REFUSED,
-    ClaimedWork,
-    ClaimLost,
-    ClaimReactor,
-    ClaimRules,
-    WorkClaim,
-)
+from tape.runs.reactors.claimed_work import ClaimReactor
+from tape.runs.reactors.claims import ClaimKeeper, ClaimLost, ClaimRules, WorkClaim
 
 log = logging.getLogger("tape.reactors")
 
@@ -68,7 +62,7 @@ class Compensation(ClaimReactor[Obligation]):
             expires_at_ms=lambda row: row.claim_expires_at_ms,
             describe=lambda row: f"obligation {row.seq} of run {row.run_id}",
         )
-        super().__init__(ClaimedWork(self.name, runs, rules, settings))
+        super().__init__(ClaimKeeper(self.name, runs, rules, settings))
         self._runs = runs
         self._effects = apps.effects
         self._executor = executor
@@ -109,31 +103,27 @@ class Compensation(ClaimReactor[Obligation]):
         undo = self._undo(claim.row)
         assert undo is not None  # noqa: S101 - only such are taken
         outcome = await self._undone(claim, undo)
-        try:
-            after = await self._work.write(claim, outcome)
-        except REFUSED as error:
-            # It is undone: better without its result than once more.
-            after = await self._work.write(claim, _compensated(claim.row, described(error)))
+        # If it is refused, it is undone all the same: better without its result than once more.
+        after = await self._claims.write_or(
+            claim, outcome, lambda error: _compensated(claim.row, described(error))
+        )
         if after.status == ObligationStatus.STUCK:
             _tell_stuck(after)
 
     async def _undone(self, claim: WorkClaim[Obligation], undo: Callable[..., Any]) -> RunWrite:
         row, name = claim.row, effect_name(undo)
-        kwargs = _taken_by(undo, _given(row))
+        kwargs, key = _taken_by(undo, _given(row)), f"{row.effect_key}/{name}"
         try:
             check_arguments(undo, (), kwargs)
         except GiveUp as error:
             return self._failed(claim, error)
-        boundary(f"before act {name}")
-        act = call_declared(self._executor, undo, (), kwargs, key=f"{row.effect_key}/{name}")
+        undoing = partial(call_declared, self._executor, undo, (), kwargs, key=key)
         try:
-            result = await self._work.hold(claim, act)
+            result = await self._claims.act(claim, name, undoing)
         except ClaimLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it raises is this attempt's failure
-            boundary(f"after act {name}")
             return self._failed(claim, error)
-        boundary(f"after act {name}")
         return _compensated(row, _result_json(result, self._runs.limits))
 
     def _failed(self, claim: WorkClaim[Obligation], error: Exception) -> RunWrite:

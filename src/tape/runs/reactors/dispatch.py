@@ -9,6 +9,7 @@ key, as its retry policy says.
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import orjson
@@ -25,14 +26,14 @@ from tape.model.effect_claim import (
 from tape.model.json_text import to_json
 from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import TracebackBlock, traceback_of
-from tape.runs.boundary import boundary
 from tape.runs.declare import Apps, EffectSpec
-from tape.runs.driving.effect_execution import compensation_of
+from tape.runs.driving.journalled_effect import compensation_of
 from tape.runs.failures import log_raised, raised_json, untold
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, check_arguments, in_words
-from tape.runs.reactors.claimed_work import REFUSED, ClaimLost, ClaimReactor, WorkClaim
-from tape.runs.reactors.effect_claims import claimed_effects, connectors, is_still
+from tape.runs.reactors.claimed_work import ClaimReactor
+from tape.runs.reactors.claims import ClaimLost, WorkClaim
+from tape.runs.reactors.effect_claims import connectors, effect_claims, is_still
 
 log = logging.getLogger("tape.reactors")
 
@@ -55,7 +56,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
         self._runs = runs
         self._effects = apps.effects
         self._executor = executor
-        super().__init__(claimed_effects(self.name, runs, settings, owner))
+        super().__init__(effect_claims(self.name, runs, settings, owner))
 
     async def once(self) -> int:
         """Claim what is due and begin to do it; how many that were."""
@@ -69,33 +70,26 @@ class OutboxDispatch(ClaimReactor[Effect]):
         )
 
     async def _dispatch(self, claim: WorkClaim[Effect]) -> None:
-        if not await is_still(EffectStatus.PENDING, claim, self._work):
+        if not await is_still(EffectStatus.PENDING, claim, self._claims):
             return
-        spec = self._effects[claim.row.tool_name]
-        outcome = await self._act(claim, spec)
-        try:
-            await self._work.write(claim, outcome)
-        except REFUSED as error:
-            # It was done, and what came of it is more than the store takes.
-            await self._work.write(claim, _unknown(claim.row, error))
+        outcome = await self._act(claim, self._effects[claim.row.tool_name])
+        # If it is refused, the effect was done, and what came of it is more than the store takes.
+        await self._claims.write_or(claim, outcome, lambda error: _unknown(claim.row, error))
 
     async def _act(self, claim: WorkClaim[Effect], spec: EffectSpec) -> RunWrite:
-        row = claim.row
+        key = claim.row.idempotency_key
         try:
-            args, kwargs = _arguments(row.request_json)
+            args, kwargs = _arguments(claim.row.request_json)
             check_arguments(spec.body, args, kwargs)
         except GiveUp as error:
             return self._failed(claim, spec, error)
-        boundary(f"before act {spec.name}")
-        act = call_declared(self._executor, spec.body, args, kwargs, key=row.idempotency_key)
+        body = partial(call_declared, self._executor, spec.body, args, kwargs, key=key)
         try:
-            result = await self._work.hold(claim, act)
+            result = await self._claims.act(claim, spec.name, body)
         except ClaimLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it raises is the act's failure
-            boundary(f"after act {spec.name}")
             return self._failed(claim, spec, error)
-        boundary(f"after act {spec.name}")
         return self._confirmed(claim, spec, result)
 
     def _confirmed(self, claim: WorkClaim[Effect], spec: EffectSpec, result: Any) -> RunWrite:

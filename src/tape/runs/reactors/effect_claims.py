@@ -7,19 +7,19 @@ from tape.model.effect import Effect, EffectStatus
 from tape.model.effect_claim import ClaimEffect, RecordDispatchAttempt, RenewClaim
 from tape.runs.declare import EffectSpec
 from tape.runs.operations import RunOperations
-from tape.runs.reactors.claimed_work import ClaimedWork, ClaimRules, WorkClaim
+from tape.runs.reactors.claims import ClaimKeeper, ClaimRules, WorkClaim
 
 
-def claimed_effects(
+def effect_claims(
     reactor: str, runs: RunOperations, settings: ReactorSettings, owner: str
-) -> ClaimedWork[Effect]:
+) -> ClaimKeeper[Effect]:
     rules = ClaimRules[Effect](
         take=lambda row, ttl_ms: ClaimEffect(row.idempotency_key, owner, ttl_ms),
         renew=lambda row, ttl_ms: RenewClaim(row.idempotency_key, row.claim_token, ttl_ms),
         expires_at_ms=lambda row: row.dispatch_claim_expires_at_ms,
         describe=lambda row: f"effect {row.idempotency_key}",
     )
-    return ClaimedWork(reactor, runs, rules, settings)
+    return ClaimKeeper(reactor, runs, rules, settings)
 
 
 def connectors(specs: Iterable[EffectSpec]) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def connectors(specs: Iterable[EffectSpec]) -> tuple[str, ...]:
 
 
 async def is_still(
-    status: EffectStatus, claim: WorkClaim[Effect], work: ClaimedWork[Effect]
+    status: EffectStatus, claim: WorkClaim[Effect], claims: ClaimKeeper[Effect]
 ) -> bool:
     """Whether a claimed effect is what it was listed as; if not, its claim is given back.
 
@@ -39,7 +39,7 @@ async def is_still(
     if row.status == status:
         return True
     words = f"claimed as {status.name.lower()}, but its status had changed"
-    await work.write(
+    await claims.write(
         claim,
         RecordDispatchAttempt(row.idempotency_key, row.claim_token, words, claim.taken_at_ms),
     )

@@ -26,12 +26,13 @@ from tape.ports.runs import PendingQuery
 from tape.ports.user_traceback import traceback_of
 from tape.runs.boundary import boundary
 from tape.runs.declare import Apps, EffectSpec, Observed, RetryPolicy
-from tape.runs.driving.effect_execution import compensation_of
+from tape.runs.driving.journalled_effect import compensation_of
 from tape.runs.failures import described, log_raised, raised_json, untold
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, in_words
-from tape.runs.reactors.claimed_work import REFUSED, ClaimLost, ClaimReactor, WorkClaim
-from tape.runs.reactors.effect_claims import claimed_effects, connectors, is_still
+from tape.runs.reactors.claimed_work import ClaimReactor
+from tape.runs.reactors.claims import ClaimLost, WorkClaim
+from tape.runs.reactors.effect_claims import connectors, effect_claims, is_still
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.reactors")
@@ -59,7 +60,7 @@ class Reconciler(ClaimReactor[Effect]):
         checks: RetryPolicy = CHECKS,
         sweep_every_s: float = 30.0,
     ) -> None:
-        super().__init__(claimed_effects(self.name, runs, settings, owner))
+        super().__init__(effect_claims(self.name, runs, settings, owner))
         self._runs = runs
         self._effects = apps.effects
         self._executor = executor
@@ -135,15 +136,11 @@ class Reconciler(ClaimReactor[Effect]):
         metrics.EFFECTS_UNCHECKED.set(len(rows))
 
     async def _reconcile(self, claim: WorkClaim[Effect]) -> None:
-        if not await is_still(EffectStatus.UNKNOWN, claim, self._work):
+        if not await is_still(EffectStatus.UNKNOWN, claim, self._claims):
             return
-        spec = self._effects[claim.row.tool_name]
-        outcome = await self._look(claim, spec)
-        try:
-            await self._work.write(claim, outcome)
-        except REFUSED as error:
-            # What the check has said cannot be written down.
-            await self._work.write(claim, self._again(claim, error))
+        outcome = await self._look(claim, self._effects[claim.row.tool_name])
+        # If it is refused, what the check has said cannot be written down.
+        await self._claims.write_or(claim, outcome, lambda error: self._again(claim, error))
 
     async def _look(self, claim: WorkClaim[Effect], spec: EffectSpec) -> RunWrite:
         row, check = claim.row, spec.check
@@ -153,7 +150,7 @@ class Reconciler(ClaimReactor[Effect]):
         boundary(f"before check {spec.name}")
         asking = call_declared(self._executor, check, (row.idempotency_key, request), {})
         try:
-            observed = await self._work.hold(claim, asking)
+            observed = await self._claims.hold(claim, asking)
             boundary(f"after check {spec.name}")
             return _observation(row, spec, request, observed, self._runs.limits)
         except ClaimLost:

@@ -20,15 +20,10 @@ from tape.runs.declare import App, Apps
 from tape.runs.driving.drive import RunDriver
 from tape.runs.failures import log_raised
 from tape.runs.operations import RunOperations
+from tape.runs.reactors.backoffs import Backoffs
 from tape.runs.reactors.reactor import jittered
 
 log = logging.getLogger("tape.runs")
-
-
-@dataclass(slots=True)
-class _Backoff:
-    until: float
-    pause_s: float
 
 
 @dataclass(slots=True)
@@ -44,7 +39,11 @@ class Recovery:
     name: str = "recovery"
     patterns: tuple[str, ...] = ("/tape/run/runnable/**",)
     _driving: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _backoffs: dict[str, _Backoff] = field(default_factory=dict)
+    _backoffs: Backoffs = field(init=False)
+
+    def __post_init__(self) -> None:
+        first_s, most_s = self.settings.backoff_first_s, self.settings.backoff_most_s
+        self._backoffs = Backoffs(first_s, most_s, jittered)
 
     async def once(self) -> int:
         """Take what is there; how many were taken."""
@@ -59,8 +58,8 @@ class Recovery:
             return 0
         query = RecoverQuery(self.pool, tuple(self.apps.apps), 2 * room)
         found = await self.runs.list_runs_to_recover(query)
-        self._forget_backoffs({run.run_id for run in found})
-        wanted = [run for run in found if self._is_free(run)]
+        self._backoffs.forget_others({run.run_id for run in found}, if_over=True)
+        wanted = [run for run in found if self._is_free(run.run_id)]
         random.shuffle(wanted)  # so that many workers do not all reach for the same one
         asked_at = asyncio.get_running_loop().time()
         taken = await asyncio.gather(
@@ -98,12 +97,12 @@ class Recovery:
                 run.run_id, self.taker, expected_token=run.fencing_token
             )
         except LeaseHeld:
-            self._back_off(run)
+            self._backoffs.add(run.run_id)
             return None
         except (RunEnded, NotFound):
             return None
         boundary("after ResumeRun")
-        self._backoffs.pop(run.run_id, None)
+        self._backoffs.forget(run.run_id)
         return taken
 
     def _drive(self, run: Run, app: App[Any], asked_at: float) -> None:
@@ -115,30 +114,15 @@ class Recovery:
         try:
             left = await self.driver.drive(run, app, asked_at=asked_at)
             if left is None:
-                self._back_off(run)
+                self._backoffs.add(run.run_id)
             elif RunStatus.FAILED in (left.status, left.ending):
                 what = f"run {left.run_id} of {left.app_name} has failed"
                 log_raised(log, logging.ERROR, what, left.outcome_json)
         except Exception:
             log.exception("run %s could not be driven", run.run_id)
-            self._back_off(run)
+            self._backoffs.add(run.run_id)
         finally:
             del self._driving[run.run_id]
 
-    def _is_free(self, run: Run) -> bool:
-        backoff = self._backoffs.get(run.run_id)
-        now = asyncio.get_running_loop().time()
-        return run.run_id not in self._driving and (backoff is None or backoff.until <= now)
-
-    def _back_off(self, run: Run) -> None:
-        known = self._backoffs.get(run.run_id)
-        first, most = self.settings.backoff_first_s, self.settings.backoff_most_s
-        pause = first if known is None else min(2 * known.pause_s, most)
-        until = asyncio.get_running_loop().time() + jittered(pause)
-        self._backoffs[run.run_id] = _Backoff(until, pause)
-
-    def _forget_backoffs(self, found: set[str]) -> None:
-        """Of runs that are gone from the list; what is not bounded by the runs there are, grows."""
-        now = asyncio.get_running_loop().time()
-        for run_id in [i for i, b in self._backoffs.items() if i not in found and b.until <= now]:
-            del self._backoffs[run_id]
+    def _is_free(self, run_id: str) -> bool:
+        return run_id not in self._driving and run_id not in self._backoffs

@@ -1,7 +1,7 @@
-"""One call of an effect in a run: begun, done, settled; or answered from the journal.
+"""The record of one effect in its run's journal: begun, and confirmed, failed or unknown.
 
-The call knows no threads and no event loop of its app: `enter`, then `begun`, then the body as
-often as `failed` says, then `done`.
+It calls nothing: `enter`, then `wait_begun`, then `fail` as often as the body raised and is tried
+again, then `confirm`. `EffectLoop` does so, and calls the body.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import recorded_cause
 from tape.runs.boundary import boundary
 from tape.runs.declare import EffectSpec, Spend, effect_name
-from tape.runs.driving.pen import Pen
-from tape.runs.driving.replay import EffectState, RecordedStep, ReplayLog
+from tape.runs.driving.replay import EffectState, RecordedStep
+from tape.runs.driving.steps import RunSteps
 from tape.runs.driving.unwinding import HasDiverged, Parked
 from tape.runs.failures import described, failure, kind_of, log_raised, raised_json
 
@@ -54,42 +54,34 @@ class Settled(Exception):
         self.result = result
 
 
-class EffectCall:
+class JournalledEffect:
     def __init__(
-        self,
-        spec: EffectSpec,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        run_id: str,
-        decision_index: int,
-        call_index: int,
-        limits: Limits,
+        self, spec: EffectSpec, args: tuple[Any, ...], kwargs: dict[str, Any], steps: RunSteps
     ) -> None:
-        self._limits = limits
         self.spec = spec
+        self._steps = steps
+        self._limits = steps.limits
         self._args = args
         self._kwargs = kwargs
-        self._run_id = run_id
-        self._decision_index = decision_index
-        self._call_index = call_index
-        self.key = effect_key(run_id, decision_index, spec.name, call_index)
+        decision_index, effect_index = steps.decision_index, steps.effect_index
+        self.key = effect_key(steps.run.run_id, decision_index, spec.name, effect_index)
         self._request_json = to_json(
-            {"args": args, "kwargs": kwargs}, limits, field=f"arguments of {spec.name}"
+            {"args": args, "kwargs": kwargs}, self._limits, field=f"arguments of {spec.name}"
         )
-        self._beginning = self._begin()
+        self._beginning = self._begin(decision_index, effect_index)
         self._entered: asyncio.Future[Any] | None = None
         self._attempt = 0
 
-    def enter(self, log: ReplayLog, pen: Pen) -> None:
+    def enter(self) -> None:
         """Take its place: among the next writes, or where the journal has it. Settled is raised
         for what was done before.
         """
+        log, pen = self._steps.log, self._steps.pen
         if not self._is(log.peek()):  # what is recorded was not refused
             self._beginning.check_terms(self._limits)
         step = log.take("effect pending", self.spec.name)
         if step is None:
-            if self.only_looks:
+            if self.is_observation:
                 pen.post(self._beginning)
             else:
                 self._entered = pen.enter(self._beginning, self._refused)
@@ -100,7 +92,7 @@ class EffectCall:
             raise HasDiverged(f"{step} (seq {step.seq}) has the key {recorded}, not {self.key}")
         state = log.effects[self.key]
         if state.status == "confirmed" and self.key not in log.charges:
-            self._charge(pen, state.response)
+            self._charge(state.response)
         self._raise_settled(state)
 
     @property
@@ -109,7 +101,7 @@ class EffectCall:
         return orjson.loads(self._request_json)
 
     @property
-    def only_looks(self) -> bool:
+    def is_observation(self) -> bool:
         """Whether it may be done before it is written down: it changes nothing in the world, there
         is nothing to find out, and nobody else can have a claim to it.
         """
@@ -126,12 +118,12 @@ class EffectCall:
             return False
         return bool(step.payload["idempotency_key"] == self.key)
 
-    async def begun(self) -> None:
+    async def wait_begun(self) -> None:
         """Wait until it is written down, if it must be. Returns if it is to be done now."""
         if self._entered is not None:
             self._raise_settled(_state_of(await self._entered))
 
-    def _begin(self) -> BeginEffect:
+    def _begin(self, decision_index: int, effect_index: int) -> BeginEffect:
         spec = self.spec
         business_key = (
             "" if spec.business_key is None else spec.business_key(*self._args, **self._kwargs)
@@ -139,9 +131,9 @@ class EffectCall:
         if not isinstance(business_key, str):
             raise InvalidArgument(f"{business_key!r} is not text", field="business_key")
         return BeginEffect(
-            self._decision_index,
+            decision_index,
             spec.name,
-            self._call_index,
+            effect_index,
             self._request_json,
             semantics=spec.semantics,
             dispatch_mode=spec.dispatch,
@@ -167,24 +159,24 @@ class EffectCall:
         if state.status == "unknown" or self.spec.dispatch is DispatchMode.OUTBOX:
             raise Parked(f"effect {self.key}"[:256])
 
-    async def failed(self, pen: Pen, error: Exception) -> float:
+    async def fail(self, error: Exception) -> float:
         """The body raised: how long to wait before it is tried again, or the failure raised."""
         boundary(f"after act {self.spec.name}")
         self._attempt += 1
-        if isinstance(error, AckLost) and not self.only_looks:
+        if isinstance(error, AckLost) and not self.is_observation:
             recorded = raised_json(error, self._limits)
-            await self._settle(pen, EffectStatus.UNKNOWN, error_json=recorded)
+            await self._settle(EffectStatus.UNKNOWN, error_json=recorded)
             what = f"effect {self.key} may or may not have happened"
             log_raised(log, logging.WARNING, what, recorded)
             raise Parked(f"effect {self.key}"[:256]) from error
         if self._attempt < self.spec.retry.attempts and not isinstance(error, GiveUp):
             return self.spec.retry.pause_s(self._attempt)
         recorded = raised_json(error, self._limits)
-        await self._settle(pen, EffectStatus.FAILED, error_json=recorded)
+        await self._settle(EffectStatus.FAILED, error_json=recorded)
         log_raised(log, logging.WARNING, f"effect {self.key} has failed", recorded)
         raise EffectFailed(failure(self.spec.name, orjson.loads(recorded))) from error
 
-    async def done(self, pen: Pen, result: Any) -> Any:
+    async def confirm(self, result: Any) -> Any:
         """The body returned. The app gets what a replay will give it: what JSON makes of it."""
         boundary(f"after act {self.spec.name}")
         try:
@@ -196,28 +188,28 @@ class EffectCall:
                     self.spec, self.key, self._request, response, self._limits
                 )
         except InvalidArgument as error:
-            if self.only_looks:
-                return await self.failed(pen, GiveUp(str(error)))
+            if self.is_observation:
+                return await self.fail(GiveUp(str(error)))
             # It has happened, and what came of it cannot be written down: that is for a check.
-            return await self.failed(pen, AckLost(str(error)))
+            return await self.fail(AckLost(str(error)))
         done = CompleteEffect(
             self.key, EffectStatus.CONFIRMED, response_json, compensation=compensation
         )
-        if self.only_looks:
-            pen.post(done)
+        if self.is_observation:
+            self._steps.pen.post(done)
         else:
-            pen.post_or(done, self._unrecorded)
-        self._charge(pen, response)
+            self._steps.pen.post_or(done, self._unrecorded)
+        self._charge(response)
         return response
 
     def _unrecorded(self, error: TapeError) -> Sequence[RunWrite]:
         """The journal does not take what came of it."""
         return (CompleteEffect(self.key, EffectStatus.UNKNOWN, error_json=described(error)),)
 
-    async def _settle(self, pen: Pen, status: EffectStatus, *, error_json: str) -> None:
-        await pen.write(CompleteEffect(self.key, status, error_json=error_json))
+    async def _settle(self, status: EffectStatus, *, error_json: str) -> None:
+        await self._steps.pen.write(CompleteEffect(self.key, status, error_json=error_json))
 
-    def _charge(self, pen: Pen, response: Any) -> None:
+    def _charge(self, response: Any) -> None:
         spend: Spend | None = None
         if self.spec.spent is not None:
             spend = checked_spend(self.spec.spent(response), "spent")
@@ -225,7 +217,7 @@ class EffectCall:
             estimated = self.spec.estimate(*self._args, **self._kwargs)
             spend = checked_spend(estimated, "estimate")
         if spend is not None:
-            pen.post_happened(ChargeBudget(spend.usd, spend.tokens, self.key))
+            self._steps.pen.post_happened(ChargeBudget(spend.usd, spend.tokens, self.key))
 
 
 def compensation_of(
