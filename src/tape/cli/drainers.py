@@ -9,10 +9,9 @@ import click
 from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.near_ids import note_if_unknown
-from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, print_json, print_table, say, span
 from tape.cli.records import drainer_record, subscription_record
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, by_option, connect, target_options, user_name
 from tape.client import AsyncTapeClient
 from tape.errors import NotFound
 from tape.model.drainer import DrainerState

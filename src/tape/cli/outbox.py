@@ -9,9 +9,15 @@ import click
 from tape.brokers.by_target import require_nats
 from tape.cli.command_tree import CommandGroup
 from tape.cli.logs import start_logging
-from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
-from tape.cli.target import Target, connect, refuse_absent_store, target_options
+from tape.cli.target import (
+    Target,
+    by_option,
+    connect,
+    refuse_absent_store,
+    target_options,
+    user_name,
+)
 from tape.client import AsyncTapeClient
 from tape.config import Settings
 from tape.errors import InvalidArgument

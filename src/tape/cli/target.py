@@ -1,6 +1,7 @@
 """What a command works on: a server, or a store in this process."""
 
 import contextlib
+import getpass
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -180,3 +181,14 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
     if value == "":
         raise click.BadParameter("is empty", ctx=ctx, param=param)
     setattr(ctx.find_object(Target), param.name, value)
+
+
+by_option = click.option("--by", default="", help="Record who does this; by default your user.")
+
+
+def user_name() -> str:
+    """Who does what an operator does, for the journal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        return ""

@@ -22,8 +22,7 @@ from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name, check_names
 from tape.model.obligation import RegisterCompensation
 from tape.model.run import Run, RunName, RunStatus
-from tape.model.run_lines import raw, run_line
-from tape.model.run_write import Line, Written
+from tape.model.run_write import Line, Written, raw, run_line
 from tape.model.subjects import effect
 
 
