@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 import tape
-from tape.testing.postgres import PostgresServer
 from tests.migrated import MigratedDatabase
+from tests.servers.postgres import PostgresServer
 
 pytest.register_assert_rewrite("tape.testing.conformance")
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tape.testing.postgres import free_port
+from tests.servers.postgres import free_port
 
 START_S = 20.0
 PORTS_TRIED = 5
