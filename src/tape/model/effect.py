@@ -261,7 +261,7 @@ class CompleteEffect(NamedTuple):
 def with_compensation(
     state: Reading, written: Written, compensation: RegisterCompensation | None
 ) -> Written:
-    """The same with an obligation registered behind it, in the same transaction."""
+    """Add an obligation to what is written, in the same transaction."""
     if compensation is None:
         return written
     if written.run.status == RunStatus.COMPENSATING:

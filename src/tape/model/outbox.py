@@ -16,7 +16,7 @@ from tape.model.event import OUTBOX_KEY_PREFIX
 from tape.model.move import Table
 
 NATS_RELAY = "nats"
-"""The relay that promotes and publishes; the lock of the seed is its lock."""
+"""The relay that promotes rows to the journal and publishes them to NATS."""
 JOURNAL_RELAY = "journal"
 """The relay of a server without a broker: it promotes and leaves publishing to others."""
 

@@ -29,7 +29,8 @@ from tape.ports.tasks import TaskStore
 from tape.ports.writes import WriteStore
 
 Decide = Callable[[State], None]
-"""Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
+"""Lays what the moves decide over the rows of the state; pure. If it is called again, the last call
+counts."""
 
 PAGE_BYTES = 8 * MIB
 

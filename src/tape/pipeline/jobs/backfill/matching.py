@@ -78,7 +78,7 @@ def decided(
     *,
     native: bool = True,
 ) -> DataFrame:
-    """The same by number, with `failed` for `error`, and with more columns of the entry to keep.
+    """Decide which reactions match, by number, with `failed` for `error` and the columns to keep.
 
     `later` entries may go on with a burst; they have rows as well, but only of debounced reactions.
     Without `native` all is decided in Python, for few entries: compiling a plan with forty
