@@ -1,6 +1,6 @@
 """The store: the journal and the rows beside it, in one database.
 
-The contract is executable: `tape.testing.conformance` runs over every store. In words:
+The contract is executable: `tests/conformance` runs over every store. In words:
 
 * `commit` is the only write to the journal. It runs alone: across all processes on one database,
   no other commit happens between its load and its end. Whoever can see an entry can see every

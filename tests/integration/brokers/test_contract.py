@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tape.testing.conformance.broker import BrokerContract, FarSide
+from tests.conformance.broker import BrokerContract, FarSide
 from tests.integration.brokers.far_sides import (
     KafkaFarSide,
     LogFarSide,

@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from tape.model.entry import Entry
-from tape.testing.conformance.broker import Received
+from tests.conformance.broker import Received
 from tests.integration.brokers.far_sides import NatsFarSide
 from tests.integration.brokers.receiver_process import ReceiverProcess
 from tests.integration.brokers.relaying import check_arrival, make_journal

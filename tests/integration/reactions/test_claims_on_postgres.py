@@ -12,7 +12,7 @@ from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.task import ExpireTasks
 from tape.ports.tasks import Claim, Want
-from tape.testing.conformance.reacting import a_task, expect_sound, queue, until
+from tests.conformance.reacting import a_task, expect_sound, queue, until
 from tests.crash import watching
 from tests.servers.postgres import PostgresServer
 

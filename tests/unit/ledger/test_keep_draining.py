@@ -14,7 +14,7 @@ from tape.errors import StoreUnavailable
 from tape.ledger import keep_draining
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DEFAULT_DRAINER
-from tape.testing.conformance.reacting import until
+from tests.conformance.reacting import until
 from tests.unit.ledger.draining import QUICK, Desk, a_desk
 
 

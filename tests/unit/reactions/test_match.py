@@ -16,8 +16,8 @@ from tape.ports.clock import Clock
 from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
 from tape.reactions.match import LeaseLost, Matcher
 from tape.stores.sqlite.store import SqliteStore
-from tape.testing.conformance.playing import record
-from tape.testing.conformance.reacting import (
+from tests.conformance.playing import record
+from tests.conformance.reacting import (
     HOUR_MS,
     cursors_of,
     deregister,

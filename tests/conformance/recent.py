@@ -6,7 +6,7 @@ from tape.model.event import NewEvent
 from tape.ports.ledger import RecentQuery
 from tape.ports.retention import PruneStep
 from tape.ports.store import Store
-from tape.testing.conformance.playing import OpenStore, a_run, record, save_run
+from tests.conformance.playing import OpenStore, a_run, record, save_run
 
 TRACE = "ab" * 16
 

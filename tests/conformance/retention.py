@@ -11,15 +11,15 @@ from tape.model.run import RunStatus
 from tape.ports.matching import QueueTasks
 from tape.ports.retention import PruneStep, StepDone
 from tape.ports.store import ReadEntries, Store
-from tape.testing.conformance.order import FAR
-from tape.testing.conformance.playing import (
+from tests.conformance.order import FAR
+from tests.conformance.playing import (
     MANY,
     OpenStore,
     a_run,
     record,
     save_run,
 )
-from tape.testing.conformance.reacting import (
+from tests.conformance.reacting import (
     a_cursor,
     a_task,
     claim,

@@ -18,8 +18,8 @@ from tape.model.run_end import CancelRun, EndRun
 from tape.model.run_write import RunWrite
 from tape.model.timer import CancelTimer, SetTimer
 from tape.ports.store import Store
-from tape.testing.conformance.playing import MANY, OpenStore, attempt, play, read_all
-from tape.testing.conformance.running import (
+from tests.conformance.playing import MANY, OpenStore, attempt, play, read_all
+from tests.conformance.running import (
     LONG_MS,
     SHORT_MS,
     Driver,

@@ -9,8 +9,8 @@ from tape.model.task import ReplayDeadLetters, TaskKey, TaskStatus
 from tape.ports.matching import QueueTasks
 from tape.ports.store import Store
 from tape.reactions.match import Matcher
-from tape.testing.conformance.playing import IDS, OpenStore, play
-from tape.testing.conformance.reacting import (
+from tests.conformance.playing import IDS, OpenStore, play
+from tests.conformance.reacting import (
     BOUND_S,
     HOUR_MS,
     Sound,

@@ -12,8 +12,8 @@ from tape.model.run import Run, RunStatus
 from tape.model.run_end import CancelRun
 from tape.ports.runs import RecoverQuery, RunQuery
 from tape.ports.store import Store
-from tape.testing.conformance.in_memory import runs_listed
-from tape.testing.conformance.playing import (
+from tests.conformance.in_memory import runs_listed
+from tests.conformance.playing import (
     MANY,
     OpenStore,
     a_run,
@@ -22,7 +22,7 @@ from tape.testing.conformance.playing import (
     record,
     save_run,
 )
-from tape.testing.conformance.running import SHORT_MS, Driver, begin, drive, pass_beyond, take_over
+from tests.conformance.running import SHORT_MS, Driver, begin, drive, pass_beyond, take_over
 
 EVERY = RunQuery(limit=MANY)
 

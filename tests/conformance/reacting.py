@@ -24,7 +24,7 @@ from tape.model.task import ANY_SHARD, FailTasks, Failure, Task, TaskKey, TaskSt
 from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step, StepResult
 from tape.ports.store import Store
 from tape.ports.tasks import Claim, Want
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     IDS,
     LIMITS,
     MANY,

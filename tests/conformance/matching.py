@@ -7,8 +7,8 @@ import pytest
 from tape.model.task import TaskKey, TaskStatus
 from tape.ports.matching import Step
 from tape.ports.store import Store
-from tape.testing.conformance.playing import OpenStore
-from tape.testing.conformance.reacting import (
+from tests.conformance.playing import OpenStore
+from tests.conformance.reacting import (
     BOUND_S,
     HOUR_MS,
     Sound,

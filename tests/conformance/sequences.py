@@ -11,7 +11,7 @@ from tape.model.event import NewEvent
 from tape.model.session import AppendEvent, CreateSession, DeleteSession, SessionEvent, SessionKey
 from tape.model.value import Author, DeleteValue, WriteValue
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     IDS,
     LIMITS,
     MANY,

@@ -14,7 +14,7 @@ from tape.model.promote import PromoteOutbox
 from tape.model.relay import ResignRelay
 from tape.ports.outbox import Lead, OutboxLeader
 from tape.ports.store import Store
-from tape.testing.conformance.playing import IDS, LIMITS, MANY, OpenStore, play, read_all, record
+from tests.conformance.playing import IDS, LIMITS, MANY, OpenStore, play, read_all, record
 
 BOUND_S = 20.0
 KEY = 4242

@@ -2,8 +2,8 @@
 
 from tape.model.budget import BUDGETS, Budget, ChargeBudget, SetBudget
 from tape.model.move import Need, save
-from tape.testing.conformance.playing import Look, OpenStore, SaveRows, play, read_all
-from tape.testing.conformance.running import drive
+from tests.conformance.playing import Look, OpenStore, SaveRows, play, read_all
+from tests.conformance.running import drive
 
 
 class BudgetsContract:

@@ -44,9 +44,9 @@ from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.model.run_end import BY_DRIVER, CancelRun, EndRun
 from tape.model.run_write import RunWrite
 from tape.model.timer import GATE_TIMEOUT, REDRIVE, TIMERS, CancelTimer, FireTimer, SetTimer, Timer
-from tape.testing.conformance.in_memory import Memory
-from tape.testing.conformance.playing import IDS, LIMITS
-from tape.testing.conformance.running import (
+from tests.conformance.in_memory import Memory
+from tests.conformance.playing import IDS, LIMITS
+from tests.conformance.running import (
     LONG_MS,
     SHORT_MS,
     beginning,
@@ -71,7 +71,7 @@ class RunWalk:
         self.pool = f"pool of {name}"
         self.connector = f"connector of {name}"
         self.memory = Memory()
-        self._random = random.Random(seed)  # noqa: S311 - a walk is to be taken again, not secret
+        self._random = random.Random(seed)
         self._begun = 0
 
     def batch(self) -> list[Move[Any]]:

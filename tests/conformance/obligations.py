@@ -20,7 +20,7 @@ from tape.model.obligation import (
 )
 from tape.model.run import RunStatus
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     MANY,
     Look,
     OpenStore,
@@ -28,7 +28,7 @@ from tape.testing.conformance.playing import (
     play,
     read_all,
 )
-from tape.testing.conformance.running import (
+from tests.conformance.running import (
     LONG_MS,
     SHORT_MS,
     Driver,

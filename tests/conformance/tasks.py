@@ -11,8 +11,8 @@ from tape.errors import Closed
 from tape.model.task import Task, TaskKey, TaskStatus
 from tape.ports.store import Store
 from tape.ports.tasks import Claim, Want
-from tape.testing.conformance.playing import MANY, OpenStore, read_all
-from tape.testing.conformance.reacting import (
+from tests.conformance.playing import MANY, OpenStore, read_all
+from tests.conformance.reacting import (
     HOUR_MS,
     Sound,
     a_task,
@@ -103,7 +103,7 @@ class TasksContract(Sound):
         await ready(store, 30, retry_backoff_ms=0, retry_max=9, dlq_after_n=9)
         tasks = await claim(store)
         for turn in range(6):  # each writes every row anew, wherever the store finds room
-            random.Random(turn).shuffle(tasks)  # noqa: S311 - the same orders each time
+            random.Random(turn).shuffle(tasks)
             for task in tasks:
                 await fail(store, "a", [task.key])
                 await asyncio.sleep(0.002)

@@ -12,7 +12,7 @@ from tape.model.move import Need, State, save
 from tape.model.run import RUNS
 from tape.model.value import VALUES, ValueRow
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     IDS,
     OpenStore,
     SaveRows,

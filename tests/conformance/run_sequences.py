@@ -13,7 +13,7 @@ from tape.model.run import RUNS, RunStatus
 from tape.model.timer import TIMERS
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.ports.store import Store
-from tape.testing.conformance.in_memory import (
+from tests.conformance.in_memory import (
     effects_pending,
     effects_to_dispatch,
     obligations_unresolved,
@@ -21,9 +21,9 @@ from tape.testing.conformance.in_memory import (
     runs_to_recover,
     timers_due,
 )
-from tape.testing.conformance.playing import MANY, Look, OpenStore, play
-from tape.testing.conformance.run_steps import RunWalk
-from tape.testing.conformance.running import LONG_MS, clock_of, pass_beyond
+from tests.conformance.playing import MANY, Look, OpenStore, play
+from tests.conformance.run_steps import RunWalk
+from tests.conformance.running import LONG_MS, clock_of, pass_beyond
 
 WALKS = 6
 BATCHES = 300

@@ -25,7 +25,7 @@ from tape.model.move import Need, save
 from tape.model.obligation import RegisterCompensation
 from tape.ports.runs import PendingQuery
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     MANY,
     Look,
     OpenStore,
@@ -34,7 +34,7 @@ from tape.testing.conformance.playing import (
     play,
     read_all,
 )
-from tape.testing.conformance.running import (
+from tests.conformance.running import (
     LONG_MS,
     SHORT_MS,
     Driver,

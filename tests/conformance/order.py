@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tape.model.event import NewEvent
 from tape.ports.store import ReadEntries, Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     MANY,
     OpenStore,
     a_run,

@@ -17,8 +17,8 @@ from tape.model.reaction import (
 )
 from tape.model.task import TaskStatus
 from tape.ports.store import Store
-from tape.testing.conformance.playing import LIMITS, Look, OpenStore, attempt, play, read_all
-from tape.testing.conformance.reacting import (
+from tests.conformance.playing import LIMITS, Look, OpenStore, attempt, play, read_all
+from tests.conformance.reacting import (
     Sound,
     a_cursor,
     a_task,

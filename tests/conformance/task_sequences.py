@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tape.errors import NotHeld
 from tape.model.task import TaskKey, TaskStatus
 from tape.ports.store import Store
-from tape.testing.conformance.dead_letters import dropping, expiring, replaying
-from tape.testing.conformance.playing import IDS, MANY, OpenStore, play, read_all
-from tape.testing.conformance.reacting import (
+from tests.conformance.dead_letters import dropping, expiring, replaying
+from tests.conformance.playing import IDS, MANY, OpenStore, play, read_all
+from tests.conformance.reacting import (
     HOUR_MS,
     a_task,
     claim,

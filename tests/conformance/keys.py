@@ -3,7 +3,7 @@
 import asyncio
 
 from tape.model.event import NewEvent, Recorded
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     OpenStore,
     a_run,
     attempt,

@@ -5,7 +5,7 @@ import pytest
 from tape.errors import NotFound
 from tape.model.event import NewEvent
 from tape.ports.store import ReadEntries
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     IDS,
     MANY,
     OpenStore,

@@ -13,7 +13,7 @@ from tape.model.session import (
     SessionKey,
 )
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     IDS,
     LIMITS,
     MANY,

@@ -20,8 +20,8 @@ from tape.model.run_change import IDS_PER_WRITE, ChangeRun, ExtendRun
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
 from tape.ports.store import Store
-from tape.testing.conformance.playing import IDS, LIMITS, attempt, play
-from tape.testing.conformance.reacting import until
+from tests.conformance.playing import IDS, LIMITS, attempt, play
+from tests.conformance.reacting import until
 
 SHORT_MS = 1
 LONG_MS = 3_600_000

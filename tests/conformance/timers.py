@@ -5,14 +5,14 @@ from tape.model.move import Need, save
 from tape.model.run import RunStatus
 from tape.model.timer import GATE_TIMEOUT, TIMERS, CancelTimer, FireTimer, SetTimer, Timer
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     MANY,
     Look,
     OpenStore,
     SaveRows,
     play,
 )
-from tape.testing.conformance.running import LONG_MS, changing, clock_of, drive, pass_beyond, race
+from tests.conformance.running import LONG_MS, changing, clock_of, drive, pass_beyond, race
 
 
 async def due(store: Store, limit: int = MANY) -> list[str]:

@@ -18,7 +18,7 @@ from tape.model.task import (
     TaskStatus,
 )
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     IDS,
     MANY,
     OpenStore,
@@ -27,7 +27,7 @@ from tape.testing.conformance.playing import (
     read_all,
     recording,
 )
-from tape.testing.conformance.reacting import (
+from tests.conformance.reacting import (
     BOUND_S,
     HOUR_MS,
     Sound,

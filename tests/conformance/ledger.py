@@ -14,9 +14,9 @@ from tape.model.event_subscription import (
 from tape.model.lease import NewRun
 from tape.model.run import RunName
 from tape.ports.store import Store
-from tape.testing.conformance.order import FAR
-from tape.testing.conformance.playing import IDS, LIMITS, OpenStore, attempt, play, record
-from tape.testing.conformance.retention import holds, left, prune_all
+from tests.conformance.order import FAR
+from tests.conformance.playing import IDS, LIMITS, OpenStore, attempt, play, record
+from tests.conformance.retention import holds, left, prune_all
 
 PLAIN = NewSubscription("s", "order.*", "desk")
 

@@ -7,7 +7,7 @@ import pytest
 from tape.errors import StaleLease, VersionMismatch
 from tape.model.value import Author, Deleted, DeleteValue, Value, WriteValue, change_of
 from tape.ports.store import Store
-from tape.testing.conformance.playing import (
+from tests.conformance.playing import (
     IDS,
     LIMITS,
     MANY,

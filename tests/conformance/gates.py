@@ -3,8 +3,8 @@
 from tape.model.gate import GATES, AwaitSignal, Gate, SendSignal
 from tape.model.move import Need, save
 from tape.model.run import RunStatus
-from tape.testing.conformance.playing import Look, OpenStore, SaveRows, play, read_all
-from tape.testing.conformance.running import Driver, changing, drive, race, take_over
+from tests.conformance.playing import Look, OpenStore, SaveRows, play, read_all
+from tests.conformance.running import Driver, changing, drive, race, take_over
 
 
 class GatesContract:
