@@ -8,8 +8,7 @@ import pytest
 
 from tape.errors import InvalidArgument, NotFound, NotLeading
 from tape.model.event import NewEvent
-from tape.model.outbox import NATS_RELAY, OutboxRow
-from tape.model.outbox_skip import SkipOutboxRow
+from tape.model.outbox import NATS_RELAY, OutboxRow, SkipOutboxRow
 from tape.model.promote import PromoteOutbox
 from tape.model.relay import ResignRelay
 from tape.ports.outbox import Lead, OutboxLeader
