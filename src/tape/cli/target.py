@@ -1,6 +1,5 @@
 """What a command works on: a server, or a store in this process."""
 
-import asyncio
 import contextlib
 import getpass
 import logging
@@ -106,6 +105,7 @@ def connect(target: Target, *, creating: bool = False) -> "Connecting":
 
 def ask(target: Target, question: "Callable[[AsyncTapeClient], Awaitable[T]]") -> T:
     """Ask the server or the store one thing."""
+    import asyncio  # help does not load it
 
     async def asked() -> T:
         async with connect(target) as client:
