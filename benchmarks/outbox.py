@@ -25,7 +25,7 @@ from tape.brokers.in_order import one_by_one, publish_by_key
 from tape.brokers.nats import IN_FLIGHT
 from tape.consumers import Consumer, Message, consume
 from tape.ports.broker import Outgoing
-from tape.testing.nats import NatsServer
+from tests.servers.nats import NatsServer
 from tests.servers.tape_worker import WorkerProcess
 
 TURNS = 3

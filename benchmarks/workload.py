@@ -14,7 +14,7 @@ import uvloop
 from tape.app import open_bus
 from tape.bus import Bus, Operations
 from tape.model.event import NewEvent
-from tape.testing.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 T = TypeVar("T")
 

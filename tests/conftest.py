@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 import tape
-from tape.testing.postgres import PostgresServer
 from tests.migrated import MigratedDatabase
+from tests.servers.postgres import PostgresServer
 
-pytest.register_assert_rewrite("tape.testing.conformance")
+pytest.register_assert_rewrite("tests.conformance")
 
 # How quickly examples are made and tried says how busy the machine is, and nothing of Tape.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,7 +7,7 @@ schema itself is noticed, and then it is made anew.
 import psycopg
 
 import tape
-from tape.testing.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 # What migrations put into the tables is kept aside, to be put there again.
 _KEEP = """

@@ -74,12 +74,12 @@ hours_of_btc = bars.where("symbol = 'BTCUSDT' AND tf = '15m'").toPandas()
 pictures.candles(hours_of_btc, "BTCUSDT, 15m").savefig(options.folder / "bars.png")
 
 # %% The venue corrects one minute: of all bars four change
-corrected = market.kline("BTCUSDT", 61, (68_000_00, 69_000_00, 67_000_00, 68_500_00), 1_000_000)
+corrected = market.kline("BTCUSDT", 61, (68_000.0, 69_000.0, 62_000.0, 68_500.0), 1_000.0)
 with tape.connect(url) as client:
     client.record_many([corrected])
 print(tape.spark.run(spark, url, bars_job).counts["bars_changed"], "bars changed")
 with tape.connect(url) as client:
-    key = f"binance/spot/BTCUSDT/1h/{market.MIDNIGHT_MS + 60 * market.MINUTE_MS}"
+    key = f"binance/spot/BTCUSDT/1h/{market.MIDNIGHT_MS + market.HOUR_MS}"
     changed = client.get_value("bars", key)
     print(changed and changed.value["high"], "is the hour's high now")
 journal.unpersist()

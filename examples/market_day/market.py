@@ -1,46 +1,34 @@
-"""What happens on a pretended day: prices that walk, orders that come in waves and are filled."""
+"""What happens on a pretended day: prices that walk, orders that come in waves and are filled.
+
+The events are those of the desk that `tape demo` shows.
+"""
 
 import math
 import random
 from collections.abc import Iterator
-from decimal import Decimal
 
 import tape
+from tape.cli.demo import desk
 
 MIDNIGHT_MS = 1_772_409_600_000  # 2026-03-02T00:00:00Z
-MINUTE_MS = 60_000
-PRICES = {"BTCUSDT": 68_000_00, "ETHUSDT": 3_900_00, "SOLUSDT": 171_00}  # cents
+HOUR_MS = 60 * desk.MINUTE_MS
 
 
-def kline(symbol: str, minute: int, cents: tuple[int, int, int, int], volume: int) -> tape.NewEvent:
-    """A closed minute; it is recorded again, with another volume, where the venue corrects it."""
-    opened, highest, lowest, closed = (str(Decimal(price) / 100) for price in cents)
-    open_time = MIDNIGHT_MS + minute * MINUTE_MS
-    payload = {
-        "schema_version": 1, "venue": "binance", "market": "spot", "symbol": symbol, "tf": "1m",
-        "open_time": open_time, "open": opened, "high": highest, "low": lowest, "close": closed,
-        "volume": str(Decimal(volume) / 1000), "closed": True,
-    }  # fmt: skip
-    return tape.event(
-        f"market.klines.binance.spot.{symbol.lower()}.1m",
-        payload,
-        entity_type="kline",
-        entity_id=f"{symbol}-{open_time}",
-        occurred_at_ms=open_time + MINUTE_MS,
-    )
+def kline(symbol: str, minute: int, prices: desk.Prices, volume: float) -> tape.NewEvent:
+    """Make a closed minute; the venue corrects one by another with the same minute."""
+    return desk.kline(symbol, MIDNIGHT_MS + minute * desk.MINUTE_MS, prices, volume)
 
 
 def klines(rng: random.Random, minutes: int) -> list[tape.NewEvent]:
     """Of every symbol every minute, but one in two hundred; some come late and some twice."""
     made = []
-    for symbol, start in PRICES.items():
-        price = float(start)
+    for symbol, first in desk.SYMBOLS.items():
+        price = first
         for minute in range(minutes):
-            walk = [price * math.exp(rng.gauss(0, 0.0008)) for _ in range(4)]
-            opened, closed, price = round(price), round(walk[-1]), walk[-1]
-            cents = opened, max(opened, *map(round, walk)), min(opened, *map(round, walk)), closed
+            prices = desk.walk(rng, price)
+            price = prices[-1]
             if rng.random() < 0.995:
-                made.append((minute, kline(symbol, minute, cents, rng.randrange(100, 90_000))))
+                made.append((minute, kline(symbol, minute, prices, rng.randrange(90_000) / 1000)))
     late = rng.sample(made, len(made) // 50)
     again = rng.sample(made, len(made) // 50)
     delayed = [(minute + rng.randrange(60), event) for minute, event in late + again]
@@ -55,13 +43,8 @@ def orders(rng: random.Random, minutes: int) -> Iterator[tape.NewEvent]:
         busy = 1 + math.sin(minute / minutes * 2 * math.pi - math.pi / 2)
         for _ in range(rng.randrange(2 + round(4 * busy))):
             number += 1
-            placed = MIDNIGHT_MS + minute * MINUTE_MS + rng.randrange(MINUTE_MS)
-            took = round(20 * (1 + 2 * busy) * math.exp(rng.gauss(0, 0.8)))
-            for event_type, at in (("order.placed", placed), ("order.filled", placed + took)):
-                yield tape.event(
-                    event_type,
-                    {"order": number, "symbol": rng.choice(list(PRICES))},
-                    entity_type="order",
-                    entity_id=str(number),
-                    occurred_at_ms=at,
-                )
+            placed_ms = MIDNIGHT_MS + minute * desk.MINUTE_MS + rng.randrange(desk.MINUTE_MS)
+            took_ms = round(20 * (1 + 2 * busy) * math.exp(rng.gauss(0, 0.8)))
+            placed = desk.order(rng, "desk", number)
+            yield placed._replace(occurred_at_ms=placed_ms)
+            yield desk.fill(rng, placed)._replace(occurred_at_ms=placed_ms + took_ms)

@@ -33,8 +33,8 @@ from examples.trading.manager import Manager
 from examples.trading.market import minutes
 from examples.trading.risk import Risk
 from examples.trading.service import STREAM, Desk
-from tape.testing.nats import NatsServer
-from tape.testing.postgres import PostgresServer
+from tests.servers.nats import NatsServer
+from tests.servers.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 TAPE = [sys.executable, "-m", "tape.cli"]

@@ -12,8 +12,8 @@ from scripts.walk_docs.environments import NO_EXTRA, Environments
 from scripts.walk_docs.pythons import VERSIONS, Interpreter
 from scripts.walk_docs.report import print_json, print_progress, print_table
 from scripts.walk_docs.walk import Round, Walked, taken_ports, walk
-from tape.testing.postgres import free_port
 from tests.integration.docs.pages import PORTS, ROOT, guides
+from tests.servers.postgres import free_port
 
 
 def main() -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from tape.testing.postgres import PostgresServer
 from tests.servers.collector import SpanReceiver
+from tests.servers.postgres import PostgresServer
 
 
 @contextmanager

@@ -14,7 +14,7 @@ try:
 
     from tape.pipeline.job import Job, Report, Summary, Work, say_nothing
     from tape.pipeline.jobs.ingest.sink import quarantine
-    from tape.pipeline.jobs.rollup.reading import rollup
+    from tape.pipeline.jobs.rollup.rolls import rollup
     from tape.pipeline.lake.frames import history, lake
     from tape.pipeline.session import session
     from tape.pipeline.source.frames import follow, journal, with_payload

@@ -178,7 +178,7 @@ def run_worker(
     *,
     on_ready: Callable[[Ready], None] = lambda _ready: None,
 ) -> None:
-    """The same for a program without an event loop, until SIGTERM or Ctrl-C."""
+    """Run a worker in a program without an event loop, until SIGTERM or Ctrl-C."""
     refuse_inside_loop("run_worker")
 
     async def until_signalled() -> None:

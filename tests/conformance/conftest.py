@@ -13,9 +13,9 @@ from tape.config import Settings, SqliteSettings
 from tape.ports.store import Store
 from tape.stores.by_url import open_store as open_by_url
 from tape.stores.by_url import sqlite_path
-from tape.testing.conformance import OpenStore
-from tape.testing.conformance.outbox import BOUND_S, Appended, AppendRows, RunElsewhere
-from tape.testing.conformance.playing import IDS
+from tests.conformance.contracts import OpenStore
+from tests.conformance.outbox import BOUND_S, Appended, AppendRows, RunElsewhere
+from tests.conformance.playing import IDS
 
 QUICK = Settings(sqlite=SqliteSettings(poll_s=0.02))
 

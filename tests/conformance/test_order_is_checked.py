@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from tape.testing.conformance import OpenStore
-from tape.testing.conformance.order import expect_no_skips
+from tests.conformance.contracts import OpenStore
+from tests.conformance.order import expect_no_skips
 
 # What most journals do: draw from a sequence, take no lock, commit when one is done.
 SEQUENCE_ALONE = """

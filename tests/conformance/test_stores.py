@@ -1,6 +1,6 @@
 """The store contract over SQLite and Postgres."""
 
-from tape.testing.conformance import (
+from tests.conformance.contracts import (
     BudgetsContract,
     CommitContract,
     DeadLettersContract,

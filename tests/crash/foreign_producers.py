@@ -14,7 +14,7 @@ import tape
 from tape.brokers.nats import header_bytes
 from tape.journal.ids import UlidFactory
 from tape.model.outbox import OutboxRow
-from tape.outbox.outgoing import outgoing
+from tape.outbox.term import outgoing
 from tape.wire.cloudevents import cloud_event, text_headers
 from tests.crash.outbox_producer import connected, transaction
 

@@ -18,9 +18,9 @@ import psycopg
 from tape.config import ConsumerSettings, Settings
 from tape.consumers import Consumer, Message, consume
 from tape.stores.by_url import open_store
-from tape.testing.nats import NatsServer
-from tape.testing.postgres import PostgresServer
 from tests.crash.outbox_producer import connected, transaction
+from tests.servers.nats import NatsServer
+from tests.servers.postgres import PostgresServer
 from tests.servers.tape_worker import WorkerProcess
 
 STREAM = "crash-bus"

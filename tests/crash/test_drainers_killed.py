@@ -20,7 +20,7 @@ from tape.model.drainer import DrainReport
 from tape.model.entry import Entry
 from tape.model.event_subscription import DEFAULT_DRAINER
 from tape.ports.store import ReadEntries
-from tape.testing.conformance.reacting import until
+from tests.conformance.reacting import until
 from tests.crash.draining_processes import LEASE_S, SETTINGS, drain_for_ever, drain_once
 from tests.crash.forks import FORKS
 from tests.unit.ledger.draining import Desk, a_desk

@@ -23,13 +23,13 @@ import pytest
 
 import tape
 from tape.stores.by_url import sqlite_path
-from tape.testing.postgres import PostgresServer
 from tests.crash.book import read_book
 from tests.crash.errand_processes import Worker, await_ready, said, started
 from tests.crash.errand_worker import Spot, Working
 from tests.crash.errands import Errand
 from tests.crash.runs_left import check_asked, check_legal, check_results, read_runs
 from tests.crash.watching import await_true, query
+from tests.servers.postgres import PostgresServer
 
 AT_ONCE = 6
 TRIES = 8

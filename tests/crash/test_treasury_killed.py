@@ -23,7 +23,6 @@ import pytest
 
 import tape
 from examples.treasury.app import FEE_CENTS
-from tape.testing.postgres import PostgresServer
 from tests.crash.forks import FORKS
 from tests.crash.treasury_left import (
     Left,
@@ -37,6 +36,7 @@ from tests.crash.treasury_left import (
 )
 from tests.crash.treasury_processes import Spot, Working, deal, work
 from tests.crash.watching import await_true
+from tests.servers.postgres import PostgresServer
 
 AT_ONCE = 16
 LOOKS = 3

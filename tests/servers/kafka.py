@@ -18,9 +18,9 @@ from typing import Protocol
 
 from confluent_kafka import Producer
 
-from tape.testing.nats import await_port
-from tape.testing.postgres import free_port
 from tests.servers.maven import Coordinates, JarsUnavailable, fetched_jars
+from tests.servers.nats import await_port
+from tests.servers.postgres import free_port
 
 VERSION = "4.3.1"
 _BROKER = Coordinates("org.apache.kafka", "kafka_2.13", VERSION)

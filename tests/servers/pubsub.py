@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tape.testing.nats import await_port
-from tape.testing.postgres import free_port
+from tests.servers.nats import await_port
+from tests.servers.postgres import free_port
 
 START_S = 60.0
 PORTS_TRIED = 3

@@ -25,7 +25,7 @@ MAY = {
     "gRPC stays in wire, api and client": {"wire", "api", "client"},
     "Web frameworks stay in api": {"api"},
     "Broker clients stay in brokers": {"brokers"},
-    "Nothing ships that leans on the testing kit": {"cli"},  # the demo starts a Postgres
+    "Nothing ships that leans on the testing kit": {"cli"},  # `tape doctor` imports all of tape
     "Spark stays in the pipeline": {"pipeline", "spark", "predicates"},
 }
 ONE_ROOM = {"The model is pure: no I/O, no clock, no threads"}
@@ -34,7 +34,7 @@ PLANTED = {
     "journal/batch.py": "import tape.predicates",
     "bus/bus.py": "import sqlite3",
     "stores/head.py": "import grpc",
-    "ports/store.py": "import tape.testing.postgres",
+    "ports/store.py": "import tape.testing.runs",
     "api/auth.py": "import tape.client.face",
     "reactions/__init__.py": "import httpx",
     "runs/driving/pen.py": "import tape.runs.looking.timeline",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tape.testing.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 STARTS = """
-from tape.testing.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 with PostgresServer() as server:
     print(server.create_database("one"))

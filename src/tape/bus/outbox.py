@@ -6,8 +6,7 @@ from tape.config import Limits
 from tape.journal.follow import check_position
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
-from tape.model.outbox import OutboxPlace
-from tape.model.outbox_skip import SkipOutboxRow
+from tape.model.outbox import OutboxPlace, SkipOutboxRow
 from tape.ports.outbox import OutboxStatus
 from tape.ports.store import Store
 

@@ -1,19 +1,16 @@
 """`tape dlq`: dead letters, which are tasks whose attempts were used up or refused for good."""
 
-import asyncio
 from collections.abc import Sequence
-from typing import Literal
 
 import click
 
 from tape.cli.command_tree import CommandGroup
 from tape.cli.output import print_json, say
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, ask, json_option, target_options
 from tape.cli.tasks import print_tasks, read_tasks, show_task
 from tape.errors import NotFound
 from tape.model.task import TaskStatus
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 _ALL = click.option(
     "--all", "take_all", is_flag=True, help="Take all dead letters of the reaction."
 )
@@ -35,7 +32,7 @@ def dlq() -> None:
     metavar="N",
     help="List at most N dead letters.",
 )
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def list_letters(target: Target, reaction_id: str, limit: int, as_json: bool) -> None:
@@ -45,7 +42,7 @@ def list_letters(target: Target, reaction_id: str, limit: int, as_json: bool) ->
 
 @dlq.command(example="tape dlq show large-orders/0/3")
 @click.argument("task_id")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def show(target: Target, task_id: str, as_json: bool) -> None:
@@ -57,7 +54,7 @@ def show(target: Target, task_id: str, as_json: bool) -> None:
 @click.argument("reaction_id", metavar="REACTION")
 @click.argument("task_ids", nargs=-1, metavar="[TASK_ID]...")
 @_ALL
-@_JSON
+@json_option
 @target_options
 @click.pass_context
 def replay(
@@ -68,7 +65,8 @@ def replay(
     Exits with 1 if none of the named tasks is a dead letter.
     """
     _check_which(ctx, task_ids, take_all)
-    count = asyncio.run(_change(ctx.ensure_object(Target), "replay", reaction_id, task_ids))
+    target = ctx.ensure_object(Target)
+    count = ask(target, lambda client: client.replay_dead_letters(reaction_id, task_ids))
     _print_count(count, "queued again", task_ids, as_json=as_json)
 
 
@@ -77,7 +75,7 @@ def replay(
 @click.argument("task_ids", nargs=-1, metavar="[TASK_ID]...")
 @_ALL
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@_JSON
+@json_option
 @target_options
 @click.pass_context
 def drop(
@@ -88,17 +86,9 @@ def drop(
     _check_which(ctx, task_ids, take_all)
     if not yes:
         _ask(ctx, f"all dead letters of {reaction_id}" if take_all else f"{len(task_ids)} of them")
-    count = asyncio.run(_change(ctx.ensure_object(Target), "drop", reaction_id, task_ids))
+    target = ctx.ensure_object(Target)
+    count = ask(target, lambda client: client.drop_dead_letters(reaction_id, task_ids))
     _print_count(count, "dropped", task_ids, as_json=as_json)
-
-
-async def _change(
-    target: Target, how: Literal["replay", "drop"], reaction_id: str, task_ids: Sequence[str]
-) -> int:
-    async with connect(target) as client:
-        if how == "replay":
-            return await client.replay_dead_letters(reaction_id, task_ids)
-        return await client.drop_dead_letters(reaction_id, task_ids)
 
 
 def _check_which(ctx: click.Context, task_ids: Sequence[str], take_all: bool) -> None:

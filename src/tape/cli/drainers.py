@@ -1,25 +1,20 @@
 """`tape drainers`: how far each has come, helping one that is halted, and what they dispatch to."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import click
 
 from tape.cli.command_tree import CommandGroup
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.near_ids import note_if_unknown
-from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, print_json, print_table, say, span
 from tape.cli.records import drainer_record, subscription_record
-from tape.cli.target import Target, connect, target_options
-from tape.client import AsyncTapeClient
+from tape.cli.target import Target, ask, by_option, json_option, target_options, user_name
 from tape.errors import NotFound
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
 from tape.model.run import DEFAULT_POOL
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 ERROR_WIDTH = 200
 
 
@@ -30,7 +25,7 @@ def drainers() -> None:
 
 
 @drainers.command("list", example="tape drainers list")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def list_drainers(target: Target, as_json: bool) -> None:
@@ -39,12 +34,7 @@ def list_drainers(target: Target, as_json: bool) -> None:
     LAG counts the entries that the drainer has not passed yet. HALTED says for how long a
     failure has halted it. Below the table: where and why it is halted, and which run it waits for.
     """
-
-    async def read() -> list[DrainerState]:
-        async with connect(target) as client:
-            return await client.drainers()
-
-    states = asyncio.run(read())
+    states = ask(target, lambda client: client.drainers())
     with quiet_on_broken_pipe():
         if as_json:
             for state in states:
@@ -65,7 +55,7 @@ def list_drainers(target: Target, as_json: bool) -> None:
 @click.argument("event_id")
 @click.option("--reason", required=True, help="Record why it is skipped.")
 @by_option
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def skip(
@@ -75,42 +65,33 @@ def skip(
 
     The run is left as it is. Cancel it if it must not happen later.
     """
-
-    async def ask(client: AsyncTapeClient) -> DrainerState:
-        return await client.skip_event(drainer, event_id, reason=reason, by=by or user_name())
-
-    _help(target, ask, f"{drainer} continues after {event_id}", as_json=as_json)
+    by = by or user_name()
+    state = ask(target, lambda client: client.skip_event(drainer, event_id, reason=reason, by=by))
+    _print_state(state, f"{drainer} continues after {event_id}", as_json=as_json)
 
 
 @drainers.command(example="tape drainers resume workflow_runner")
 @click.argument("drainer", default=DEFAULT_DRAINER, metavar="[DRAINER]")
 @by_option
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def resume(target: Target, drainer: str, by: str, as_json: bool) -> None:
     """Make a halted drainer try its event again now. By default it is workflow_runner."""
-
-    async def ask(client: AsyncTapeClient) -> DrainerState:
-        return await client.resume_drainer(drainer, by=by or user_name())
-
-    _help(target, ask, f"{drainer} is resumed", as_json=as_json)
+    state = ask(target, lambda client: client.resume_drainer(drainer, by=by or user_name()))
+    _print_state(state, f"{drainer} is resumed", as_json=as_json)
 
 
 @drainers.command(example="tape drainers subscriptions")
 @click.argument("drainer", default="", metavar="[DRAINER]")
-@_JSON
+@json_option
 @target_options
 @click.pass_context
 def subscriptions(ctx: click.Context, drainer: str, as_json: bool) -> None:
     """List event subscriptions, of one drainer or of all."""
     target = ctx.ensure_object(Target)
 
-    async def read() -> list[EventSubscription]:
-        async with connect(target) as client:
-            return await client.event_subscriptions(drainer)
-
-    rows = asyncio.run(read())
+    rows = ask(target, lambda client: client.event_subscriptions(drainer))
     with quiet_on_broken_pipe():
         if as_json:
             for row in rows:
@@ -144,7 +125,7 @@ def subscriptions(ctx: click.Context, drainer: str, as_json: bool) -> None:
 @click.option("--pool", default="", metavar="NAME", help="Let workers of this pool drive the runs.")
 @click.option("--begun", is_flag=True, help="Continue when the run has begun, not when it ended.")
 @click.option("--disabled", is_flag=True, help="Store the subscription, and dispatch nothing.")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def subscribe(
@@ -159,21 +140,20 @@ def subscribe(
     target.inputs |= {"event_type_glob": event_type_glob, "filter_expr": where}
     target.inputs |= {f"input_mapper.{name}": recipe for name, recipe in mapper.items()}
 
-    async def put() -> EventSubscription:
-        async with connect(target) as client:
-            return await client.subscribe_events(
-                event_type_glob,
-                app,
-                subscription_id=subscription_id,
-                drainer=drainer,
-                where=where,
-                input=mapper,
-                enabled=not disabled,
-                awaits_end=not begun,
-                pool=pool,
-            )
-
-    made = asyncio.run(put())
+    made = ask(
+        target,
+        lambda client: client.subscribe_events(
+            event_type_glob,
+            app,
+            subscription_id=subscription_id,
+            drainer=drainer,
+            where=where,
+            input=mapper,
+            enabled=not disabled,
+            awaits_end=not begun,
+            pool=pool,
+        ),
+    )
     if as_json:
         print_json(subscription_record(made))
     else:
@@ -189,28 +169,12 @@ def unsubscribe(target: Target, subscription_id: str) -> None:
 
     Exits with 1 if there is no such subscription.
     """
-
-    async def remove() -> bool:
-        async with connect(target) as client:
-            return await client.unsubscribe_events(subscription_id)
-
-    if not asyncio.run(remove()):
+    if not ask(target, lambda client: client.unsubscribe_events(subscription_id)):
         raise NotFound(f"no event subscription {subscription_id}")
     say(f"{subscription_id} is unsubscribed")
 
 
-def _help(
-    target: Target,
-    ask: Callable[[AsyncTapeClient], Awaitable[DrainerState]],
-    done: str,
-    *,
-    as_json: bool,
-) -> None:
-    async def asked() -> DrainerState:
-        async with connect(target) as client:
-            return await ask(client)
-
-    state = asyncio.run(asked())
+def _print_state(state: DrainerState, done: str, *, as_json: bool) -> None:
     if as_json:
         print_json(drainer_record(state))
     else:

@@ -6,7 +6,7 @@ import click
 
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import notes, print_json, print_table, say
-from tape.cli.target import Target, target_options, telling_of_creation
+from tape.cli.target import Target, json_option, target_options, telling_of_creation
 from tape.stores.by_url import Step, display, inspect_store, upgrade_store
 from tape.stores.migrations import Upgraded
 
@@ -19,7 +19,7 @@ from tape.stores.migrations import Upgraded
     help="Also apply the steps that remove what only older versions need. Use it when no process "
     "runs an older version any more.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@json_option
 @target_options
 @click.pass_obj
 def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:

@@ -1,25 +1,26 @@
 """`tape outbox`: events of programs' own transactions, on their way to the journal and to NATS."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import click
 
 from tape.brokers.by_target import require_nats
 from tape.cli.command_tree import CommandGroup
 from tape.cli.logs import start_logging
-from tape.cli.operators import by_option, user_name
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
-from tape.cli.target import Target, connect, refuse_absent_store, target_options
-from tape.client import AsyncTapeClient
+from tape.cli.target import (
+    Target,
+    ask,
+    by_option,
+    refuse_absent_store,
+    target_options,
+    user_name,
+)
 from tape.config import Settings
 from tape.errors import InvalidArgument
-from tape.model.outbox import NATS_RELAY, OutboxPlace
+from tape.model.outbox import NATS_RELAY
 from tape.ports.outbox import OutboxStatus
 from tape.relaying import run_relay
-
-T = TypeVar("T")
 
 ERROR_WIDTH = 320  # a reason ends with what to do
 COUNTED = 100_000
@@ -61,11 +62,7 @@ def relay(target: Target, nats: str) -> None:
 @click.pass_obj
 def status(target: Target, repeats: bool, as_json: bool) -> None:
     """Show how many rows wait and since when, which rows failed and why, and which relay leads."""
-
-    async def read(client: AsyncTapeClient) -> OutboxStatus:
-        return await client.outbox_status()
-
-    found = _with_client(target, read)
+    found = ask(target, lambda client: client.outbox_status())
     if as_json:
         print_json(
             {
@@ -92,11 +89,8 @@ def status(target: Target, repeats: bool, as_json: bool) -> None:
 @click.pass_obj
 def skip(target: Target, row_id: int, reason: str, by: str, as_json: bool) -> None:
     """Skip a row that failed, so that later rows with the same subject can be relayed."""
-
-    async def ask(client: AsyncTapeClient) -> OutboxPlace:
-        return await client.skip_outbox_row(row_id, reason=reason, by=by or user_name())
-
-    place = _with_client(target, ask)
+    by = by or user_name()
+    place = ask(target, lambda client: client.skip_outbox_row(row_id, reason=reason, by=by))
     if as_json:
         print_json(place._asdict())
     else:
@@ -142,14 +136,6 @@ def _nats(settings: Settings, given: str) -> str:
     if not url:
         raise InvalidArgument("give the address of NATS: nats://HOST:PORT", field="--nats")
     return url
-
-
-def _with_client(target: Target, work: Callable[[AsyncTapeClient], Awaitable[T]]) -> T:
-    async def connected() -> T:
-        async with connect(target) as client:
-            return await work(client)
-
-    return asyncio.run(connected())
 
 
 def _print_status(found: OutboxStatus) -> None:

@@ -110,7 +110,7 @@ def _relay_bound(path: Path) -> Bound:
 async def _archived(store: Store, path: str, grace_ms: int) -> tuple[int, list[Bound]]:
     """Where the lake begins, and how far it is certain to have everything."""
     try:
-        from tape.pipeline.lake.prunable import prunable
+        from tape.pipeline.lake.seam import prunable
     except ModuleNotFoundError as missing:
         raise SparkUnavailable(
             f"reading a lake needs {missing.name}: pip install 'tape-bus[spark]'"

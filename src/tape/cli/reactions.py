@@ -12,14 +12,13 @@ from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
 from tape.cli.records import reaction_record, reaction_state_record, task_record
 from tape.cli.tail import Start
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, ask, connect, json_option, target_options
 from tape.errors import NotFound
 from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
 from tape.model.run import DEFAULT_POOL
 from tape.model.task import Task, TaskStatus
 from tape.reactions.settings import Options, new_reaction, shown_target
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 HOLDERS = 1_000  # claimed tasks that are looked through for who has them
 SHOWN_TASKS = 20
 
@@ -37,7 +36,7 @@ tape reactions list
 tape reactions list /tape/event/recorded/order.placed/order/9""",
 )
 @click.argument("pattern", default="", metavar="[PATTERN|SUBJECT]")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def list_reactions(target: Target, pattern: str, as_json: bool) -> None:
@@ -72,7 +71,7 @@ def list_reactions(target: Target, pattern: str, as_json: bool) -> None:
 
 @reactions.command(example="tape reactions show large-orders")
 @click.argument("reaction_id", metavar="ID")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def show(target: Target, reaction_id: str, as_json: bool) -> None:
@@ -137,7 +136,7 @@ def show(target: Target, reaction_id: str, as_json: bool) -> None:
 @click.option("--dlq-after-n", type=int, help="Attempts before a dead letter; 0 means never.")
 @click.option("--num-shards", type=int, help="Number of shards, worked on independently.")
 @click.option("--engine", default="server", show_default=True, help="Who matches: server or spark.")
-@_JSON
+@json_option
 @target_options
 @click.pass_context
 def register(
@@ -182,12 +181,7 @@ def deregister(target: Target, reaction_id: str) -> None:
 
     Exits with 1 if there is no such reaction.
     """
-
-    async def remove() -> bool:
-        async with connect(target) as client:
-            return await client.deregister_reaction(reaction_id)
-
-    if not asyncio.run(remove()):
+    if not ask(target, lambda client: client.deregister_reaction(reaction_id)):
         raise _unknown(reaction_id)
     say(f"{reaction_id} is deregistered")
 

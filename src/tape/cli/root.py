@@ -5,13 +5,12 @@ Exit codes: 0 it succeeded, 1 it failed, 2 the input is wrong.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
+from tape.cli.command_tree import LazyGroup
 from tape.cli.complaints import describe, exit_code, one_line, silence_stdout
-from tape.cli.environment import misspelled
-from tape.cli.lazy import LazyGroup
 from tape.cli.logs import guard_terminal
 from tape.cli.output import printable
 from tape.cli.target import Target, target_options
@@ -44,6 +43,11 @@ COMMANDS = {
     "demo": "Play a guided tour: a day at a small trading desk.",
     "bench": "Run benchmarks beside their peers.",
 }
+VARIABLES = (
+    "TAPE_BROKER_HOSTS", "TAPE_CONFIG", "TAPE_KAFKA_CONFIG", "TAPE_LEASE_MS", "TAPE_LEASE_OWNER",
+    "TAPE_NATS_CREDENTIALS", "TAPE_NATS_PASSWORD", "TAPE_NATS_USER", "TAPE_STORE", "TAPE_TOKEN",
+    "TAPE_TOKENS", "TAPE_URL", "TAPE_WEBHOOK_SECRET",
+)  # fmt: skip
 
 
 @click.group(
@@ -105,3 +109,13 @@ def _hint(error: Exception, target: Target) -> str:
     if isinstance(error, StoreUnavailable) and target.unnamed:
         return " (start one with: tape serve; or name a journal with --store sqlite:PATH)"
     return ""
+
+
+def misspelled(environment: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each variable that has almost the name of one that Tape reads."""
+    for name in environment:
+        if name.upper().startswith("TAPE") and name not in VARIABLES:
+            from difflib import get_close_matches  # rarely needed
+
+            for meant in get_close_matches(name.upper(), VARIABLES, n=1, cutoff=0.8):
+                yield f"{name} is set, and Tape does not read it. Did you mean {meant}?"

@@ -39,17 +39,15 @@ from tape.cli.run_view import (
     seen_record,
     traceback_of_run,
 )
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, ask, connect, json_option, target_options
 from tape.client import AsyncTapeClient
 from tape.errors import EffectFailed, NotFound, Pruned, RunCancelled, RunEnded
 from tape.model.run import DEFAULT_POOL, SHOWN_WORDS, STATUS_WORDS, Run, RunStatus
-from tape.ports.runs import WaitingRuns
 from tape.runs.looking.timeline import Timeline, timeline
 from tape.runs.operations import WAITING_MS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 _FULL = click.option("--full", is_flag=True, help="Print long payloads in full.")
 LOOKED_THROUGH = 100
 _ENDS = tuple(f"run {status}" for status in ("terminal", "failed", "cancelled", "stuck"))
@@ -70,7 +68,7 @@ class _Status(click.Choice[str]):
 
 def _list_options(command: F) -> F:
     for option in (
-        _JSON,
+        json_option,
         click.option("--after", default="", metavar="RUN", help="Continue after this run."),
         click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True,
                      metavar="N", help="List at most N runs."),
@@ -110,14 +108,12 @@ def list_runs(
 ) -> None:  # fmt: skip
     """List runs, newest first."""
     target = ctx.ensure_object(Target)
-
-    async def read() -> list[Run]:
-        async with connect(target) as client:
-            return await client.list_runs(
-                status=status or "", app_name=app, pool=pool, limit=limit, after=after
-            )
-
-    found = asyncio.run(read())
+    found = ask(
+        target,
+        lambda client: client.list_runs(
+            status=status or "", app_name=app, pool=pool, limit=limit, after=after
+        ),
+    )
     with quiet_on_broken_pipe():
         if as_json:
             for run in found:
@@ -166,7 +162,7 @@ def _about(run: Run) -> str:
     metavar="SECONDS",
     help="Only runs that have waited longer than this.",
 )
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def waiting(target: Target, older_than_s: float, as_json: bool) -> None:
@@ -175,12 +171,7 @@ def waiting(target: Target, older_than_s: float, as_json: bool) -> None:
     RUNNING counts the runs of the same app and pool that a worker drives now. If it is 0, perhaps
     no worker serves that app in that pool.
     """
-
-    async def read() -> list[WaitingRuns]:
-        async with connect(target) as client:
-            return await client.waiting_runs(older_than_s)
-
-    groups = asyncio.run(read())
+    groups = ask(target, lambda client: client.waiting_runs(older_than_s))
     with quiet_on_broken_pipe():
         if as_json:
             for group in groups:
@@ -198,7 +189,7 @@ def waiting(target: Target, older_than_s: float, as_json: bool) -> None:
 @runs.command(example="tape runs show RUN --full")
 @click.argument("run_id", metavar="RUN")
 @_FULL
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
@@ -241,7 +232,7 @@ def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
     help="Show lines with a greater number; by default all.",
 )
 @_FULL
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def tail(target: Target, *, run_id: str, after: int, full: bool, as_json: bool) -> None:
@@ -284,7 +275,7 @@ def tail(target: Target, *, run_id: str, after: int, full: bool, as_json: bool) 
     help="Name the run: a repeat with the same ID finds the same run and starts no other.",
 )
 @click.option("--wait", is_flag=True, help="Wait until the run ends, and print its result.")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def start(
@@ -337,7 +328,7 @@ def start(
 @click.argument("run_id", metavar="RUN")
 @click.argument("gate")
 @click.argument("json_text", metavar="[JSON|@FILE|-]", default="null")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def signal(target: Target, run_id: str, gate: str, json_text: str, as_json: bool) -> None:
@@ -368,20 +359,19 @@ def signal(target: Target, run_id: str, gate: str, json_text: str, as_json: bool
 @runs.command(example="tape runs cancel RUN --reason 'entered twice'")
 @click.argument("run_id", metavar="RUN")
 @click.option("--reason", default="", help="Record why.")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def cancel(target: Target, run_id: str, reason: str, as_json: bool) -> None:
     """Cancel a run: its effects are compensated, then it ends. Exits with 1 if it has ended."""
 
-    async def ask() -> Run:
-        async with connect(target) as client:
-            before = await _found(client, run_id)
-            if not before.may_go_on:
-                raise RunEnded(f"run {run_id!r} is {SHOWN_WORDS[before.status]}")
-            return await client.cancel_run(run_id, reason)
+    async def cancelled(client: AsyncTapeClient) -> Run:
+        before = await _found(client, run_id)
+        if not before.may_go_on:
+            raise RunEnded(f"run {run_id!r} is {SHOWN_WORDS[before.status]}")
+        return await client.cancel_run(run_id, reason)
 
-    run = asyncio.run(ask())
+    run = ask(target, cancelled)
     if as_json:
         print_json(run_record(run))
     elif run.is_open:
@@ -394,17 +384,12 @@ def cancel(target: Target, run_id: str, reason: str, as_json: bool) -> None:
 
 @runs.command(example="tape runs resume RUN")
 @click.argument("run_id", metavar="RUN")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def resume(target: Target, run_id: str, as_json: bool) -> None:
     """Queue a stuck or waiting run for a worker again. Exits with 1 if it has ended."""
-
-    async def put_back() -> Run:
-        async with connect(target) as client:
-            return await client.resume_run(run_id)
-
-    run = asyncio.run(put_back())
+    run = ask(target, lambda client: client.resume_run(run_id))
     if as_json:
         print_json(run_record(run))
     else:

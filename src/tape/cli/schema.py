@@ -10,7 +10,7 @@ import click
 from tape.cli.command_tree import CommandGroup
 from tape.cli.modules import load_modules
 from tape.cli.output import print_json, print_table, say
-from tape.cli.target import target_options
+from tape.cli.target import json_option, target_options
 from tape.errors import InvalidArgument, SchemaRefused
 from tape.model.payload_schema import Finding, PayloadSchema
 from tape.payloads.history import (
@@ -30,7 +30,7 @@ def _options(command: F) -> F:
             "-m", "--module", "modules", multiple=True, required=True, metavar="MODULE",
             help="Import this module, which declares payload types. Repeatable.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
+        json_option,
         target_options,
     ):  # fmt: skip
         command = option(command)

@@ -1,7 +1,5 @@
 """`tape sessions`: look at sessions and their events."""
 
-import asyncio
-
 import click
 
 from tape.cli.command_tree import CommandGroup
@@ -9,11 +7,8 @@ from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import abridged, date_time, print_json, print_table, say
 from tape.cli.records import session_event_record, session_record
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, ask, json_option, target_options
 from tape.errors import NotFound
-from tape.model.session import SessionWithEvents
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 
 
 @click.group(cls=CommandGroup)
@@ -23,17 +18,12 @@ def sessions() -> None:
 
 
 @sessions.command(example="tape sessions apps")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def apps(target: Target, as_json: bool) -> None:
     """List the apps that have sessions."""
-
-    async def read() -> list[str]:
-        async with connect(target) as client:
-            return await client.list_session_apps()
-
-    names = asyncio.run(read())
+    names = ask(target, lambda client: client.list_session_apps())
     with quiet_on_broken_pipe():
         if as_json:
             for name in names:
@@ -45,18 +35,15 @@ def apps(target: Target, as_json: bool) -> None:
 @sessions.command("list", example="tape sessions list shop ada")
 @click.argument("app_name")
 @click.argument("user_id")
-@_JSON
+@json_option
 @target_options
 @click.pass_context
 def list_sessions(ctx: click.Context, app_name: str, user_id: str, as_json: bool) -> None:
     """List the sessions of user USER_ID with app APP_NAME, last changed first."""
     target = ctx.ensure_object(Target)
-
-    async def read() -> list[SessionWithEvents]:
-        async with connect(target) as client:
-            return await client.list_sessions(app_name, user_id)
-
-    found = [item.session for item in asyncio.run(read())]
+    found = [
+        item.session for item in ask(target, lambda client: client.list_sessions(app_name, user_id))
+    ]
     with quiet_on_broken_pipe():
         if as_json:
             for session in found:
@@ -84,19 +71,16 @@ def list_sessions(ctx: click.Context, app_name: str, user_id: str, as_json: bool
     metavar="N",
     help="Show the newest N events.",
 )
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def show(
     target: Target, *, app_name: str, user_id: str, session_id: str, events: int, as_json: bool
 ) -> None:
     """Show the state of a session and its newest events. Exits with 1 if there is none."""
-
-    async def read() -> SessionWithEvents | None:
-        async with connect(target) as client:
-            return await client.get_session(app_name, user_id, session_id, max_events=events)
-
-    found = asyncio.run(read())
+    found = ask(
+        target, lambda client: client.get_session(app_name, user_id, session_id, max_events=events)
+    )
     if found is None:
         raise NotFound(f"no session {app_name}/{user_id}/{session_id}")
     if as_json:

@@ -15,7 +15,7 @@ from tape.cli.command_tree import ExampleCommand
 from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import abridged, console, exact_time, notes, print_json, printable
 from tape.cli.records import entry_record
-from tape.cli.target import Target, operations, target_options
+from tape.cli.target import Target, json_option, operations, target_options
 from tape.client import AsyncTapeClient
 from tape.config import Limits
 from tape.errors import InvalidArgument
@@ -116,7 +116,7 @@ tape tail --since 10m --no-follow --json""",
     default="now",
     help="Begin after the entry with this number; now is the default.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@json_option
 @click.option(
     "--no-follow",
     is_flag=True,

@@ -1,9 +1,10 @@
 """What a command works on: a server, or a store in this process."""
 
 import contextlib
+import getpass
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,9 +17,13 @@ from tape.settings_file import read_settings
 
 if TYPE_CHECKING:
     from tape.bus import Operations
-    from tape.client import Connecting  # loaded by commands that connect: help does not
+    from tape.client import (  # loaded by commands that connect: help does not
+        AsyncTapeClient,
+        Connecting,
+    )
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -96,6 +101,17 @@ def connect(target: Target, *, creating: bool = False) -> "Connecting":
     if creating:
         return connect_async(target.address, settings=target.settings)
     return connect_to_existing(target.address, target.settings)
+
+
+def ask(target: Target, question: "Callable[[AsyncTapeClient], Awaitable[T]]") -> T:
+    """Ask the server or the store one thing."""
+    import asyncio  # help does not load it
+
+    async def asked() -> T:
+        async with connect(target) as client:
+            return await question(client)
+
+    return asyncio.run(asked())
 
 
 @contextlib.asynccontextmanager
@@ -180,3 +196,17 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
     if value == "":
         raise click.BadParameter("is empty", ctx=ctx, param=param)
     setattr(ctx.find_object(Target), param.name, value)
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line."
+)
+by_option = click.option("--by", default="", help="Record who does this; by default your user.")
+
+
+def user_name() -> str:
+    """Who does what an operator does, for the journal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        return ""

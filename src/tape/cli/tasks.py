@@ -1,6 +1,5 @@
 """`tape tasks`: the work that reactions made of entries."""
 
-import asyncio
 import time
 from collections.abc import Iterable
 
@@ -11,11 +10,10 @@ from tape.cli.complaints import quiet_on_broken_pipe
 from tape.cli.output import abridged, date_time, print_json, print_table, say, say_traceback, span
 from tape.cli.reactions import held_for
 from tape.cli.records import task_record
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, ask, json_option, target_options
 from tape.errors import NotFound
 from tape.model.task import Task, TaskStatus
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 _STATUSES = {status.name.lower(): status for status in TaskStatus}
 
 
@@ -36,7 +34,7 @@ def tasks() -> None:
     metavar="N",
     help="List at most N tasks.",
 )
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def list_tasks(
@@ -49,7 +47,7 @@ def list_tasks(
 
 @tasks.command(example="tape tasks show large-orders/0/3")
 @click.argument("task_id")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def show(target: Target, task_id: str, as_json: bool) -> None:
@@ -60,11 +58,7 @@ def show(target: Target, task_id: str, as_json: bool) -> None:
 def read_tasks(
     target: Target, reaction_id: str, status: TaskStatus | None, limit: int
 ) -> list[Task]:
-    async def read() -> list[Task]:
-        async with connect(target) as client:
-            return await client.list_tasks(reaction_id, status=status, limit=limit)
-
-    return asyncio.run(read())
+    return ask(target, lambda client: client.list_tasks(reaction_id, status=status, limit=limit))
 
 
 def print_tasks(found: Iterable[Task], *, as_json: bool) -> None:
@@ -82,11 +76,7 @@ def print_tasks(found: Iterable[Task], *, as_json: bool) -> None:
 
 
 def show_task(target: Target, task_id: str, *, as_json: bool) -> None:
-    async def read() -> Task | None:
-        async with connect(target) as client:
-            return await client.get_task(task_id)
-
-    task = asyncio.run(read())
+    task = ask(target, lambda client: client.get_task(task_id))
     if task is None:
         raise NotFound(f"no task {task_id}")
     if as_json:

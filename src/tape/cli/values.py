@@ -19,13 +19,11 @@ from tape.cli.output import (
     say,
 )
 from tape.cli.records import change_record, value_record
-from tape.cli.target import Target, connect, target_options
+from tape.cli.target import Target, ask, connect, json_option, target_options
 from tape.errors import NotFound
 from tape.model.json_text import terminal_safe
 from tape.model.subject import encode_segment
-from tape.model.value import ANY_VERSION, Deleted, Value, ValueChange, change_of
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+from tape.model.value import ANY_VERSION, ValueChange, change_of
 
 
 @click.group(cls=CommandGroup)
@@ -35,17 +33,12 @@ def values() -> None:
 
 
 @values.command(example="tape values namespaces")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def namespaces(target: Target, as_json: bool) -> None:
     """List the namespaces that hold a value."""
-
-    async def read() -> list[str]:
-        async with connect(target) as client:
-            return await client.list_namespaces()
-
-    names = asyncio.run(read())
+    names = ask(target, lambda client: client.list_namespaces())
     with quiet_on_broken_pipe():
         if as_json:
             for name in names:
@@ -57,17 +50,12 @@ def namespaces(target: Target, as_json: bool) -> None:
 @values.command(example="tape values get desk exposure_limit")
 @click.argument("namespace")
 @click.argument("key")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def get(target: Target, namespace: str, key: str, as_json: bool) -> None:
     """Print a value. Exits with 1 if there is none."""
-
-    async def read() -> Value | None:
-        async with connect(target) as client:
-            return await client.get_value(namespace, key)
-
-    value = asyncio.run(read())
+    value = ask(target, lambda client: client.get_value(namespace, key))
     if value is None:
         raise NotFound(f"no value {namespace}/{key}")
     if as_json:
@@ -92,7 +80,7 @@ tape values set desk currency '"EUR"'""",
     help="Set it only if its version is N; 0 means that it must not exist yet.",
 )
 @click.option("--writer", default="", help="Record who sets it.")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def set_value(
@@ -110,13 +98,12 @@ def set_value(
     target.inputs["value_json"] = json_text
     wanted = ANY_VERSION if if_version is None else if_version
 
-    async def write() -> Value:
-        async with connect(target) as client:
-            return await client.set_value(
-                namespace, key, orjson.Fragment(json_text), if_version=wanted, writer=writer
-            )
-
-    value = asyncio.run(write())
+    value = ask(
+        target,
+        lambda client: client.set_value(
+            namespace, key, orjson.Fragment(json_text), if_version=wanted, writer=writer
+        ),
+    )
     if as_json:
         print_json(value_record(value))
     else:
@@ -127,7 +114,7 @@ def set_value(
 @click.argument("namespace")
 @click.argument("key")
 @click.option("--writer", default="", help="Record who deletes it.")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def delete(target: Target, namespace: str, key: str, writer: str, as_json: bool) -> None:
@@ -135,12 +122,7 @@ def delete(target: Target, namespace: str, key: str, writer: str, as_json: bool)
 
     If it is set again, its version continues from the deleted one.
     """
-
-    async def remove() -> Deleted:
-        async with connect(target) as client:
-            return await client.delete_value(namespace, key, writer=writer)
-
-    result = asyncio.run(remove())
+    result = ask(target, lambda client: client.delete_value(namespace, key, writer=writer))
     if as_json:
         print_json(result._asdict())
     if not result.deleted:
@@ -151,18 +133,13 @@ def delete(target: Target, namespace: str, key: str, writer: str, as_json: bool)
 
 @values.command("list", example="tape values list desk")
 @click.argument("namespace")
-@_JSON
+@json_option
 @target_options
 @click.pass_context
 def list_values(ctx: click.Context, namespace: str, as_json: bool) -> None:
     """List the values of NAMESPACE, by key. Deleted values are left out."""
     target = ctx.ensure_object(Target)
-
-    async def read() -> list[Value]:
-        async with connect(target) as client:
-            return await client.list_values(namespace)
-
-    found = asyncio.run(read())
+    found = ask(target, lambda client: client.list_values(namespace))
     with quiet_on_broken_pipe():
         if as_json:
             for value in found:
@@ -189,7 +166,7 @@ def list_values(ctx: click.Context, namespace: str, as_json: bool) -> None:
     help="Show changes to versions greater than N.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N changes.")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def watch(
@@ -222,7 +199,7 @@ def watch(
 @values.command(example="tape values history desk exposure_limit")
 @click.argument("namespace")
 @click.argument("key")
-@_JSON
+@json_option
 @target_options
 @click.pass_obj
 def history(target: Target, namespace: str, key: str, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from tape.model.entry import Draft
 from tape.model.move import Move, Place, State
 from tape.ports.store import Store
 from tape.telemetry import metrics
-from tape.telemetry.run_entries import count_entries
+from tape.telemetry.metrics import count_entries
 
 T = TypeVar("T")
 

@@ -114,6 +114,8 @@ class _Keeper:
         self._drainer_id = drainer_id
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._retrying = Retrying(log, f"drainer {drainer_id!r}")
+        self._match_at = 0
+        """The place of an event that is known to match: passes are made until it is passed."""
 
     async def run(self, subscriptions: list[EventSubscription]) -> None:
         while True:
@@ -142,7 +144,7 @@ class _Keeper:
                 await beyond(self._store, head, left_s)
                 await asyncio.sleep(min(LOOK_S, left_s))
                 return
-        else:
+        elif drainer.last_global_seq >= self._match_at:
             await self._until_due(drainer.last_global_seq, rules)
         report = await self._make_pass(self._drainer_id)
         if report.error:
@@ -166,8 +168,10 @@ class _Keeper:
             upto = min(self._store.head, position + WINDOW)
             query = ReadEntries(position, upto, PEEKED, self._limits.page_bytes, RECORDED)
             found = await self._store.read_entries(query)
-            if any(rules.of_type(event.event_type) for event in found.entries):
-                return
+            for event in found.entries:
+                if rules.of_type(event.event_type):
+                    self._match_at = event.global_seq
+                    return
             if position == cursor:
                 settled_at = self._clock() + SETTLE_S
             position = found.through

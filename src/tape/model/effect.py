@@ -22,8 +22,7 @@ from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name, check_names
 from tape.model.obligation import RegisterCompensation
 from tape.model.run import Run, RunName, RunStatus
-from tape.model.run_lines import raw, run_line
-from tape.model.run_write import Line, Written
+from tape.model.run_write import Line, Written, raw, run_line
 from tape.model.subjects import effect
 
 
@@ -262,7 +261,7 @@ class CompleteEffect(NamedTuple):
 def with_compensation(
     state: Reading, written: Written, compensation: RegisterCompensation | None
 ) -> Written:
-    """The same with an obligation registered behind it, in the same transaction."""
+    """Add an obligation to what is written, in the same transaction."""
     if compensation is None:
         return written
     if written.run.status == RunStatus.COMPENSATING:

@@ -34,8 +34,7 @@ from tape.model.names import check_name
 from tape.model.obligation import RegisterCompensation
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import ended, ending_needs
-from tape.model.run_lines import clipped, woken
-from tape.model.run_write import Written, check_claim_ttl, check_time
+from tape.model.run_write import Written, check_claim_ttl, check_time, clipped, woken
 from tape.model.traceback_text import raised_at, traceback_within
 
 STUCK_PAUSE_MS = 10 * 60_000

@@ -26,8 +26,7 @@ from tape.model.run import (
     fenced_run,
     find_run,
 )
-from tape.model.run_lines import raw, run_line
-from tape.model.run_write import Extended
+from tape.model.run_write import Extended, raw, run_line
 from tape.model.subject import check_length
 from tape.model.subjects import run_status
 

@@ -19,8 +19,7 @@ from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import check_parent, ended, ending_needs
-from tape.model.run_lines import clipped, raw
-from tape.model.run_write import Line, Written, check_claim_ttl, check_time
+from tape.model.run_write import Line, Written, check_claim_ttl, check_time, clipped, raw
 from tape.model.subjects import obligation
 from tape.model.traceback_text import raised_at, traceback_within
 

@@ -131,7 +131,7 @@ class RunName(NamedTuple):
 
     @property
     def run_id(self) -> str:
-        """The same for the same name, so whoever begins it twice finds it."""
+        """Derive the id from the name, so that whoever begins a run twice finds it."""
         return _run_id(self)
 
 

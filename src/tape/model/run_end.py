@@ -15,8 +15,7 @@ from tape.model.gate import GATES, release
 from tape.model.json_text import check_json
 from tape.model.move import Need, Reading
 from tape.model.run import RUNS, Run, RunStatus
-from tape.model.run_lines import clipped, raw, run_line
-from tape.model.run_write import Written
+from tape.model.run_write import Written, clipped, raw, run_line
 
 BY_DRIVER = (RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK)
 FOR_GOOD = (RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED)

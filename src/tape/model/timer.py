@@ -17,8 +17,7 @@ from tape.model.json_text import check_json
 from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run
-from tape.model.run_lines import raw, woken
-from tape.model.run_write import Line, Written
+from tape.model.run_write import Line, Written, raw, woken
 from tape.model.subjects import timer
 
 REDRIVE = "redrive"

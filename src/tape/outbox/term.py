@@ -22,11 +22,12 @@ from typing import Literal, NamedTuple
 from tape.config import Limits, OutboxSettings
 from tape.errors import BrokerError, BrokerRefused
 from tape.journal.writer import Writer
+from tape.model.entry import Entry, Kind
 from tape.model.outbox import OutboxRow
-from tape.model.promote import PromoteOutbox
+from tape.model.promote import PromoteOutbox, happened_at_ms
+from tape.model.subjects import event_recorded
 from tape.outbox.held import HeldSubjects
-from tape.outbox.outgoing import outgoing
-from tape.ports.broker import BusBroker
+from tape.ports.broker import BusBroker, Outgoing
 from tape.ports.outbox import OutboxLeader
 from tape.telemetry import metrics
 from tape.telemetry.retrying import Retrying
@@ -207,3 +208,31 @@ class Term:
             if not waiting.done():
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
+
+
+def outgoing(row: OutboxRow) -> Outgoing:
+    """The message of a promoted row: its event on the journal, under its own id, in its subject's
+    lane."""
+    happened_ms = happened_at_ms(row)
+    entry = Entry(
+        global_seq=row.global_seq,
+        run_id="",
+        seq=0,
+        kind=Kind.EVENT.value,
+        subject=event_recorded(row.subject, row.entity_type, row.entity_id),
+        payload_json=row.payload_json or "null",
+        schema_version=row.schema_version,
+        trace_id=row.trace_id,
+        span_id=row.span_id,
+        parent_span_id=row.parent_span_id,
+        ts_ms=happened_ms,
+        event_id=row.event_id,
+        event_type=row.subject,
+        entity_type=row.entity_type,
+        entity_id=row.entity_id,
+        caused_by=row.caused_by,
+        source=row.source,
+        occurred_at_ms=happened_ms,
+        idempotency_key=row.idempotency_key or "",
+    )
+    return Outgoing(entry, row.event_id, row.subject, row.attempts + 1)

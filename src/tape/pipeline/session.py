@@ -5,20 +5,21 @@ import logging
 import os
 import re
 import socket
+import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pyspark.java_gateway
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # no py.typed in the wheel
 from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.sql import SparkSession, is_remote
 
 from tape.errors import InvalidArgument, SparkUnavailable
 from tape.pipeline.java import find_java_home
-from tape.pipeline.launch import without_a_fork
 
 log = logging.getLogger("tape.pipeline")
 
@@ -49,6 +50,8 @@ _MASTERS: Final = re.compile(
 )
 _PORTS: Final = {"spark": "7077", "sc": "15002"}
 REACH_S: Final = 5.0
+_DEAF_TO_CTRL_C: Final = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
+_gateway: Any = pyspark.java_gateway
 KAFKA_PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
 
 
@@ -221,3 +224,25 @@ def _bring_java() -> None:
     scripts = sysconfig.get_path("scripts")
     if scripts not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
+
+
+@contextlib.contextmanager
+def without_a_fork() -> Iterator[None]:
+    """Have a Java that PySpark starts meanwhile begin as a process of its own, without a fork.
+
+    PySpark has Ctrl-C ignored by a function that runs in a copy of this process before it becomes
+    Java. gRPC begins its threads again in such a copy, and they end it when they find their files
+    closed (gRPC's issue 43055). A shell that ignores Ctrl-C and then becomes Java needs no copy.
+    """
+    before = _gateway.Popen
+    _gateway.Popen = _start
+    try:
+        yield
+    finally:
+        _gateway.Popen = before
+
+
+def _start(command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+    if options.pop("preexec_fn", None):
+        command = [*_DEAF_TO_CTRL_C, *command]
+    return subprocess.Popen(command, **options)  # noqa: S603 - Spark's own command

@@ -1,6 +1,6 @@
 """A broker: where publish tasks and the relay send entries.
 
-The contract is executable: `tape.testing.conformance.broker` runs over every broker. In words:
+The contract is executable: `tests/conformance/broker.py` runs over every broker. In words:
 
 * `publish` returns for each message None once the broker's own acknowledgement is in, or why not.
   Nothing is acknowledged by us on the strength of a socket that took the bytes.

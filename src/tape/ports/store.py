@@ -1,6 +1,6 @@
 """The store: the journal and the rows beside it, in one database.
 
-The contract is executable: `tape.testing.conformance` runs over every store. In words:
+The contract is executable: `tests/conformance` runs over every store. In words:
 
 * `commit` is the only write to the journal. It runs alone: across all processes on one database,
   no other commit happens between its load and its end. Whoever can see an entry can see every
@@ -29,7 +29,8 @@ from tape.ports.values import ValueStore
 from tape.ports.writes import WriteStore
 
 Decide = Callable[[State], None]
-"""Fills `state.entries` and `state.changes`; pure. If it is called again, the last call counts."""
+"""Lays what the moves decide over the rows of the state; pure. If it is called again, the last call
+counts."""
 
 PAGE_BYTES = 8 * MIB
 

@@ -22,7 +22,7 @@ class SqlCondition:
     params: tuple[object, ...]
 
     def renumbered(self, start: int) -> "SqlCondition":
-        """The same with its first numbered parameter being `$start`."""
+        """Number the parameters from `$start`."""
 
         def shifted(found: re.Match[str]) -> str:
             return f"${int(found[1]) + start - 1}"

@@ -149,7 +149,7 @@ class Matcher:
     def _rule(
         self, reaction: Reaction, cursors: Sequence[ReactionCursor], made: dict[str, Rule]
     ) -> Rule:
-        """The same as before for a reaction that has not changed: what it owes is remembered."""
+        """Keep the rule of a reaction that has not changed: what it owes is remembered."""
         if not self._knows(reaction):
             rule = made.get(reaction.reaction_id)
             if rule is None or rule.reaction != reaction:

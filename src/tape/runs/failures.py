@@ -10,7 +10,7 @@ import orjson
 from tape.config import Limits
 from tape.model.error_record import error_json, error_words, traceback_in
 from tape.model.json_text import UNLIMITED
-from tape.model.run_lines import clipped
+from tape.model.run_write import clipped
 from tape.ports.user_traceback import TracebackBlock, traceback_of
 
 

@@ -5,15 +5,17 @@ The only labels with an open set of values are the ids of reactions and of drain
 many series as those; `forget_reaction` and `forget_drainer` end those of one that is gone. Of the
 apps and pools whose runs wait there are no more series than RUNS_WAITING_SERIES.
 
-What becomes of runs is counted where it is committed: see `run_entries`.
+What becomes of runs is counted where it is committed: see `count_entries`.
 
 The gauges of what the store holds (the head, lag, tasks, dead letters) are true when they are
 scraped: whoever serves them sets them first.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
+from tape.model.entry import Draft, Kind
 from tape.telemetry.instruments import Counter, Family, Gauge, Histogram, S
 
 REACTION = ("reaction",)
@@ -37,7 +39,7 @@ class CutOff(StrEnum):
     """Why a connection or stream was cut off, for `CUT_OFF`."""
 
     HEAD = "head"  # of a request, did not come in time
-    BODY = "body"  # likewise
+    BODY = "body"  # of a request, did not come in time
     UNREAD = "unread"  # its reader takes nothing
     CROWDED = "crowded"  # there are too many, and it was the oldest without a whole request
 
@@ -244,3 +246,24 @@ def _forget(label: tuple[str, ...], value: str) -> None:
     for family in FAMILIES:
         if family.label_names[:1] == label:
             family.forget(value)
+
+
+_COUNTED: dict[str, tuple[Family[Counter], frozenset[str]]] = {
+    Kind.RUN.value: (RUNS_ENDED, frozenset({"terminal", "failed", "cancelled", "stuck"})),
+    Kind.EFFECT.value: (
+        EFFECT_OUTCOMES,
+        frozenset({"confirmed", "failed", "unknown", "reconciled", "stuck"}),
+    ),
+    Kind.OBLIGATION.value: (OBLIGATIONS_ENDED, frozenset({"compensated", "stuck"})),
+}
+
+
+def count_entries(entries: Iterable[Draft]) -> None:
+    """Count what becomes of runs, by the entries that this process commits."""
+    for entry in entries:
+        counted = _COUNTED.get(entry.kind)
+        if counted is not None:
+            family, verbs = counted
+            verb = entry.subject.split("/", 4)[3]
+            if verb in verbs:
+                family.labels(verb).inc()

@@ -1,4 +1,4 @@
-"""What tests of Tape, and of programs that use it, are made with."""
+"""For tests of programs that use Tape: effects without a run, and apps with a moved clock."""
 
 from tape.testing.without_run import effects
 

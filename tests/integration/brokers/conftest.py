@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tape.testing.nats import NatsServer, nats_server_program
 from tests.servers.kafka import KafkaServer, KafkaUnavailable, MockKafka, kafka_classpath
+from tests.servers.nats import NatsServer, nats_server_program
 from tests.servers.pubsub import PubSubEmulator, why_no_emulator
 
 

@@ -28,9 +28,9 @@ from tape.brokers.targets import (
 )
 from tape.brokers.webhook import WebhookBroker
 from tape.ports.broker import Broker, Outgoing
-from tape.testing.conformance.broker import BOUND_S, Received
-from tape.testing.nats import NatsServer
+from tests.conformance.broker import BOUND_S, Received
 from tests.servers.kafka import KafkaServer, MockKafka
+from tests.servers.nats import NatsServer
 from tests.servers.pubsub import PubSubEmulator
 from tests.servers.webhook import SECRET, Delivery, WebhookReceiver
 

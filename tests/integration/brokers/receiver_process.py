@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from tape.testing.conformance.broker import Received
+from tests.conformance.broker import Received
 from tests.servers.webhook import Delivery, WebhookReceiver
 
 

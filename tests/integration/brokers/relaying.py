@@ -12,7 +12,7 @@ from tape.model.event import NewEvent
 from tape.outbox.journal_relay import Backoff, Progress
 from tape.ports.sink import Sink
 from tape.reactors import relay_outbox
-from tape.testing.conformance.broker import Received, ids_by_key
+from tests.conformance.broker import Received, ids_by_key
 
 ENTRIES = 2_500
 KEYS = 25

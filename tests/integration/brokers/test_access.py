@@ -11,8 +11,8 @@ from nats.aio.client import Client
 
 from tape.brokers.by_target import open_broker
 from tape.errors import BrokerUnavailable
-from tape.testing.conformance.broker import outgoing
-from tape.testing.nats import NatsServer, nats_server_program
+from tests.conformance.broker import outgoing
+from tests.servers.nats import NatsServer, nats_server_program
 from tests.servers.webhook import SECRET, WebhookReceiver
 
 CERTS = Path(__file__).parents[1] / "grpc" / "certs"

@@ -9,12 +9,12 @@ import pytest
 from tape.errors import BrokerError
 from tape.ports.broker import Broker, Outgoing
 from tape.sinks import BrokerSink, KafkaSink, NatsSink, WebhookSink
-from tape.testing.conformance.broker import ids_by_key
-from tape.testing.nats import NatsServer
+from tests.conformance.broker import ids_by_key
 from tests.integration.brokers.far_sides import KafkaFarSide, NatsFarSide, PubSubFarSide
 from tests.integration.brokers.receiver_process import ReceiverProcess
 from tests.integration.brokers.relaying import check_arrival, make_journal, relay_with_kills
 from tests.servers.kafka import KafkaServer
+from tests.servers.nats import NatsServer
 from tests.servers.pubsub import PubSubEmulator
 from tests.servers.webhook import SECRET
 

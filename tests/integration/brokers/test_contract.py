@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tape.testing.conformance.broker import BrokerContract, FarSide
-from tape.testing.nats import NatsServer
+from tests.conformance.broker import BrokerContract, FarSide
 from tests.integration.brokers.far_sides import (
     KafkaFarSide,
     LogFarSide,
@@ -14,6 +13,7 @@ from tests.integration.brokers.far_sides import (
     WebhookFarSide,
 )
 from tests.servers.kafka import KafkaServer, MockKafka
+from tests.servers.nats import NatsServer
 from tests.servers.pubsub import PubSubEmulator
 
 

@@ -12,13 +12,13 @@ from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction, ReactionState
 from tape.model.task import TaskStatus
 from tape.reactions.declare import Declaration, Registry
-from tape.testing.conformance.broker import Received, ids_by_key
-from tape.testing.nats import NatsServer
 from tape.worker import WorkerOptions, work
+from tests.conformance.broker import Received, ids_by_key
 from tests.integration.brokers.far_sides import KafkaFarSide, NatsFarSide
 from tests.integration.brokers.receiver_process import ReceiverProcess
 from tests.integration.brokers.relaying import make_journal
 from tests.servers.kafka import KafkaServer
+from tests.servers.nats import NatsServer
 from tests.servers.webhook import SECRET
 
 COUNT = 2_000

@@ -13,12 +13,12 @@ import pytest
 
 import tape
 from tape.model.entry import Entry
-from tape.testing.conformance.broker import Received
-from tape.testing.nats import NatsServer
+from tests.conformance.broker import Received
 from tests.integration.brokers.far_sides import NatsFarSide
 from tests.integration.brokers.receiver_process import ReceiverProcess
 from tests.integration.brokers.relaying import check_arrival, make_journal
 from tests.integration.cli.command import clean_environment
+from tests.servers.nats import NatsServer
 from tests.servers.webhook import SECRET
 
 PATIENCE_S = 60.0

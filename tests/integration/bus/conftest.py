@@ -14,8 +14,8 @@ import tape
 from tape.app import open_bus
 from tape.bus import Bus
 from tape.stores.by_url import sqlite_path
-from tape.testing.nats import NatsServer, nats_server_program
 from tests.integration.bus.relays import Relays, quick
+from tests.servers.nats import NatsServer, nats_server_program
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from nats.js.client import JetStreamContext
 
 from tape.consumers import Consumer, Handler, Message, consume
 from tape.errors import InvalidArgument
-from tape.testing.nats import NatsServer
 from tests.integration.bus.relays import BOUND_S, CONSUMERS
+from tests.servers.nats import NatsServer
 
 
 @pytest.fixture

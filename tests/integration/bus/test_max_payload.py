@@ -9,11 +9,11 @@ from tape.brokers.targets import NatsTarget
 from tape.bus import Bus
 from tape.errors import BrokerRefused
 from tape.model.outbox import FailingRow
-from tape.testing.conformance.broker import outgoing
-from tape.testing.nats import NatsServer
 from tape.wire.cloudevents import cloud_event, text_headers
+from tests.conformance.broker import outgoing
 from tests.integration.bus.conftest import Publish
 from tests.integration.bus.relays import Relays, quick, read_stream, until
+from tests.servers.nats import NatsServer
 
 MAX_PAYLOAD = 1 << 20  # NATS's own default
 

@@ -12,9 +12,9 @@ from nats.aio.client import Client
 from tape.bus import Bus
 from tape.stores.by_url import sqlite_path
 from tape.telemetry import metrics
-from tape.testing.nats import NatsServer
 from tests.integration.bus.conftest import Publish
 from tests.integration.bus.relays import Relays, entries, quick, read_stream, until
+from tests.servers.nats import NatsServer
 
 
 async def nothing_waits(bus: Bus) -> bool:

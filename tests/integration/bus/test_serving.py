@@ -3,9 +3,9 @@
 import urllib.request
 from pathlib import Path
 
-from tape.testing.nats import NatsServer
 from tests.integration.bus.conftest import Publish
 from tests.integration.bus.relays import read_stream, until
+from tests.servers.nats import NatsServer
 from tests.servers.tape_server import ServerProcess
 
 CONFIG = """

@@ -13,7 +13,7 @@ from tape.brokers.nats_bus import open_connection
 from tape.brokers.nats_connection import NatsConnection
 from tape.config import StreamSettings
 from tape.errors import BrokerUnavailable, InvalidArgument, NotFound
-from tape.testing.nats import NatsServer
+from tests.servers.nats import NatsServer
 
 
 @pytest.fixture

@@ -64,7 +64,6 @@ async def test_without_spark_the_last_act_says_how_to_get_it(
     async with connect_async(f"sqlite:{tmp_path / 'tape.db'}") as client:
         out = Console(file=text, width=200)
         stage = Stage("", client, out, Progress(disable=True), 1, random.Random(1))
-        await pipeline.prepare(stage)
         await pipeline.play(stage)
         assert (await client.info()).head_global_seq == 0
     assert "pip install 'tape-bus[spark]'" in text.getvalue()

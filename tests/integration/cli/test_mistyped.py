@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import tape
-from tape.cli.environment import VARIABLES
-from tape.cli.root import run
+from tape.cli.root import VARIABLES, run
 from tape.model.reaction import HandlerKind, NewReaction
 
 STORE = ["--store", "sqlite:a.db"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tape.testing.nats import NatsServer, nats_server_program
-from tape.testing.postgres import PostgresServer
 from tests.integration.cli.command import start, tape
+from tests.servers.nats import NatsServer, nats_server_program
+from tests.servers.postgres import PostgresServer
 from tests.servers.tape_server import ServerProcess
 
 MOST_LINES = 6

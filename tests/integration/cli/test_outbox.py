@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tape as sdk
-from tape.testing.nats import NatsServer, nats_server_program
 from tests.integration.cli.command import start, tape
+from tests.servers.nats import NatsServer, nats_server_program
 
 SETTINGS = """
 tape:

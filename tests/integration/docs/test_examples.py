@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tape.predicates import check
-from tape.testing.postgres import PostgresServer, free_port
 from tests.integration.docs.pages import (
     PORTS,
     ROOT,
@@ -24,6 +23,7 @@ from tests.integration.docs.pages import (
     guides,
 )
 from tests.integration.docs.shell import Shell
+from tests.servers.postgres import PostgresServer, free_port
 
 # tests/pipeline runs these, where there is a Spark session.
 ELSEWHERE = {"pipeline.md", "predicates.md"}

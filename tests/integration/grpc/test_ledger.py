@@ -9,7 +9,7 @@ import tape
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import EventSubscription
 from tape.ports.ledger import RecentQuery
-from tape.testing.conformance.reacting import until
+from tests.conformance.reacting import until
 
 
 async def test_subscriptions(url: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from tape import __version__
 from tape.config import Settings
 from tape.stores.by_url import open_store
-from tape.testing.conformance.playing import a_run, save_run
 from tape.wire.v1 import tape_pb2 as pb
+from tests.conformance.playing import a_run, save_run
 
 TRACE: dict[str, Any] = {"trace_id": "ab" * 16, "span_id": "cd" * 8, "parent_span_id": "ef" * 8}
 RUN: dict[str, Any] = {"run_id": "r", "fencing_token": 7}

@@ -17,7 +17,7 @@ from tape.model.run import RunName, RunStatus
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
 from tape.stores.by_url import open_store
-from tape.testing.conformance.playing import a_run, save_run
+from tests.conformance.playing import a_run, save_run
 
 IMPATIENT = Settings(writer=WriterSettings(retry_for_s=0.3))
 

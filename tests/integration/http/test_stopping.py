@@ -20,9 +20,9 @@ from tape.api.http_server import HttpServer, server_app
 from tape.app import open_bus, refresh_metrics
 from tape.config import Limits
 from tape.model.event_subscription import NewSubscription
-from tape.testing.postgres import PostgresServer
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
+from tests.servers.postgres import PostgresServer
 from tests.servers.tape_server import ServerProcess
 
 

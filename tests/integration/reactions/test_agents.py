@@ -14,8 +14,8 @@ from tape.reactions.declare import Declaration, Registry
 from tape.reactions.settings import new_reaction
 from tape.reactions.work import handler_envelope
 from tape.runs.declare import Apps
-from tape.testing.conformance.reacting import until
 from tape.worker import Ready, WorkerOptions, work
+from tests.conformance.reacting import until
 
 PLACED = "/tape/event/recorded/order.placed/**"
 BOUND_S = 30.0

@@ -12,9 +12,9 @@ from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.task import ExpireTasks
 from tape.ports.tasks import Claim, Want
-from tape.testing.conformance.reacting import a_task, expect_sound, queue, until
-from tape.testing.postgres import PostgresServer
+from tests.conformance.reacting import a_task, expect_sound, queue, until
 from tests.crash import watching
+from tests.servers.postgres import PostgresServer
 
 BOUND_S = 20.0
 REACTION = NewReaction("r", "/tape/**", HandlerKind.TASK, max_concurrency=100)

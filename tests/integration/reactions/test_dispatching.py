@@ -24,7 +24,7 @@ from tape.reactions.dispatch import Dispatcher, Job
 from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Call, Handler, Publish, Work
 from tape.telemetry import metrics
-from tape.testing.conformance.reacting import expect_sound, until
+from tests.conformance.reacting import expect_sound, until
 
 SETTINGS = Settings(matcher=MatcherSettings(expiry_s=0.1))
 THREADS = HandlerThreads(8)

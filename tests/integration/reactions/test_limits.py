@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pytest
 
 import tape
-from tape.testing.postgres import PostgresServer
 from tests.crash import watching
 from tests.crash.reacting import Row
 from tests.crash.watching import await_true
 from tests.integration.reactions.handling import GRACE_S, RATE, REACTIONS, Moment, read_notes
+from tests.servers.postgres import PostgresServer
 from tests.servers.tape_server import ServerProcess
 from tests.servers.tape_worker import WorkerProcess
 

@@ -13,7 +13,7 @@ from tape.model.move import Decision, Need, State
 from tape.model.subjects import effect
 from tape.model.task import TaskStatus
 from tape.model.value import Author
-from tape.testing.conformance.reacting import until
+from tests.conformance.reacting import until
 from tests.integration.brokers.far_sides import PubSubFarSide
 from tests.servers.pubsub import PubSubEmulator, why_no_emulator
 from tests.servers.tape_server import ServerProcess

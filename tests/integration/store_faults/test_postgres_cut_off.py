@@ -15,9 +15,9 @@ from tape.errors import OutcomeUnknown, StoreUnavailable
 from tape.model.event import NewEvent, Recorded
 from tape.stores.postgres.store import PostgresStore
 from tape.stores.postgres.turn import COPY_FROM, Turns
-from tape.testing.postgres import PostgresServer
 from tests.integration.store_faults.load import everything
 from tests.integration.store_faults.proxy import Cut, Proxy, line_to
+from tests.servers.postgres import PostgresServer
 
 QUICK = Settings(
     postgres=PostgresSettings(

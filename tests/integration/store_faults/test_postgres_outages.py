@@ -10,8 +10,8 @@ import pytest
 from tape.app import open_bus
 from tape.bus import Bus
 from tape.config import PostgresSettings, Settings, WriterSettings
-from tape.testing.postgres import PostgresServer
 from tests.integration.store_faults.load import load
+from tests.servers.postgres import PostgresServer
 
 SETTINGS = Settings(
     postgres=PostgresSettings(connect_s=2, poll_s=0.1, resolve_s=30),

@@ -31,9 +31,9 @@ from tape.model.subjects import outbox_skipped
 from tape.model.timer import FireTimer, SetTimer
 from tape.model.value import ANY_VERSION, Author, DeleteValue, WriteValue
 from tape.ports.store import Store
-from tape.testing.conformance.dead_letters import dropping, replaying
-from tape.testing.conformance.playing import IDS, LIMITS, attempt, play, read_all, record
-from tape.testing.conformance.reacting import (
+from tests.conformance.dead_letters import dropping, replaying
+from tests.conformance.playing import IDS, LIMITS, attempt, play, read_all, record
+from tests.conformance.reacting import (
     a_cursor,
     a_task,
     claim,
@@ -42,10 +42,10 @@ from tape.testing.conformance.reacting import (
     register,
     step,
 )
-from tape.testing.conformance.run_sequences import play_batch
-from tape.testing.conformance.run_steps import RunWalk
-from tape.testing.conformance.running import Driver, beginning, drive
-from tape.testing.conformance.sessions import appending, creating, deleting
+from tests.conformance.run_sequences import play_batch
+from tests.conformance.run_steps import RunWalk
+from tests.conformance.running import Driver, beginning, drive
+from tests.conformance.sessions import appending, creating, deleting
 
 
 async def walk_runs(store: Store, name: str, seed: int, batches: int) -> None:

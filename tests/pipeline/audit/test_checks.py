@@ -23,7 +23,7 @@ from tape.pipeline.jobs.audit.finding import Violation, run_checks
 from tape.pipeline.jobs.audit.frames import Frames
 from tape.pipeline.jobs.audit.job import Audit
 from tape.pipeline.jobs.audit.reading import read_frames
-from tape.pipeline.jobs.audit.sizing import sized_for
+from tape.pipeline.jobs.audit.small import sized_for
 from tape.ports.store import Store
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store

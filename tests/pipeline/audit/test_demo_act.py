@@ -4,16 +4,14 @@ import random
 from io import StringIO
 from pathlib import Path
 
-import orjson
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 
 from tape.app import connect_async
-from tape.cli.demo import desk, pipeline
-from tape.cli.demo.follower import Follower
-from tape.cli.demo.stage import Stage
+from tape.cli.demo import desk, pipeline, trading
+from tape.cli.demo.stage import Follower, Stage
 
 
 @pytest.mark.middle
@@ -24,16 +22,18 @@ async def test_the_act_archives_tries_rolls_up_and_audits(
     url, out = f"sqlite:{tmp_path / 'tape.db'}", StringIO()
     async with connect_async(url) as client:
         rng = random.Random(7878)
-        stage = Stage(url, client, Console(file=out, width=200), Progress(disable=True), 40, rng)
+        stage = Stage(url, client, Console(file=out, width=200), Progress(disable=True), 700, rng)
         stage.followers["risk"] = Follower(pipeline.HEDGE.subject_pattern,
                                            pipeline.HEDGE.predicate_cel)  # fmt: skip
         stage.followers["risk"].start(client)
         for number in range(40):
             placed = desk.order(rng, "ada", number)
             recorded = await stage.record(placed)
-            payload = orjson.loads(placed.payload_json)
-            await stage.record(desk.fill(rng, placed, payload, recorded.event_id))
-        await pipeline.prepare(stage)
+            await stage.record(desk.fill(rng, placed, recorded.event_id))
+        for minute in range(trading.kline_minutes(stage.events)):
+            for symbol, price in desk.SYMBOLS.items():
+                opened = desk.OPENS_MS + minute * desk.MINUTE_MS
+                await stage.record(desk.kline(symbol, opened, desk.walk(rng, price), 1.5))
         await stage.settle()
         await stage.followers["risk"].stop()
         await pipeline.play(stage, spark)

@@ -25,7 +25,7 @@ from tape.ports.matching import MatcherLease
 from tape.ports.store import ReadEntries, Store
 from tape.reactions.match import Matcher
 from tape.stores.blocking import Stores
-from tape.testing.conformance.reacting import claim, expect_sound, keys_of, state_of
+from tests.conformance.reacting import claim, expect_sound, keys_of, state_of
 from tests.pipeline.backfill.world import Decided, by_server, events, new_reactions
 
 T = TypeVar("T")

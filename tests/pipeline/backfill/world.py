@@ -12,8 +12,9 @@ from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction, Reaction
 from tape.model.subject import build_subject
-from tape.pipeline.schema import ARROW_TYPES, ENTRY_SCHEMA
+from tape.pipeline.schema import ENTRY_SCHEMA
 from tape.reactions.rules import Matched, Rule, Rules
+from tests.pipeline.lake.world import ARROW_TYPES
 
 SEED = 5
 TYPES = ("order", "trade", "quote", "alarm", "größe")

@@ -18,7 +18,7 @@ from tape.pipeline.jobs.ingest.job import Ingest
 from tape.pipeline.jobs.ingest.nats_stream import NatsReader, Range
 from tape.pipeline.jobs.ingest.sink import quarantine
 from tape.stores.blocking import Stores
-from tape.testing.nats import NatsServer, nats_server_program
+from tests.servers.nats import NatsServer, nats_server_program
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tape.app import open_bus
 from tape.config import Settings
 from tape.journal.retention import Bound, plan_prune, prune
 from tape.pipeline.lake.log import LakeLog
-from tape.pipeline.lake.prunable import prunable
+from tape.pipeline.lake.seam import prunable
 from tape.stores.by_url import open_store
 from tests.pipeline.lake.world import some_events
 

@@ -10,10 +10,9 @@ from tape.errors import Pruned, StoreMismatch
 from tape.model.entry import Entry
 from tape.pipeline.lake.log import LakeLog, now_ms
 from tape.pipeline.lake.manifest import compacted, forgotten
-from tape.pipeline.schema import ARROW_TYPES
 from tape.pipeline.source.history import HistoryReader
 from tape.ports.bulk import Bounds, Condition, Scan
-from tests.pipeline.lake.world import plant
+from tests.pipeline.lake.world import ARROW_TYPES, plant
 
 ALL = ("global_seq", "event_id", "payload_json")
 

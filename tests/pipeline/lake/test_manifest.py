@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tape.errors import InvalidArgument, StoreMismatch, VersionMismatch
-from tape.pipeline.jobs.archive.compaction import small_groups
+from tape.pipeline.jobs.archive.writing import small_groups
 from tape.pipeline.lake.files import delete_orphans
 from tape.pipeline.lake.log import WHOLE_EVERY, LakeLog, now_ms
 from tape.pipeline.lake.manifest import (

@@ -17,8 +17,8 @@ from tape.model.reaction import HandlerKind, NewReaction
 from tape.outbox.cursor_file import CursorFile
 from tape.pipeline.lake.log import LakeLog, now_ms
 from tape.stores.by_url import open_store
-from tape.testing.conformance.playing import a_run, save_run
-from tape.testing.conformance.reacting import claim, fail, keys_of, queue
+from tests.conformance.playing import a_run, save_run
+from tests.conformance.reacting import claim, fail, keys_of, queue
 from tests.pipeline.lake.world import entries_of, fill, plant
 
 Prune = Callable[..., dict[str, Any]]

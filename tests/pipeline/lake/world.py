@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
 
 from tape.app import open_bus
 from tape.bus import Bus
@@ -19,12 +20,13 @@ from tape.pipeline.jobs.archive.job import Archive
 from tape.pipeline.lake.files import adopt, look_through, staging_folder
 from tape.pipeline.lake.log import LakeLog, now_ms
 from tape.pipeline.lake.manifest import appended
-from tape.pipeline.schema import ARROW_TYPES
+from tape.pipeline.schema import ENTRY_SCHEMA
 from tape.ports.store import ReadEntries
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store
 
 COLUMNS = list(Entry._fields)
+ARROW_TYPES = {field.name: to_arrow_type(field.dataType) for field in ENTRY_SCHEMA}
 PAYLOADS = ('{"price": 1.50, "sym": "A"}', '{"a":1,"a":2}', '"ü\\u0000"', "null", "[1, 2,  3]")
 
 

@@ -9,7 +9,7 @@ from tape.brokers import in_order
 from tape.brokers.in_order import one_by_one, publish_by_key
 from tape.errors import BrokerRefused, BrokerUnavailable
 from tape.ports.broker import Outgoing
-from tape.testing.conformance.broker import outgoing
+from tests.conformance.broker import outgoing
 
 
 async def test_one_message_of_a_key_at_a_time_and_a_bounded_number_in_all() -> None:

@@ -8,7 +8,7 @@ from tape.brokers.kafka import KafkaBroker
 from tape.brokers.kafka_config import read_config
 from tape.brokers.targets import KafkaTarget
 from tape.errors import BrokerUnavailable, InvalidArgument
-from tape.testing.conformance.broker import outgoing
+from tests.conformance.broker import outgoing
 
 TARGET = KafkaTarget(("127.0.0.1:1",), "tape")
 

@@ -16,7 +16,7 @@ from tape.brokers.targets import NatsTarget, WebhookTarget, parse_target
 from tape.brokers.webhook import WebhookBroker
 from tape.config import BrokersSettings, OutboxSettings, Settings
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
-from tape.testing.conformance.broker import outgoing
+from tests.conformance.broker import outgoing
 
 SECRET = "x" * 32
 LINK_LOCAL = [

@@ -7,7 +7,7 @@ import pytest
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from tape.ports.broker import Broker, Outgoing
 from tape.sinks import BrokerSink
-from tape.testing.conformance.broker import outgoing
+from tests.conformance.broker import outgoing
 
 
 class Recording:

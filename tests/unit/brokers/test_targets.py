@@ -93,7 +93,7 @@ def test_the_parts_of_a_target() -> None:
 async def test_secrets_are_in_no_message(
     target: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tape.testing.conformance.broker import outgoing
+    from tests.conformance.broker import outgoing
 
     monkeypatch.setenv("TAPE_WEBHOOK_SECRET", SECRET)
     with caplog.at_level(logging.INFO):

@@ -9,7 +9,7 @@ from tape.brokers.targets import WebhookTarget, parse_target
 from tape.brokers.webhook import WebhookBroker, event_name, secret_key, signature
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
 from tape.ports.broker import Outgoing
-from tape.testing.conformance.broker import outgoing
+from tests.conformance.broker import outgoing
 from tests.servers.webhook import SECRET, Delivery, WebhookReceiver
 
 

@@ -10,7 +10,7 @@ from tape.journal.batch import Accepted, decide_all, needs_of, settle
 from tape.model.entry import Draft
 from tape.model.event import NewEvent
 from tape.model.move import KNOWN, Decision, Need, Place, State
-from tape.testing.conformance.playing import recording
+from tests.conformance.playing import recording
 
 
 class Scripted:

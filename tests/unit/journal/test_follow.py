@@ -19,7 +19,7 @@ from tape.ports.store import EntryRange, ReadEntries
 from tape.predicates import DEFAULT_LIMITS, Checker
 from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.sqlite.store import SqliteStore
-from tape.testing.conformance.playing import a_run, save_run
+from tests.conformance.playing import a_run, save_run
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tape.model.value import Author
 from tape.ports.retention import PruneStep, StepDone
 from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.sqlite.store import SqliteStore
-from tape.testing.conformance.playing import a_run, save_run
+from tests.conformance.playing import a_run, save_run
 
 
 @pytest.fixture

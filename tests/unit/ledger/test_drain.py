@@ -18,8 +18,8 @@ from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.ports.ledger import RecentQuery
 from tape.ports.runs import RunQuery
 from tape.telemetry import metrics
-from tape.testing.conformance.playing import SaveRows, play
-from tape.testing.conformance.reacting import until
+from tests.conformance.playing import SaveRows, play
+from tests.conformance.reacting import until
 from tests.unit.ledger.draining import QUICK, SPAN_ID, TRACE_ID, Desk, a_desk
 
 EVENTS = 50

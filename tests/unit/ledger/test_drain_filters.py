@@ -10,7 +10,7 @@ from tape.journal.follow import LIGHT_ENTRIES
 from tape.ledger.rules import Rule
 from tape.model.entry import Entry
 from tape.model.event_subscription import DEFAULT_DRAINER
-from tape.testing.conformance.reacting import until
+from tests.conformance.reacting import until
 from tests.unit.ledger.draining import QUICK, a_desk
 
 SLOW_THOUGH_LIGHT = "kind == 'event' || " + "||".join(["!payload.a"] * 330)

@@ -14,7 +14,7 @@ from tape.errors import StoreUnavailable
 from tape.ledger import keep_draining
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DEFAULT_DRAINER
-from tape.testing.conformance.reacting import until
+from tests.conformance.reacting import until
 from tests.unit.ledger.draining import QUICK, Desk, a_desk
 
 
@@ -116,6 +116,26 @@ async def test_entries_that_match_nothing_are_noted_as_passed(desk: Desk) -> Non
         return (await desk.bus.ledger.list_drainers())[0].lag == 0
 
     await until(is_level)
+
+
+async def test_on_the_way_to_a_match_the_journal_is_searched_once(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = []
+    search = keep_draining._Keeper._until_due
+
+    async def counted(keeper: keep_draining._Keeper, *arguments: Any) -> None:
+        searches.append(arguments)
+        await search(keeper, *arguments)
+
+    monkeypatch.setattr(keep_draining._Keeper, "_until_due", counted)
+    async with a_desk(sqlite_url) as desk:
+        await desk.bus.record_events([NewEvent("unrelated")] * 5 * DrainerSettings().page)
+        await desk.record(1)
+        await desk.subscribe("a")
+        desk.bus.start_draining()
+        await desk.until(lambda: desk.acts == [("a", 1)])
+        assert len(searches) == 1
 
 
 async def test_any_number_of_servers_dispatch_each_event_once(store_url: str) -> None:

@@ -14,7 +14,7 @@ from tape.errors import InvalidArgument, NotFound, StaleLease, TooLarge
 from tape.model.event import NewEvent, Recorded, RecordEvents
 from tape.model.move import KNOWN, Known, Need, Place, State
 from tape.model.run import RUNS
-from tape.testing.conformance.playing import a_run
+from tests.conformance.playing import a_run
 
 LIMITS = Limits()
 FIRST = 100

@@ -25,7 +25,7 @@ from tape.model.session import (
     StoredEvent,
 )
 from tape.stores.rows import changed_rows
-from tape.testing.conformance.playing import a_run
+from tests.conformance.playing import a_run
 
 LIMITS = Limits()
 KEY = SessionKey("app", "user", "s")

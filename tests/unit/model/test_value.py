@@ -22,7 +22,7 @@ from tape.model.value import (
     WriteValue,
     change_of,
 )
-from tape.testing.conformance.playing import a_run
+from tests.conformance.playing import a_run
 
 LIMITS = Limits()
 IDS = map(str, itertools.count())

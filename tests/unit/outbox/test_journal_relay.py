@@ -12,7 +12,7 @@ from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.outbox.cursor_file import CursorFile
 from tape.outbox.journal_relay import Backoff, JournalRelay, Progress
-from tape.testing.conformance.broker import outgoing
+from tests.conformance.broker import outgoing
 
 QUICK = Backoff(0.0, 0.0)
 ENTRIES = [outgoing(number).entry for number in range(10)]

@@ -9,7 +9,7 @@ from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.outbox.cursor_file import OldCursor
 from tape.outbox.old_cursor import Past, position_of
-from tape.testing.conformance.broker import outgoing
+from tests.conformance.broker import outgoing
 
 
 def journal(*rows: tuple[int, str, int]) -> list[Entry]:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tape.predicates import SqlCondition
-from tape.testing.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 TEXTS = ("event_id", "event_type", "entity_type", "entity_id", "caused_by", "source")
 NAMES = (

@@ -20,9 +20,9 @@ from tape.reactions import agents, run_dispatcher
 from tape.reactions.agents import Agents
 from tape.reactions.tasks import Tasks
 from tape.stores.by_url import open_store
-from tape.testing.conformance.playing import Look, play
-from tape.testing.conformance.reacting import a_task, expect_sound, lead, queue, sources_with, until
 from tape.worker import WorkerOptions
+from tests.conformance.playing import Look, play
+from tests.conformance.reacting import a_task, expect_sound, lead, queue, sources_with, until
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 AGENT = NewReaction("follow-up", "/tape/event/**", HandlerKind.AGENT, agent_app="desk app")

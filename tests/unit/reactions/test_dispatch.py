@@ -20,7 +20,7 @@ from tape.reactions.dispatch import Dispatcher, Job
 from tape.reactions.threads import HandlerThreads
 from tape.reactions.work import Away, Call, Work
 from tape.telemetry import metrics
-from tape.testing.conformance.reacting import until
+from tests.conformance.reacting import until
 
 QUICK = DispatcherSettings(lease_s=0.3, grace_s=5.0)
 AWAY = StoreUnavailable("away for a while")

@@ -19,7 +19,7 @@ from tape.ports.store import Store
 from tape.reactions.lead import BeginRuns, Leader
 from tape.stores.sqlite.store import SqliteStore
 from tape.telemetry import metrics
-from tape.testing.conformance.reacting import (
+from tests.conformance.reacting import (
     HOUR_MS,
     claim,
     expect_sound,

@@ -19,8 +19,8 @@ from tape.stores.bell import Bell
 from tape.stores.sqlite.matching import SqliteMatching
 from tape.stores.sqlite.pool import Pool
 from tape.stores.sqlite.store import SqliteStore
-from tape.testing.conformance.playing import record
-from tape.testing.conformance.reacting import (
+from tests.conformance.playing import record
+from tests.conformance.reacting import (
     HOUR_MS,
     cursors_of,
     deregister,

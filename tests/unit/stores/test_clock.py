@@ -12,8 +12,8 @@ from tape.model.timer import SetTimer
 from tape.ports.runs import RecoverQuery
 from tape.ports.store import Store
 from tape.stores.by_url import open_store
-from tape.testing.conformance.playing import MANY, read_all, record
-from tape.testing.conformance.reacting import (
+from tests.conformance.playing import MANY, read_all, record
+from tests.conformance.reacting import (
     HOUR_MS,
     claim,
     fail,
@@ -22,7 +22,7 @@ from tape.testing.conformance.reacting import (
     register,
     sources_of,
 )
-from tape.testing.conformance.running import LONG_MS, clock_of, drive, take_over
+from tests.conformance.running import LONG_MS, clock_of, drive, take_over
 
 NOON = 1_700_000_000_000
 

@@ -15,7 +15,7 @@ from tape.errors import InvalidArgument, StoreMismatch, StoreUnavailable
 from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.postgres import migrate
 from tape.stores.sqlite.store import SqliteStore
-from tape.testing.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 QUICK = Settings(postgres=PostgresSettings(connect_s=0.5))
 

@@ -13,7 +13,7 @@ from tape.model.promote import PromoteOutbox
 from tape.ports.outbox import Lead
 from tape.stores.by_url import open_store
 from tape.stores.migrations import load_migrations
-from tape.testing.conformance.playing import play, read_all
+from tests.conformance.playing import play, read_all
 
 Execute = Callable[[str], list[Any]]
 

@@ -12,7 +12,7 @@ from tape.model.event import NewEvent
 from tape.model.value import Author, WriteValue
 from tape.stores.by_url import open_store
 from tape.stores.postgres.turn import COPY_FROM
-from tape.testing.conformance.playing import IDS, LIMITS, play, read_all, record
+from tests.conformance.playing import IDS, LIMITS, play, read_all, record
 
 
 def alter(url: str, setting: str) -> None:

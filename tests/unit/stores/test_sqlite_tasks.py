@@ -13,9 +13,9 @@ from tape.stores.migrations import load_migrations
 from tape.stores.sqlite.connection import connect, quick_transaction, transaction
 from tape.stores.sqlite.migrate import migrate
 from tape.stores.sqlite.store import SqliteStore
-from tape.testing.conformance.dead_letters import replaying
-from tape.testing.conformance.playing import play
-from tape.testing.conformance.reacting import claim, fail, keys_of, queue, register
+from tests.conformance.dead_letters import replaying
+from tests.conformance.playing import play
+from tests.conformance.reacting import claim, fail, keys_of, queue, register
 
 FULL, NORMAL = 2, 1
 

@@ -26,7 +26,6 @@ from tape.cli.demo import (
     treasury,
 )
 from tape.cli.demo.stage import Stage
-from tape.cli.demo.summary import print_summary
 from tape.cli.output import console
 
 ACTS = (trading, limits, crash, absence, reactions, treasury, settlement)
@@ -88,8 +87,6 @@ async def _play(url: str, events: int, kept: str, *, with_pipeline: bool) -> boo
                 for number, act in enumerate(ACTS, 1):
                     _announce(out, number, act.TITLE, act.STORY)
                     await act.play(stage)
-                if with_pipeline:
-                    await pipeline.prepare(stage)
                 _announce(out, len(ACTS) + 1, proof.TITLE, proof.STORY)
                 day = await proof.play(stage)
                 seconds = time.monotonic() - started
@@ -99,7 +96,7 @@ async def _play(url: str, events: int, kept: str, *, with_pipeline: bool) -> boo
             finally:
                 for follower in stage.followers.values():
                     await follower.stop()
-    print_summary(stage, day, seconds, kept)
+    proof.print_summary(stage, day, seconds, kept)
     return all(promise.held for promise in stage.promises)
 
 

@@ -4,7 +4,10 @@ import asyncio
 import sys
 from typing import NamedTuple
 
+from tape.app import connect_async
+from tape.cli.demo import desk
 from tape.cli.demo.stage import Stage
+from tape.client import AsyncTapeClient
 
 TITLE = "kill -9"
 STORY = (
@@ -12,6 +15,8 @@ STORY = (
     "chance to tidy up, and started again. It remembers nothing, so it begins at the first report."
 )
 SHARE = 0.1
+IN_FLIGHT = 8
+PRODUCER = "from tape.cli.demo.crash import main; main()"
 PATTERN = "/tape/event/recorded/trade.cleared/**"
 
 
@@ -55,7 +60,7 @@ async def play(stage: Stage) -> None:
 async def _produce(stage: Stage, count: int, *, stop_at: int, kill_after: int | None) -> _Outcome:
     """Run the producer; kill it once it has told us of `kill_after` acknowledgements."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tape.cli.demo.producer", stage.url, str(count), str(stop_at),
+        sys.executable, "-c", PRODUCER, stage.url, str(count), str(stop_at),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -84,3 +89,29 @@ async def _written(stage: Stage) -> dict[str, int]:
         async for entry in entries:
             counts[entry.idempotency_key] = counts.get(entry.idempotency_key, 0) + 1
     return counts
+
+
+async def produce(url: str, count: int, stop_at: int) -> None:
+    """Record reports up to `stop_at` and print each acknowledgement at once.
+
+    If that is not all of them, wait there to be killed.
+    """
+    numbers = iter(range(stop_at))
+
+    async def work(client: AsyncTapeClient) -> None:
+        for number in numbers:
+            report = desk.cleared(number)
+            (recorded,) = await client.record_many([report])
+            verdict = "duplicate" if recorded.duplicate else "new"
+            print(report.idempotency_key, verdict, flush=True)
+
+    async with connect_async(url) as client:
+        await asyncio.gather(*(work(client) for _ in range(IN_FLIGHT)))
+        if stop_at < count:
+            await asyncio.to_thread(sys.stdin.read)
+
+
+def main() -> None:
+    """Produce, in the process that is killed."""
+    url, count, stop_at = sys.argv[1:]
+    asyncio.run(produce(url, int(count), int(stop_at)))

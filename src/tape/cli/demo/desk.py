@@ -1,7 +1,13 @@
-"""The desk's events. Keys come from the business, so that a retry has the key of the first try."""
+"""The desk's events, for the demo and for `examples/market_day`.
 
+Keys come from the business, so that a retry has the key of the first try.
+"""
+
+import math
 import random
 from typing import Any
+
+import orjson
 
 from tape.client import event
 from tape.model.event import NewEvent
@@ -9,30 +15,34 @@ from tape.model.event import NewEvent
 SYMBOLS = {"BTCUSDT": 64_000.0, "ETHUSDT": 3_100.0, "SOLUSDT": 145.0, "XRPUSDT": 0.52}
 TRADERS = ("ada", "grace", "katherine", "mary", "joan", "edith")
 OPENS_MS = 1_767_600_000_000  # a Monday morning
+MINUTE_MS = 60_000
 LARGE = 250_000.0
 
+Prices = tuple[float, float, float, float]
+"""Of a minute: the first, the highest, the lowest and the last."""
 
-def kline(rng: random.Random, symbol: str, minute: int) -> NewEvent:
-    opened = SYMBOLS[symbol] * (1 + rng.gauss(0, 0.01))
-    closed = opened * (1 + rng.gauss(0, 0.002))
+
+def kline(symbol: str, open_time: int, prices: Prices, volume: float, key: str = "") -> NewEvent:
     payload = {
-        "symbol": symbol,
-        "interval": "1m",
-        "open": round(opened, 4),
-        "high": round(max(opened, closed) * 1.001, 4),
-        "low": round(min(opened, closed) * 0.999, 4),
-        "close": round(closed, 4),
-        "volume": round(rng.expovariate(0.02), 3),
-    }
+        "venue": "binance", "market": "spot", "symbol": symbol, "tf": "1m", "open_time": open_time,
+        **dict(zip(("open", "high", "low", "close"), prices, strict=True)), "volume": volume,
+    }  # fmt: skip
     return event(
-        "market.kline",
+        "market.klines.spot",
         payload,
         entity_type="instrument",
         entity_id=symbol,
-        idempotency_key=f"kline:{symbol}:{minute}",
+        idempotency_key=key,
         source="exchange",
-        occurred_at_ms=OPENS_MS + minute * 60_000,
+        occurred_at_ms=open_time + MINUTE_MS,
     )
+
+
+def walk(rng: random.Random, price: float) -> Prices:
+    """Move a price for a minute."""
+    steps = [price, *(price * math.exp(rng.gauss(0, 0.0008)) for _ in range(4))]
+    first, *_, last = steps = [round(step, 4) for step in steps]
+    return first, max(steps), min(steps), last
 
 
 def order(rng: random.Random, trader: str, number: int) -> NewEvent:
@@ -48,8 +58,9 @@ def order(rng: random.Random, trader: str, number: int) -> NewEvent:
     return _about_order("order.placed", f"{trader}-{number}", payload, source="desk")
 
 
-def fill(rng: random.Random, placed: NewEvent, payload: dict[str, Any], cause: str) -> NewEvent:
-    """One in fifty is dealt by telephone and arrives without its notional."""
+def fill(rng: random.Random, placed: NewEvent, cause: str = "") -> NewEvent:
+    """Fill an order. One in fifty is dealt by telephone and arrives without its notional."""
+    payload = orjson.loads(placed.payload_json)
     filled = {name: payload[name] for name in ("symbol", "side", "price", "quantity")}
     if rng.random() > 0.02:
         filled["notional"] = round(payload["price"] * payload["quantity"], 2)

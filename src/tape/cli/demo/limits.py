@@ -5,8 +5,7 @@ import itertools
 
 import orjson
 
-from tape.cli.demo.follower import Follower
-from tape.cli.demo.stage import Stage
+from tape.cli.demo.stage import Follower, Stage
 from tape.errors import VersionMismatch
 from tape.model.value import ValueChange
 

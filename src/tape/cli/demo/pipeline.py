@@ -1,9 +1,6 @@
 """The act on Spark: the day is archived, tried again, rolled up and audited."""
 
 import asyncio
-import math
-import random
-from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +8,8 @@ from rich.markup import escape
 
 from tape.cli.demo import desk
 from tape.cli.demo.stage import Stage
-from tape.client import event
+from tape.cli.demo.trading import kline_minutes
 from tape.errors import SparkUnavailable
-from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.stores.by_url import sqlite_path
 
@@ -23,9 +19,9 @@ if TYPE_CHECKING:  # Spark is loaded only if it is there
 TITLE = "The night shift"
 STORY = (
     "Spark takes the journal as a table: it archives the day, tries a rule on it that nobody had "
-    "thought of in the morning, makes bars of a day of prices, and audits everything."
+    "thought of in the morning, makes bars of the prices, and audits everything."
 )
-MINUTES = 1440
+HOUR_MS = 60 * desk.MINUTE_MS
 HEDGE = NewReaction(
     "hedge",
     "/tape/event/recorded/order.filled/**",
@@ -33,12 +29,6 @@ HEDGE = NewReaction(
     predicate_cel=f"payload.notional > {desk.LARGE}",
     engine="spark",
 )
-
-
-async def prepare(stage: Stage) -> None:
-    """Record a day of prices, so that it is part of what is checked at the end."""
-    if find_spec("pyspark") is not None:
-        await stage.record_many(list(_prices(stage.rng)))
 
 
 async def play(stage: Stage, spark: Any = None) -> None:
@@ -54,6 +44,7 @@ async def play(stage: Stage, spark: Any = None) -> None:
 
 
 def _on_spark(stage: Stage, head: int, given: Any) -> None:
+    from tape.pipeline.java import prefer_quick_start
     from tape.pipeline.jobs.archive.job import Archive
     from tape.pipeline.jobs.audit.job import Audit
     from tape.pipeline.jobs.backfill.job import Backfill
@@ -63,6 +54,7 @@ def _on_spark(stage: Stage, head: int, given: Any) -> None:
 
     folder = sqlite_path(stage.url).parent
     lake, report = str(folder / "lake"), str(folder / "audit.html")
+    prefer_quick_start()
     with unheard_java():
         spark = given or session(config={"spark.sql.shuffle.partitions": "2"})
 
@@ -102,7 +94,13 @@ def _tried(stage: Stage, done: "Summary") -> None:
 
 def _rolled_up(stage: Stage, done: "Summary") -> None:
     made = done.counts["bars_changed"]
-    stage.promise(f"{MINUTES:,} prices became {made} bars, of hours and of the day", made == 25)
+    first_ms, minutes = desk.OPENS_MS, kline_minutes(stage.events)
+    last_ms = first_ms + (minutes - 1) * desk.MINUTE_MS
+    periods = [last_ms // ms - first_ms // ms + 1 for ms in (HOUR_MS, 24 * HOUR_MS)]
+    stage.promise(
+        f"{minutes * len(desk.SYMBOLS):,} prices became {made} bars, of hours and of days",
+        made == sum(periods) * len(desk.SYMBOLS),
+    )
 
 
 def _audited(stage: Stage, done: "Summary") -> None:
@@ -114,20 +112,3 @@ def _audited(stage: Stage, done: "Summary") -> None:
     for name, found in done.facts.items():
         if isinstance(found, list):
             stage.say(escape(f"{name}: {'; '.join(found)}"))
-
-
-def _prices(rng: random.Random) -> Iterator[NewEvent]:
-    opens_ms, price = desk.OPENS_MS - desk.OPENS_MS % 86_400_000, 64_000.0
-    for minute in range(MINUTES):
-        closed = price * math.exp(rng.gauss(0, 0.0006))
-        payload = {
-            "venue": "exchange", "market": "spot", "symbol": "BTCUSDT", "tf": "1m",
-            "open_time": opens_ms + minute * 60_000, "open": f"{price:.2f}",
-            "high": f"{max(price, closed) * 1.0002:.2f}", "close": f"{closed:.2f}",
-            "low": f"{min(price, closed) * 0.9998:.2f}", "volume": f"{rng.expovariate(0.2):.4f}",
-        }  # fmt: skip
-        yield event(
-            "market.klines.spot", payload, entity_type="instrument", entity_id="BTCUSDT",
-            idempotency_key=f"klines:BTCUSDT:{minute}", source="exchange",
-        )  # fmt: skip
-        price = closed

@@ -1,19 +1,17 @@
 """Act 5: reactions. A burst, a debounce, and a message that no retry helps."""
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from tape.cli.demo.stage import Stage
+from tape.cli.demo.stage import Stage, working
 from tape.client import event
-from tape.config import Settings
 from tape.model.reaction import HandlerKind, NewReaction, ReactionState
 from tape.model.task import TaskStatus
 from tape.reactions.declare import Declaration, Registry
-from tape.worker import WorkerOptions, work
+from tape.worker import WorkerOptions
 
 TITLE = "The back office reacts"
 STORY = (
@@ -87,18 +85,12 @@ class BackOffice:
 
 
 async def play(stage: Stage) -> None:
-    # What its handlers raise is part of the play, and told there.
-    logging.getLogger("tape.dispatcher").addHandler(logging.NullHandler())
     office = BackOffice()
-    stop, ready = asyncio.Event(), asyncio.Event()
-    options = WorkerOptions(url=stage.url, registry=office.registry(), settings=Settings())
-    async with asyncio.TaskGroup() as group:
-        group.create_task(work(options, on_ready=lambda _ready: ready.set(), stop=stop))
-        await ready.wait()
+    options = WorkerOptions(url=stage.url, registry=office.registry())
+    async with working(options, "tape.dispatcher"):
         await _burst(stage, office)
         await _debounce(stage, office)
         await _poison(stage, office)
-        stop.set()
 
 
 async def _burst(stage: Stage, office: BackOffice) -> None:

@@ -1,16 +1,13 @@
 """Act 7: a drainer that settles trades in order, and halts where one cannot be settled."""
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import AsyncIterator
 
-from tape.cli.demo.stage import Stage
+from tape.cli.demo.stage import Stage, working
 from tape.client import event
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.runs.declare import Apps, app
-from tape.worker import WorkerOptions, work
+from tape.worker import WorkerOptions
 
 TITLE = "Trades are settled, in order"
 STORY = (
@@ -42,7 +39,8 @@ async def play(stage: Stage) -> None:
     recipes = {"number": "$.payload.number", "with": "$.payload.counterparty"}
     await stage.client.subscribe_events(CONFIRMED, "settle", drainer=DRAINER, input=recipes)
     recorded = await stage.record_many([_confirmation(number) for number in range(1, TRADES + 1)])
-    async with _worker(stage, apps), asyncio.timeout(PATIENCE_S):
+    worker = working(WorkerOptions(url=stage.url, apps=apps), "tape.drain", "tape.runs")
+    async with worker, asyncio.timeout(PATIENCE_S):
         halt = await _halted(stage)
         stage.say(f"halted: {halt.payload['error']}")
         stage.promise(
@@ -68,19 +66,3 @@ def _confirmation(number: int) -> NewEvent:
     counterparty = "west" if number == UNKNOWN_AT else ("north", "east", "south")[number % 3]
     payload = {"number": number, "counterparty": counterparty}
     return event(CONFIRMED, payload, idempotency_key=f"confirmed-{number}")
-
-
-@contextlib.asynccontextmanager
-async def _worker(stage: Stage, apps: Apps) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    logs = [logging.getLogger(name) for name in ("tape.drain", "tape.runs")]
-    for log in logs:
-        log.disabled = True  # what goes wrong is part of the play, and told there
-    working = asyncio.create_task(work(WorkerOptions(url=stage.url, apps=apps), stop=stop))
-    try:
-        yield
-    finally:
-        stop.set()
-        await working
-        for log in logs:
-            log.disabled = False

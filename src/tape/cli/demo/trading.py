@@ -3,12 +3,10 @@
 import asyncio
 import time
 
-import orjson
 from rich.progress import TaskID
 
 from tape.cli.demo import desk
-from tape.cli.demo.follower import Follower
-from tape.cli.demo.stage import Stage
+from tape.cli.demo.stage import Follower, Stage
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 
@@ -24,11 +22,16 @@ SHARES = {"klines": 0.4, "orders": 0.25}
 Placed = tuple[NewEvent, str]
 
 
+def kline_minutes(events: int) -> int:
+    """How many minutes of prices a day of so many events has."""
+    return max(5, int(events * SHARES["klines"]) // len(desk.SYMBOLS))
+
+
 async def play(stage: Stage) -> None:
     _followers(stage)
     placed: asyncio.Queue[Placed | None] = asyncio.Queue()
     per_trader = max(5, int(stage.events * SHARES["orders"]) // len(desk.TRADERS))
-    minutes = max(5, int(stage.events * SHARES["klines"]) // len(desk.SYMBOLS))
+    minutes = kline_minutes(stage.events)
     total = minutes * len(desk.SYMBOLS) + 2 * per_trader * len(desk.TRADERS)
     bar = stage.progress.add_task("trading", total=total)
     started = time.monotonic()
@@ -64,7 +67,8 @@ def _followers(stage: Stage) -> None:
     stage.followers.update(
         blotter=Follower("/tape/event/recorded/*/order/*"),
         chart=Follower(
-            "/tape/event/recorded/market.kline/instrument/BTCUSDT", "payload.close > payload.open"
+            "/tape/event/recorded/market.klines.spot/instrument/BTCUSDT",
+            "payload.close > payload.open",
         ),
         risk=Follower(
             "/tape/event/recorded/order.filled/**",
@@ -78,8 +82,16 @@ def _followers(stage: Stage) -> None:
 
 
 async def _feed(stage: Stage, minutes: int, bar: TaskID) -> None:
+    prices = desk.SYMBOLS.copy()
     for minute in range(minutes):
-        await _send(stage, [desk.kline(stage.rng, symbol, minute) for symbol in desk.SYMBOLS], bar)
+        klines = []
+        for symbol, price in prices.items():
+            walked = desk.walk(stage.rng, price)
+            prices[symbol] = walked[-1]
+            opened, volume = desk.OPENS_MS + minute * desk.MINUTE_MS, stage.rng.randrange(1, 90_000)
+            key = f"kline:{symbol}:{minute}"
+            klines.append(desk.kline(symbol, opened, walked, volume / 1_000, key))
+        await _send(stage, klines, bar)
 
 
 async def _trader(
@@ -93,7 +105,7 @@ async def _trader(
 
 async def _venue(stage: Stage, placed: asyncio.Queue[Placed | None], bar: TaskID) -> None:
     while (order := await placed.get()) is not None:
-        fill = desk.fill(stage.rng, order[0], orjson.loads(order[0].payload_json), order[1])
+        fill = desk.fill(stage.rng, *order)
         await _send(stage, [fill], bar)
 
 

@@ -14,7 +14,7 @@ from tape.cli.doctor.installation import check_installation
 from tape.cli.doctor.store import check_store
 from tape.cli.doctor.work import check_work
 from tape.cli.output import console, print_json, printable, say
-from tape.cli.target import Target, target_options
+from tape.cli.target import Target, json_option, target_options
 from tape.config import Settings
 from tape.errors import TapeError
 from tape.stores.by_url import display
@@ -24,7 +24,7 @@ _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"
 
 
 @click.command(cls=ExampleCommand, example="tape doctor --store sqlite:desk.db")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@json_option
 @target_options
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from tape.cli.lazy import LazyGroup
+from tape.cli.command_tree import LazyGroup
 from tape.cli.target import target_options
 
 COMMANDS = {

@@ -5,9 +5,8 @@ from typing import Any
 import click
 
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
+from tape.cli.pipeline.running import existing_store, job_options, needing_spark, run_jobs
 from tape.cli.target import Target, target_options
-from tape.errors import SparkUnavailable
 
 
 @click.command(cls=ExampleCommand, example="tape pipeline archive --lake lake/ --older-than 7d")
@@ -60,10 +59,8 @@ def archive(
     one continues after the last step. It removes nothing from the journal; `tape prune` does.
     """
     store = existing_store(target, changes=False)
-    try:
+    with needing_spark():
         from tape.pipeline.jobs.archive.job import Archive
-    except ModuleNotFoundError as missing:
-        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     job = Archive(
         lake, layout, upto, older_than, rows_per_file, compact, keep_removed, keep_orphans
     )

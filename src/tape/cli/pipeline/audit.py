@@ -7,9 +7,8 @@ import click
 
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import say
-from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
+from tape.cli.pipeline.running import existing_store, job_options, needing_spark, run_jobs
 from tape.cli.target import Target, target_options
-from tape.errors import SparkUnavailable
 from tape.stores.blocking import Stores
 
 
@@ -33,13 +32,11 @@ def audit(target: Target, /, listing: bool, **options: Any) -> int:
 
     The store may be in use meanwhile. Exits with 1 if a check fails; warnings do not count.
     """
-    try:
+    with needing_spark():
         from tape.pipeline.java import prefer_quick_start
         from tape.pipeline.jobs.audit.catalogue import CHECKS
         from tape.pipeline.jobs.audit.job import Audit
         from tape.pipeline.jobs.audit.reading import has_few_entries
-    except ModuleNotFoundError as missing:
-        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     if listing:
         for check in CHECKS.values():
             say(f"{check.name:26} {check.severity:8} {check.holds}")

@@ -5,9 +5,8 @@ from typing import Any
 import click
 
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
+from tape.cli.pipeline.running import existing_store, job_options, needing_spark, run_jobs
 from tape.cli.target import Target, target_options
-from tape.errors import SparkUnavailable
 
 _SEQ = click.IntRange(min=0)
 
@@ -41,9 +40,7 @@ def backfill(
     with engine spark as the journal grows: all of them, or those given.
     """
     store = existing_store(target, changes=True)
-    try:
+    with needing_spark():
         from tape.pipeline.jobs.backfill.job import Backfill
-    except ModuleNotFoundError as missing:
-        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     job = Backfill(reactions, from_seq, upto, lake, dry_run, follow, batch_entries)
     return run_jobs(target, [job], store=store, **options)

@@ -5,9 +5,8 @@ from typing import Any
 import click
 
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
+from tape.cli.pipeline.running import existing_store, job_options, needing_spark, run_jobs
 from tape.cli.target import Target, target_options
-from tape.errors import SparkUnavailable
 
 _OWN = (
     "source", "checkpoint", "quarantine", "path", "format", "server", "stream", "topic", "shape",
@@ -81,11 +80,9 @@ def ingest(target: Target, /, **options: Any) -> int:
     Spark downloads its Kafka connector unless --conf spark.jars=… brings one.
     """
     store = existing_store(target, changes=True)
-    try:
+    with needing_spark():
         from tape.pipeline.jobs.ingest.job import Ingest
         from tape.pipeline.jobs.ingest.kafka import kafka_packages
-    except ModuleNotFoundError as missing:
-        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     job = Ingest(**{name: options.pop(name) for name in _OWN})
     brought = any(setting.startswith("spark.jars") for setting in options["conf"])
     packages = kafka_packages() if job.source == "kafka" and not brought else ()

@@ -6,9 +6,8 @@ from typing import Any
 import click
 
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
+from tape.cli.pipeline.running import existing_store, job_options, needing_spark, run_jobs
 from tape.cli.target import Target, target_options
-from tape.errors import SparkUnavailable
 
 
 @click.command(
@@ -74,9 +73,7 @@ def rollup(target: Target, /, **options: Any) -> int:
     and no others.
     """
     store = existing_store(target, changes=True)
-    try:
+    with needing_spark():
         from tape.pipeline.jobs.rollup.job import Rollup
-    except ModuleNotFoundError as missing:
-        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     job = Rollup(**{field.name: options.pop(field.name) for field in fields(Rollup)})
     return run_jobs(target, [job], store=store, **options)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.pipeline.running import SPARK_EXTRA, existing_store, job_options, run_jobs
+from tape.cli.pipeline.running import existing_store, job_options, needing_spark, run_jobs
 from tape.cli.target import Target, target_options
-from tape.errors import SparkUnavailable
 
 if TYPE_CHECKING:
     from tape.pipeline.job import Job
@@ -35,10 +34,8 @@ def run(
     target: Target, /, spec: Path, only: tuple[str, ...], master: str, remote: str, **options: Any
 ) -> int:
     """Run the jobs of a YAML file, in order. Stops at the first job that fails."""
-    try:
+    with needing_spark():
         from tape.pipeline.spec import read_spec
-    except ModuleNotFoundError as missing:
-        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     declared = read_spec(spec, known_jobs())
     jobs = [job for job in declared.jobs if not only or job.name in only]
     if not jobs:

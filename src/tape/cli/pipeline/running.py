@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +49,15 @@ def job_options(command: F) -> F:
     return command
 
 
+@contextlib.contextmanager
+def needing_spark() -> Iterator[None]:
+    """Say how to install Spark where what is imported meanwhile is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
+
+
 def existing_store(target: Target, *, changes: bool, declared: str = "") -> str:
     """The store that a job works on. No job creates one: an audit of nothing finds nothing."""
     url = target.store_to_open(changes=changes, declared=declared)
@@ -72,13 +81,11 @@ def run_jobs(
 
     Whatever is wrong with any of them is said before Spark starts.
     """
-    try:
+    with needing_spark():
         from tape.pipeline.faults import told_in_one_sentence
         from tape.pipeline.job import Before, Work
         from tape.pipeline.places import refuse_unwritable_file
         from tape.pipeline.session import refuse_bad_address
-    except ModuleNotFoundError as missing:
-        raise SparkUnavailable(f"{SPARK_EXTRA} ({missing.name} is missing)") from missing
     settings = dict(_setting(item) for item in conf)
     refuse_bad_address(master, remote)
     if metrics_file is not None:

@@ -140,7 +140,7 @@ def follow(lake: Lake, commit: Commit) -> Lake:
 
 
 def whole(lake: Lake, commit: Commit) -> Commit:
-    """The same commit with the whole state after it, so that reading may begin there."""
+    """Make a commit hold the whole state after it, so that reading may begin there."""
     state = follow(lake, commit)
     return replace(commit, files=state.files, removed=dict(state.removed))
 

@@ -12,12 +12,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tape.pipeline.lake.log import LakeLog
-from tape.pipeline.schema import ENTRY_SCHEMA
+from tape.pipeline.schema import ENTRY_SCHEMA, TABLE_SCHEMAS, refuse_foreign_columns
 from tape.pipeline.source.history import WithLake
 from tape.pipeline.source.options import JOURNAL, read_options, refuse_unknown
 from tape.pipeline.source.read import JournalReader, PushedReader, TableReader
 from tape.pipeline.source.stream import JournalStream
-from tape.pipeline.source.tables import TABLE_SCHEMAS, refuse_foreign_columns
 from tape.pipeline.source.write import batch_writer, stream_writer
 from tape.ports.bulk import OpenStores
 

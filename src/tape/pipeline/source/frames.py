@@ -23,7 +23,7 @@ def journal(
 def follow(
     spark: SparkSession, url: str, *, payload: str = "text", **options: str | int
 ) -> DataFrame:
-    """The same as a stream, from the oldest entry kept unless `start` says otherwise."""
+    """Read the journal as a stream, from the oldest entry kept unless `start` says otherwise."""
     entries = prepared(spark).readStream.format("tape").options(url=url, **options).load()
     return _with(payload, entries)
 

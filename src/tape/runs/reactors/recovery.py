@@ -1,6 +1,6 @@
 """Recovery: takes runs that nobody drives, new ones and those of a driver that is gone.
 
-Takeover follows the seed's rules: read the lease, and take it only if it is still as it was read.
+Takeover compares and sets: read the lease, and take it only if it is still as it was read.
 Whoever loses that race backs off from that run, a little longer each time.
 """
 

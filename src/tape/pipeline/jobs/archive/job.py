@@ -14,8 +14,7 @@ from tape.errors import InvalidArgument
 from tape.journal.retention import find_recorded_before, parse_age
 from tape.model.entry import Entry
 from tape.pipeline.job import Before, Progress, Summary, Work
-from tape.pipeline.jobs.archive.compaction import small_groups
-from tape.pipeline.jobs.archive.writing import journal_range, merged, written
+from tape.pipeline.jobs.archive.writing import journal_range, merged, small_groups, written
 from tape.pipeline.lake import delta
 from tape.pipeline.lake.files import adopt, delete_files, delete_orphans, verify
 from tape.pipeline.lake.log import LakeLog, now_ms

@@ -1,10 +1,11 @@
-"""Entries into Parquet files: one for each partition, in the order of the journal."""
+"""Entries into Parquet files, one for each partition, in the journal's order; small ones merged."""
 
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -12,6 +13,9 @@ from tape.pipeline.lake.files import Written, staging_folder, written_under
 from tape.pipeline.lake.manifest import LakeFile
 from tape.pipeline.schema import ENTRY_WITH_PAYLOAD
 from tape.pipeline.source.frames import with_payload
+
+SMALL: Final = 0.5
+"""A file with less than this part of the rows a file should have is small."""
 
 
 def journal_range(
@@ -45,3 +49,19 @@ def written(entries: DataFrame, root: Path) -> Iterator[list[Written]]:
         yield written_under(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def small_groups(files: Sequence[LakeFile], rows_per_file: int) -> list[list[LakeFile]]:
+    """Runs of small neighbours, each to become one file of at most so many rows."""
+    groups: list[list[LakeFile]] = []
+    group: list[LakeFile] = []
+    rows = 0
+    for file in files:
+        small = file.rows < SMALL * rows_per_file
+        if group and (not small or rows + file.rows > rows_per_file):
+            groups.append(group)
+            group, rows = [], 0
+        if small:
+            group.append(file)
+            rows += file.rows
+    return [group for group in [*groups, group] if len(group) > 1]

@@ -13,7 +13,7 @@ from tape.pipeline.jobs.audit.finding import run_checks
 from tape.pipeline.jobs.audit.frames import EVERY
 from tape.pipeline.jobs.audit.reading import read_frames
 from tape.pipeline.jobs.audit.report import Audited, form_of, plain
-from tape.pipeline.jobs.audit.sizing import sized_for
+from tape.pipeline.jobs.audit.small import sized_for
 from tape.pipeline.places import refuse_no_lake, refuse_unwritable_file
 
 EXAMPLES = 3

@@ -3,9 +3,13 @@
 A table of a few rows costs Spark more to plan, and Python processes to read, than its rows are
 worth. So the driver itself reads all tables that are small, and makes frames of their rows; Spark
 knows of these while it plans whether they are empty.
+
+For a small journal Spark would also take longer to prepare its checks than to make them: see
+`sized_for`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -13,11 +17,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tape.pipeline.schema import ENTRY_SCHEMA
+from tape.pipeline.schema import ENTRY_SCHEMA, TABLE_SCHEMAS
 from tape.pipeline.source.read import conformed
-from tape.pipeline.source.tables import TABLE_SCHEMAS
 from tape.ports.bulk import BulkReader, Scan
 
+SMALL: Final = 100_000
+_AS_IT_COMES: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+_IN_ONE_PART: Final = {
+    **_AS_IT_COMES,
+    "spark.sql.shuffle.partitions": "1",
+    # What is in one place already is joined there, with no job to send a side of it around.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
 MOST_ROWS: Final = 20_000
 MOST_BYTES: Final = 16 * 1024 * 1024
 _BATCH_ROWS: Final = 2_000
@@ -105,3 +120,20 @@ def local(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame
 def keep_local(spark: SparkSession) -> Callable[[DataFrame], DataFrame]:
     """Compute a frame now, and keep its rows in the driver."""
     return lambda frame: local(spark, frame.toArrow(), frame.schema)
+
+
+@contextmanager
+def sized_for(spark: SparkSession, entries: int, *, local: bool = False) -> Iterator[None]:
+    """The session's settings for so many entries, `local` if the driver has them all.
+
+    Afterwards they are as they were.
+    """
+    settings = _IN_ONE_PART if local else _AS_IT_COMES if entries < SMALL else {}
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            spark.conf.set(name, str(earlier))

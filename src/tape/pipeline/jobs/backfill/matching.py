@@ -20,7 +20,6 @@ from tape.model.reaction import Reaction
 from tape.model.subject import Pattern, parse_pattern
 from tape.pipeline.jobs.backfill import evaluation
 from tape.pipeline.jobs.backfill.evaluation import Asked
-from tape.pipeline.jobs.backfill.patterns import subject_matches
 from tape.pipeline.jobs.backfill.shards import key_hash, shard_of_hash
 from tape.pipeline.schema import PAYLOAD
 from tape.predicates import STORED_LIMITS, Predicate, check
@@ -79,7 +78,7 @@ def decided(
     *,
     native: bool = True,
 ) -> DataFrame:
-    """The same by number, with `failed` for `error`, and with more columns of the entry to keep.
+    """Decide which reactions match, by number, with `failed` for `error` and the columns to keep.
 
     `later` entries may go on with a burst; they have rows as well, but only of debounced reactions.
     Without `native` all is decided in Python, for few entries: compiling a plan with forty
@@ -191,3 +190,22 @@ def _of_each(rules: Sequence[Numbered], of: Callable[[Numbered], int | str]) -> 
     values = {rule.number: of(rule) for rule in rules}
     blank = type(next(iter(values.values())))()
     return F.array(*(F.lit(values.get(n, blank)) for n in range(1, max(values) + 1)))
+
+
+SUBJECT = "subject"
+
+
+def subject_matches(pattern: Pattern) -> Column:
+    """Whether a well-formed subject matches; never NULL."""
+    subject = F.col(SUBJECT)
+    if pattern.everything:
+        return F.lit(True)
+    if pattern.exact:
+        return subject == pattern.prefix
+    if "*" not in pattern.segments:
+        return (subject == pattern.prefix) | subject.startswith(pattern.prefix + "/")
+    # Both ends are cheaper than the expression, and most subjects fail one.
+    ends = subject.startswith(pattern.prefix)
+    if not pattern.deep:
+        ends &= subject.endswith(pattern.text.rpartition("*")[2])
+    return ends & subject.rlike(f"^{pattern.expression.pattern}$")

@@ -9,13 +9,13 @@ from typing import ClassVar, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, is_remote
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tape.errors import InvalidArgument, SparkUnavailable, StoreUnavailable
 from tape.model.bulk_write import Write
 from tape.pipeline.faults import in_one_sentence
 from tape.pipeline.job import Before, Progress, Summary, Work
-from tape.pipeline.jobs.ingest.dedup import drop_repeats
 from tape.pipeline.jobs.ingest.files import FORMATS, file_messages, landed_messages
 from tape.pipeline.jobs.ingest.kafka import kafka_messages
 from tape.pipeline.jobs.ingest.messages import normalise
@@ -226,4 +226,22 @@ def _dropped(query: StreamingQuery) -> int:
         int(operator.customMetrics.get("numDroppedDuplicateRows", 0))
         for progress in query.recentProgress
         for operator in progress.stateOperators
+    )
+
+
+def drop_repeats(checked: DataFrame, window: str) -> DataFrame:
+    """Drop events whose key came within the window before; what is no event stays.
+
+    The journal's own key decides in the end.
+
+    The window is in the time of ingesting: in the time of the events, late ones would be dropped.
+    """
+    place = F.concat_ws("/", F.lit("\u0001"), "origin", "number")
+    key = F.when(F.col("reason").isNull(), F.col("idempotency_key")).otherwise(place)
+    return (
+        checked.withColumn("seen_at", F.current_timestamp())
+        .withColumn("seen_key", key)
+        .withWatermark("seen_at", window)
+        .dropDuplicatesWithinWatermark(["seen_key"])
+        .drop("seen_at", "seen_key")
     )

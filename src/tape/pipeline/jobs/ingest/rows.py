@@ -52,7 +52,7 @@ def _is_text(column: Column, kind: DataType) -> Column:
 
 
 def _bytewise(column: Column, kind: DataType) -> Column:
-    """The same with a character for each byte of its texts."""
+    """Make a character of each byte of a column's texts."""
     match kind:
         case StringType():
             return F.decode(column.cast("binary"), _BYTEWISE)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.rollup.klines import EXACT, IDENTITY
+from tape.pipeline.jobs.rollup.klines import EXACT, IDENTITY, NAMES, NUMBERS
 from tape.pipeline.jobs.rollup.periods import Period, start_of
 
 BARS_SCHEMA: Final = (
@@ -18,7 +18,7 @@ BARS_SCHEMA: Final = (
 
 `changed_at` is how far the journal had been read when the bar became what it is.
 """
-_CONTENT: Final = ("open", "high", "low", "close", "volume", "klines")
+_CONTENT: Final = (*NUMBERS, "klines")
 
 
 def bars_of(klines: DataFrame, base: Period, periods: Sequence[Period]) -> DataFrame:
@@ -63,3 +63,30 @@ def _placed_in(klines: DataFrame, periods: Sequence[Period]) -> DataFrame:
     rest = [name for name in klines.columns if name not in ("tf", "open_time")]
     placed = klines.select(*rest, F.col("open_time").alias("at"), F.explode(places).alias("bar"))
     return placed.select(*rest, "at", "bar.*")
+
+
+def bars_as_values(bars: DataFrame, namespace: str) -> DataFrame:
+    """Make values of bars, with the key `venue/market/symbol/tf/open_time`.
+
+    Prices and volumes stay exact, as decimal text.
+    """
+    names = [_segment(name) for name in NAMES]
+    said = F.struct(
+        *(F.col(name) for name in IDENTITY),
+        *(_plain(name).alias(name) for name in NUMBERS),
+        *(F.col(name) for name in ("klines", "complete")),
+    )
+    return bars.select(
+        F.lit(namespace).alias("namespace"),
+        F.concat_ws("/", *names, F.col("open_time").cast("string")).alias("key"),
+        F.to_json(said).alias("value_json"),
+    )
+
+
+def _segment(name: str) -> Column:
+    """A `/` in a symbol must not look like one of the key's."""
+    return F.replace(F.replace(F.col(name), F.lit("%"), F.lit("%25")), F.lit("/"), F.lit("%2F"))
+
+
+def _plain(name: str) -> Column:
+    return F.regexp_replace(F.col(name).cast("string"), r"\.?0+$", "")

@@ -10,11 +10,10 @@ from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument, Pruned
 from tape.pipeline.job import Before, Progress, Summary, Work
-from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
+from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA, bars_as_values
 from tape.pipeline.jobs.rollup.periods import parse_period
 from tape.pipeline.jobs.rollup.rolls import Bars, Counts, Latency, Roll
 from tape.pipeline.jobs.rollup.tables import Tables, Version
-from tape.pipeline.jobs.rollup.told import bars_as_values
 from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.places import refuse_no_lake, refuse_unwritable

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.rollup import counts, durations, klines, latency
+from tape.errors import InvalidArgument
+from tape.pipeline.jobs.rollup import counts, klines, latency
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA, bars_of, dated
 from tape.pipeline.jobs.rollup.periods import Period, day_of
-from tape.pipeline.jobs.rollup.tables import Draft
+from tape.pipeline.jobs.rollup.tables import Draft, Tables
 
 DAY = "day"
 _TIMED = ("kind", "subject", "event_type", "run_id", "ts_ms", "occurred_at_ms", "payload_json")
@@ -62,10 +64,10 @@ class Latency:
         # Read once and held: Spark 4.3 shares what it pushed into a source between all queries on
         # one frame, so a second filter would get the first one's rows.
         seen = entries.where(F.col("kind").isin("event", "run", "effect")).select(*_TIMED).cache()
-        begun = draft.read(spark, "open", durations.MARKS_SCHEMA)
-        pairs = durations.paired(begun.unionByName(durations.marks_of(seen)))
-        draft.write_one("open", "all", durations.still_open(pairs))
-        samples = latency.recording_latency(seen).unionByName(durations.samples_of(pairs))
+        begun = draft.read(spark, "open", latency.MARKS_SCHEMA)
+        pairs = latency.paired(begun.unionByName(latency.marks_of(seen)))
+        draft.write_one("open", "all", latency.still_open(pairs))
+        samples = latency.recording_latency(seen).unionByName(latency.samples_of(pairs))
         fresh = latency.histogram_of(samples, self.window).cache()
         days = _days(fresh, "window_start")
         if days:
@@ -131,3 +133,21 @@ def _days(frame: DataFrame, time_ms: str) -> list[str]:
 
 def _by_day(frame: DataFrame, time_ms: str) -> DataFrame:
     return frame.withColumn(DAY, day_of(F.col(time_ms)))
+
+
+ROLLUP_TABLES: Final = {
+    "counts": ("counts", counts.COUNTS_SCHEMA),
+    "latency": ("latency", latency.LATENCY_SCHEMA),
+    "histogram": ("latency", latency.HISTOGRAM_SCHEMA),
+    "bars": ("bars", BARS_SCHEMA),
+    "klines": ("bars", klines.KLINES_SCHEMA),
+    "rejected": ("bars", klines.REJECTED_SCHEMA),
+}
+
+
+def rollup(spark: SparkSession, out: str | Path, table: str) -> DataFrame:
+    """Read one of the tables under `out`, as it was published last; empty if there is none yet."""
+    if table not in ROLLUP_TABLES:
+        raise InvalidArgument(f"{table!r} is not one of {', '.join(ROLLUP_TABLES)}", field="table")
+    folder, schema = ROLLUP_TABLES[table]
+    return Tables(Path(out) / folder).read(spark, table, schema)

@@ -46,7 +46,7 @@ class Version:
         return [root / parts[name] for name in wanted]
 
     def settled(self) -> "Version":
-        """The same with nothing owed."""
+        """Make the next version, with nothing owed."""
         return replace(self, number=self.number + 1, owed=False)
 
 

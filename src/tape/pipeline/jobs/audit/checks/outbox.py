@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tape.model.outbox_skip import SKIPPED
+from tape.model.outbox import SKIPPED
 from tape.pipeline.jobs.audit.check import LATER, ROW, Check, Rule, told
 from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, table_source
 
