@@ -9,7 +9,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from tape.api.auth import Role
 from tape.api.http import (
     chain,
     drainers,
@@ -32,6 +31,7 @@ from tape.api.http.guard import Guard
 from tape.api.http.openapi import describe
 from tape.api.http.pages import add_pages
 from tape.api.http.routes import Routes
+from tape.calls.role import Role
 from tape.errors import TapeError
 
 # A path that is a word comes before one that is a number: `stream` before `{global_seq}`.

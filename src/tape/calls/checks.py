@@ -1,4 +1,4 @@
-"""What the calls on runs look at before they pass a request on."""
+"""What the server looks at before it passes a request on."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

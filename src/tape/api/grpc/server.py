@@ -8,14 +8,16 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from tape.api.auth import Role, Tokens, check_exposure
-from tape.api.handlers import Handlers, OpenCalls, RoleCheck
-from tape.api.health import Health
+from tape.api.auth import Tokens, check_exposure
+from tape.api.grpc.handlers import Handlers, OpenCalls, RoleCheck
+from tape.api.grpc.health import Health
+from tape.api.grpc.rpcs import Rpcs
 from tape.api.listening import Tls, split_address
 from tape.api.port_owner import in_use, port_owner
-from tape.api.rpcs import SERVICE, Rpcs
 from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
+from tape.calls.call import SERVICE
+from tape.calls.role import Role
 from tape.config import DoorSettings, Limits
 from tape.errors import InvalidArgument
 from tape.wire.channel import message_bytes, server_options
@@ -76,7 +78,7 @@ class GrpcServer:
     async def stop(self) -> None:
         self._health.end()
         rpcs = self._rpcs
-        for waiting in (rpcs.streams, rpcs.recording, rpcs.reactions, rpcs.ledger):
+        for waiting in (rpcs.streams, rpcs.recording, rpcs.waiting):
             waiting.end()
         await self._open.drain(DRAIN_S)
         await self._server.stop(LINGER_S)  # only watchers of health and reflection can be left

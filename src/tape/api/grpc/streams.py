@@ -7,17 +7,16 @@ cancelled, which closes what it follows there and then.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from tape.api.auth import Role, needs
-from tape.api.handlers import Send
-from tape.api.turnstile import Turnstile
+from tape.api.grpc.handlers import Send, StreamOut
+from tape.api.turnstile import Turnstile, entries_characters, page_characters
 from tape.bus import FollowQuery, Operations
+from tape.calls.journal import FOLLOW_QUERY
 from tape.errors import Closed
 from tape.journal.follow import Page
-from tape.model.entry import Entry
 from tape.model.subject import EVERYTHING
 from tape.model.value import ValueChange
 from tape.wire import records
@@ -46,30 +45,17 @@ class Streams:
         for task in self._open:
             task.cancel()
 
-    @needs(Role.READ)
     async def follow_entries(self, request: pb.FollowEntriesRequest, send: Send) -> None:
-        query = FollowQuery(
-            request.subject_pattern,
-            request.predicate_cel,
-            request.from_global_seq,
-            request.max_batch,
-            request.kind,
-            request.run_id,
-            request.from_ts_ms,
-            request.to_global_seq,
-            self._stream_bytes,
-        )
+        query = FOLLOW_QUERY.from_wire(request)._replace(max_bytes=self._stream_bytes)
         async with self._opened(), aclosing(self._pages(query)) as pages:
             await _send_pages(pages, send, query.after)
 
-    @needs(Role.READ)
     async def subscribe_by_subject(self, request: pb.SubscribeBySubjectRequest, send: Send) -> None:
         await self._send_singly(
             FollowQuery(request.subject_pattern, request.predicate_cel, request.from_global_seq),
             send,
         )
 
-    @needs(Role.READ)
     async def subscribe_events(self, request: pb.SubscribeEventsRequest, send: Send) -> None:
         query = FollowQuery(
             request.subject_pattern or EVERYTHING,
@@ -80,19 +66,17 @@ class Streams:
         )
         await self._send_singly(query, send)
 
-    @needs(Role.READ)
     async def subscribe_run(self, request: pb.SubscribeRunRequest, send: Send) -> None:
         following = self._operations.runs.follow_run(
             request.run_id, request.from_seq, self._stream_bytes
         )
-        reading = self._turnstile.reads(following, _characters)
+        reading = self._turnstile.reads(following, entries_characters)
         async with self._opened(), aclosing(reading) as batches:
             async for entries in batches:
                 entries.reverse()
                 while entries:  # what is sent is not kept while its reader takes its time
                     await send(run_entry_to_wire(entries.pop()))
 
-    @needs(Role.READ)
     async def watch_value(self, request: pb.WatchValueRequest, send: Send) -> None:
         watching = self._operations.values.watch_value(
             request.namespace, request.key, request.from_version, self._stream_bytes
@@ -115,6 +99,15 @@ class Streams:
     def _pages(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
         return self._turnstile.reads(self._operations.follow(query), page_characters)
 
+    def methods(self) -> dict[str, StreamOut]:
+        return {
+            "FollowEntries": self.follow_entries,
+            "SubscribeBySubject": self.subscribe_by_subject,
+            "SubscribeEvents": self.subscribe_events,
+            "SubscribeRun": self.subscribe_run,
+            "WatchValue": self.watch_value,
+        }
+
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[None, None]:
         task = asyncio.current_task()
@@ -130,14 +123,6 @@ class Streams:
             raise Closed("the server is shutting down") from None
         finally:
             self._open.discard(task)
-
-
-def page_characters(page: Page) -> int:
-    return _characters(page.entries)
-
-
-def _characters(entries: Iterable[Entry]) -> int:
-    return sum(len(entry.payload_json) for entry in entries)
 
 
 def _change_characters(change: ValueChange) -> int:

@@ -15,10 +15,11 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tape.api.auth import Role, Tokens, role_of
-from tape.api.calls_in_hand import CallsInHand
+from tape.api.auth import Tokens
+from tape.api.grpc.calls_in_hand import CallsInHand
 from tape.api.listening import host_of_peer
 from tape.api.stream_slots import StreamSlots
+from tape.calls.role import Role
 from tape.errors import (
     Closed,
     InvalidArgument,
@@ -122,8 +123,8 @@ class Handlers:
         self._slots = slots
         self._in_hand = CallsInHand(slots.settings)
 
-    def unary(self, method: MethodDescriptor, answer: Unary) -> Any:
-        only_reads = role_of(answer) is Role.READ
+    def unary(self, method: MethodDescriptor, answer: Unary, role: Role) -> Any:
+        only_reads = role is Role.READ
 
         async def handle(request: Any, context: Context) -> bytes:
             try:

@@ -8,8 +8,7 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
-from tape.api.auth import Role, needs
-from tape.api.handlers import Receive, Send
+from tape.api.grpc.handlers import Receive, Send
 from tape.bus import Operations
 from tape.errors import Closed, InvalidArgument
 from tape.model.event import Recorded
@@ -34,7 +33,6 @@ class RecordStream:
         """Take nothing more; answer what was taken."""
         self._ending.set()
 
-    @needs(Role.WRITE)
     async def record_event_stream(self, receive: Receive, send: Send) -> None:
         flight: deque[_InFlight] = deque()
         ending = asyncio.create_task(self._ending.wait())
