@@ -106,12 +106,7 @@ class Rpc(Generic[N]):
     """A row without an operation: what answers it is written by hand."""
 
     def __init__(
-        self,
-        name: str,
-        role: Role,
-        *,
-        fence: Fence = Fence.NO_RUN,
-        answer: Answer[N] | None = None,
+        self, name: str, role: Role, *, fence: Fence = Fence.NO_RUN, answer: Answer[N] | None = None
     ) -> None:
         self.name = name
         self.role = role

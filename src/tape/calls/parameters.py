@@ -36,21 +36,25 @@ class Parameters:
         self._signature = inspect.Signature(parameters)
         self._message = message
         self._sent = dict(sent)
-        self._names = names
         readers = {name: reader_of(renamed.get(name, name), held.get(name)) for name in names}
         keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         self._keyword_readers = {name: readers.pop(name) for name in keywords}
         self._readers = list(readers.values())
         self._writers = {name: writer_of(renamed.get(name, name), held.get(name)) for name in names}
         self._in_order = [self._writers[name] for name in readers]
+        self._whole = len(names) if not keywords else -1
+        """So many positional arguments leave none to a default, which need not be looked for."""
+        self._plain = [renamed.get(name, name) for name in names] if not (held or sent) else None
 
     def from_wire(self, request: Message) -> tuple[list[Any], dict[str, Any]]:
         args = [read(request) for read in self._readers]
         return args, {name: read(request) for name, read in self._keyword_readers.items()}
 
     def to_wire(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain is not None and not kwargs and len(args) == self._whole:
+            return self._message(**dict(zip(self._plain, args, strict=True)))
         fields = dict(self._sent)
-        if not kwargs and len(args) == len(self._names):
+        if not kwargs and len(args) == self._whole:
             for write, value in zip(self._in_order, args, strict=True):
                 write(fields, value)
         else:

@@ -107,12 +107,7 @@ class Listed(_Field, Generic[Row]):
     """
 
     def __init__(
-        self,
-        message: type[Message],
-        field: str,
-        record: Record[Row, Any],
-        *,
-        whole: bool = False,
+        self, message: type[Message], field: str, record: Record[Row, Any], *, whole: bool = False
     ) -> None:
         super().__init__(message, field)
         self._record = record

@@ -208,9 +208,7 @@ CHANGES: Final = (
         ClaimObligation,
         records.CLAIM_OBLIGATION,
         ByHand(
-            pb.ClaimObligationResponse,
-            _claimed_obligation_to_wire,
-            _claimed_obligation_from_wire,
+            pb.ClaimObligationResponse, _claimed_obligation_to_wire, _claimed_obligation_from_wire
         ),
         fence=Fence.TAKING,
         complete=_with_ttl_and_key,

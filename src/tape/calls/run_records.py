@@ -4,14 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from tape.calls.call import Call, Fence, Pages, Repeat, Rpc
-from tape.calls.checks import (
-    INDEXES,
-    SEQUENCE,
-    TIMES,
-    check_member,
-    check_names,
-    check_number,
-)
+from tape.calls.checks import INDEXES, SEQUENCE, TIMES, check_member, check_names, check_number
 from tape.calls.fitting import ANSWER_BYTES
 from tape.calls.replies import ByHand, Found, Listed, OptionalField
 from tape.calls.role import Role

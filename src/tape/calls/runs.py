@@ -28,10 +28,7 @@ from tape.wire.records import RECOVER_QUERY, RUN, WAITING_RUNS
 from tape.wire.v1 import tape_pb2 as pb
 
 TAKER: Final = Record(
-    Taker,
-    pb.ResumeRunRequest,
-    renamed=TAKER_NAMES,
-    held={"reactor": Empty(Taker().reactor)},
+    Taker, pb.ResumeRunRequest, renamed=TAKER_NAMES, held={"reactor": Empty(Taker().reactor)}
 )
 
 _EXPECTED: Final = Absent(WHOEVER, left_out=True)
