@@ -29,7 +29,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tape.bus import Operations
 from tape.calls.parameters import Parameters
-from tape.calls.replies import Reply
+from tape.calls.replies import Reply, set_message
 from tape.calls.role import Role
 from tape.config import Limits
 from tape.errors import TooLarge
@@ -113,7 +113,9 @@ class Rpc(Generic[N]):
         self.fence = fence
         self.is_answered = answer is not None
         self._by_hand = answer
-        self._descriptor = SERVICE.methods_by_name[name]
+        method = SERVICE.methods_by_name[name]
+        self.request_message = GetMessageClass(method.input_type)
+        self.reply_message = GetMessageClass(method.output_type)
 
     async def answer(self, noun: N, request: Any, limits: Limits) -> Message:
         if self._by_hand is None:
@@ -164,12 +166,11 @@ class Call(Rpc[N], Generic[N, P, R]):
         self._shorten = shorten
         if reply is not None:
             self.is_answered = True
-            given, expected = reply.message.DESCRIPTOR, self._descriptor.output_type
-            if given is not expected:
-                raise TypeError(f"{name} is answered with {expected.name}, not {given.name}")
+            set_message(reply, name, self.reply_message)
         if request is None and reply is not None:
-            message = GetMessageClass(self._descriptor.input_type)
-            self.request = Parameters(operation, message, renamed=renamed, held=held, sent=sent)
+            self.request = Parameters(
+                operation, self.request_message, renamed=renamed, held=held, sent=sent
+            )
 
     def may_repeat(self, *args: P.args, **kwargs: P.kwargs) -> Repeat:
         """Whether the call with these arguments may be sent again."""
@@ -228,8 +229,9 @@ class Stream(Rpc[N], Generic[N, P, R]):
         self.item = item
         self.cursor = cursor
         self.is_last = is_last
-        message = GetMessageClass(self._descriptor.input_type)
-        self.request = Parameters(operation, message, renamed=renamed, held=held, sent=_NONE)
+        self.request = Parameters(
+            operation, self.request_message, renamed=renamed, held=held, sent=_NONE
+        )
 
 
 class Noun(Generic[N]):

@@ -52,7 +52,7 @@ JOURNAL: Final[Noun[Operations]] = Noun(
         "RecordEvents",
         Role.WRITE,
         Operations.record_events,
-        ByHand(pb.RecordEventsResponse, recorded_to_wire, recorded_from_wire),
+        ByHand(recorded_to_wire, recorded_from_wire),
         request=ByFunction(events_to_wire, lambda request: ([events_from_wire(request)], {})),
         fence=Fence.TOKEN,
         repeat_if=_all_have_keys,

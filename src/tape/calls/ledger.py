@@ -50,13 +50,13 @@ LEDGER: Final[Noun[LedgerOperations]] = Noun(
         "DeleteEventSubscription",
         Role.WRITE,
         LedgerOperations.delete_subscription,
-        Field(pb.DeleteEventSubscriptionResponse, "deleted", bool),
+        Field("deleted", bool),
     ),
     Call(
         "ListEventSubscriptions",
         Role.READ,
         LedgerOperations.list_subscriptions,
-        Listed(pb.ListEventSubscriptionsResponse, "subscriptions", EVENT_SUBSCRIPTION),
+        Listed("subscriptions", EVENT_SUBSCRIPTION),
         pages=Pages("after_subscription_id", lambda row: row.subscription_id),
     ),
     Call(
@@ -70,7 +70,7 @@ LEDGER: Final[Noun[LedgerOperations]] = Noun(
         "ListDrainers",
         Role.READ,
         LedgerOperations.list_drainers,
-        Listed(pb.ListDrainersResponse, "drainers", DRAINER_STATE),
+        Listed("drainers", DRAINER_STATE),
         pages=Pages("after_drainer_id", lambda state: state.drainer.drainer_id),
     ),
     Call("SkipDrainerEvent", Role.ADMIN, LedgerOperations.skip, DRAINER_STATE),
@@ -79,7 +79,7 @@ LEDGER: Final[Noun[LedgerOperations]] = Noun(
         "ReadRecent",
         Role.READ,
         LedgerOperations.recent,
-        ByHand(pb.EntryBatch, _recent_to_wire, _recent_from_wire),
+        ByHand(_recent_to_wire, _recent_from_wire),
         held={"query": Spread(RECENT_QUERY)},
     ),
 )

@@ -84,13 +84,13 @@ REACTIONS: Final[Noun[ReactionOperations]] = Noun(
         "DeregisterReaction",
         Role.WRITE,
         ReactionOperations.deregister_reaction,
-        Field(pb.DeregisterReactionResponse, "deregistered", bool),
+        Field("deregistered", bool),
     ),
     Call(
         "ListReactions",
         Role.READ,
         ReactionOperations.list_reactions,
-        ByHand(pb.ListReactionsResponse, _states_to_wire, _states_from_wire),
+        ByHand(_states_to_wire, _states_from_wire),
         whole=Whole("subject_pattern", "ask for one pattern"),
     ),
 )

@@ -1,4 +1,7 @@
-"""How results become replies and back, where a `Record` alone does not say it."""
+"""How results become replies and back, where a `Record` alone does not say it.
+
+Which message a reply is, `tape.proto` says: the row of its RPC sets it.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -14,9 +17,6 @@ NAMES_MOST = 1_000
 
 
 class Reply(Protocol[R]):
-    @property
-    def message(self) -> type[Message]: ...
-
     def to_wire(self, result: R, /) -> Message: ...
 
     def from_wire(self, message: Any, /) -> R: ...
@@ -25,7 +25,6 @@ class Reply(Protocol[R]):
 class ByHand(NamedTuple, Generic[R]):
     """Two functions, for what has a form of its own."""
 
-    message: type[Message]
     to_wire: Callable[[R], Message]
     from_wire: Callable[[Any], R]
 
@@ -33,18 +32,30 @@ class ByHand(NamedTuple, Generic[R]):
 class _Field:
     """A reply with one field that holds the result."""
 
-    def __init__(self, message: type[Message], field: str) -> None:
-        if field not in message.DESCRIPTOR.fields_by_name:
-            raise TypeError(f"{message.__name__} has no field {field}")
-        self.message = message
+    message: type[Message]
+
+    def __init__(self, field: str) -> None:
         self._field = field
+
+    def set_message(self, message: type[Message]) -> None:
+        if self._field not in message.DESCRIPTOR.fields_by_name:
+            raise TypeError(f"{message.__name__} has no field {self._field}")
+        self.message = message
+
+
+def set_message(reply: Reply[Any], name: str, message: type[Message]) -> None:
+    """Tell a reply which message the RPC of that name answers with; refuse one that cannot be."""
+    if isinstance(reply, _Field):
+        reply.set_message(message)
+    elif isinstance(reply, Record) and reply.message is not message:
+        raise TypeError(f"{name} is answered with {message.__name__}, not {reply.message.__name__}")
 
 
 class Field(_Field, Generic[R]):
     """A plain value; `kind` is its type."""
 
-    def __init__(self, message: type[Message], field: str, kind: type[R]) -> None:
-        super().__init__(message, field)
+    def __init__(self, field: str, kind: type[R]) -> None:
+        super().__init__(field)
         del kind
 
     def to_wire(self, result: R, /) -> Message:
@@ -58,8 +69,8 @@ class Field(_Field, Generic[R]):
 class OptionalField(_Field, Generic[R]):
     """A plain value, absent for None."""
 
-    def __init__(self, message: type[Message], field: str, kind: type[R]) -> None:
-        super().__init__(message, field)
+    def __init__(self, field: str, kind: type[R]) -> None:
+        super().__init__(field)
         del kind
 
     def to_wire(self, result: R | None, /) -> Message:
@@ -72,8 +83,8 @@ class OptionalField(_Field, Generic[R]):
 class Inside(_Field, Generic[Row]):
     """A row, as a message within the reply."""
 
-    def __init__(self, message: type[Message], field: str, record: Record[Row, Any]) -> None:
-        super().__init__(message, field)
+    def __init__(self, field: str, record: Record[Row, Any]) -> None:
+        super().__init__(field)
         self._record = record
 
     def to_wire(self, row: Row, /) -> Message:
@@ -86,8 +97,8 @@ class Inside(_Field, Generic[Row]):
 class Found(_Field, Generic[Row]):
     """A row, or None: `found` says which."""
 
-    def __init__(self, message: type[Message], field: str, record: Record[Row, Any]) -> None:
-        super().__init__(message, field)
+    def __init__(self, field: str, record: Record[Row, Any]) -> None:
+        super().__init__(field)
         self._record = record
 
     def to_wire(self, row: Row | None, /) -> Message:
@@ -106,12 +117,14 @@ class Listed(_Field, Generic[Row]):
     With `whole` none is left out; then the row of the call says what happens if they are too large.
     """
 
-    def __init__(
-        self, message: type[Message], field: str, record: Record[Row, Any], *, whole: bool = False
-    ) -> None:
-        super().__init__(message, field)
+    def __init__(self, field: str, record: Record[Row, Any], *, whole: bool = False) -> None:
+        super().__init__(field)
         self._record = record
         self._whole = whole
+        self._tells_more = False
+
+    def set_message(self, message: type[Message]) -> None:
+        super().set_message(message)
         self._tells_more = "more" in message.DESCRIPTOR.fields_by_name
 
     def to_wire(self, rows: Iterable[Row], /) -> Message:

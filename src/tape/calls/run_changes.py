@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from tape.calls.call import Answer, Fence, Repeat, Rpc
 from tape.calls.checks import ttl_ms
-from tape.calls.replies import ByHand, Inside, Reply
+from tape.calls.replies import ByHand, Inside, Reply, set_message
 from tape.calls.role import Role
 from tape.calls.run_writes import of_effect
 from tape.config import Limits
@@ -67,6 +67,7 @@ class Change(Rpc[RunOperations]):
     ) -> None:
         super().__init__(name, Role.WRITE, fence=fence, answer=answer)
         self.is_answered = True
+        set_message(reply, name, self.reply_message)
         self.kind = kind
         self.write = write
         self.reply = reply
@@ -172,22 +173,18 @@ CHANGES: Final = (
         "SendSignal",
         SendSignal,
         records.SEND_SIGNAL,
-        ByHand(pb.SendSignalResponse, _signalled_to_wire, records.SIGNALLED.from_wire),
+        ByHand(_signalled_to_wire, records.SIGNALLED.from_wire),
         fence=Fence.OUTSIDE,
         answer=_send_signal,
     ),
     Change(
-        "CancelRun",
-        CancelRun,
-        records.CANCEL_RUN,
-        Inside(pb.CancelRunResponse, "run", records.RUN),
-        fence=Fence.OUTSIDE,
+        "CancelRun", CancelRun, records.CANCEL_RUN, Inside("run", records.RUN), fence=Fence.OUTSIDE
     ),
     Change(
         "ClaimEffectDispatch",
         ClaimEffect,
         records.CLAIM_EFFECT,
-        ByHand(pb.ClaimEffectDispatchResponse, _claimed_effect_to_wire, _claimed_effect_from_wire),
+        ByHand(_claimed_effect_to_wire, _claimed_effect_from_wire),
         fence=Fence.TAKING,
         complete=_with_ttl,
     ),
@@ -207,9 +204,7 @@ CHANGES: Final = (
         "ClaimObligation",
         ClaimObligation,
         records.CLAIM_OBLIGATION,
-        ByHand(
-            pb.ClaimObligationResponse, _claimed_obligation_to_wire, _claimed_obligation_from_wire
-        ),
+        ByHand(_claimed_obligation_to_wire, _claimed_obligation_from_wire),
         fence=Fence.TAKING,
         complete=_with_ttl_and_key,
     ),

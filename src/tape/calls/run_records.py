@@ -117,9 +117,9 @@ def _due_from_wire(reply: pb.ListDueTimersResponse) -> list[Timer]:
     return TIMER.all_from_wire(reply.timers)
 
 
-_OBLIGATIONS: Final = Listed(pb.ListObligationsResponse, "obligations", OBLIGATION)
-_UNRESOLVED: Final = Listed(pb.ListUnresolvedObligationsResponse, "obligations", OBLIGATION)
-_DUE_TIMERS: Final = ByHand(pb.ListDueTimersResponse, _due_to_wire, _due_from_wire)
+_OBLIGATIONS: Final = Listed("obligations", OBLIGATION)
+_UNRESOLVED: Final = Listed("obligations", OBLIGATION)
+_DUE_TIMERS: Final = ByHand(_due_to_wire, _due_from_wire)
 
 RUN_RECORDS: Final[tuple[Rpc[RunOperations], ...]] = (
     Call(
@@ -127,24 +127,18 @@ RUN_RECORDS: Final[tuple[Rpc[RunOperations], ...]] = (
         Role.READ,
         RunOperations.get_decision,
         ByHand(
-            pb.GetDecisionResponse,
             lambda entry: mapping_decisions.found_to_wire(entry, as_entry=True),
             mapping_decisions.found_from_wire,
         ),
         sent={"as_entry": True},
         answer=_get_decision,
     ),
-    Call(
-        "GetEffect",
-        Role.READ,
-        RunOperations.get_effect,
-        Found(pb.GetEffectResponse, "effect", EFFECT),
-    ),
+    Call("GetEffect", Role.READ, RunOperations.get_effect, Found("effect", EFFECT)),
     Call(
         "ListPendingEffects",
         Role.READ,
         RunOperations.list_pending_effects,
-        Listed(pb.ListPendingEffectsResponse, "effects", EFFECT),
+        Listed("effects", EFFECT),
         held={"query": Computed(pending_from_wire, PENDING_QUERY.fields)},
         check=_check_pending,
         empty_if=_includes_none,
@@ -153,7 +147,7 @@ RUN_RECORDS: Final[tuple[Rpc[RunOperations], ...]] = (
         "ListEffectsToDispatch",
         Role.READ,
         RunOperations.list_effects_to_dispatch,
-        Listed(pb.ListEffectsToDispatchResponse, "effects", EFFECT),
+        Listed("effects", EFFECT),
         held={"connectors": Computed(connectors_from_wire, lambda named: {"connectors": named})},
         check=_check_connectors,
     ),
@@ -184,7 +178,7 @@ RUN_RECORDS: Final[tuple[Rpc[RunOperations], ...]] = (
         "ListTimers",
         Role.READ,
         RunOperations.list_timers,
-        Listed(pb.ListTimersResponse, "timers", TIMER),
+        Listed("timers", TIMER),
         pages=Pages("after_timer_id", lambda timer: timer.timer_id),
     ),
     Call(
@@ -205,10 +199,5 @@ RUN_RECORDS: Final[tuple[Rpc[RunOperations], ...]] = (
         fence=Fence.OUTSIDE,
         repeat=Repeat.ALWAYS,
     ),
-    Call(
-        "NextTimer",
-        Role.READ,
-        RunOperations.next_timer_in_ms,
-        OptionalField(pb.NextTimerResponse, "in_ms", int),
-    ),
+    Call("NextTimer", Role.READ, RunOperations.next_timer_in_ms, OptionalField("in_ms", int)),
 )

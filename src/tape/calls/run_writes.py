@@ -8,7 +8,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from tape.calls.call import Answer, Fence, Rpc
-from tape.calls.replies import ByHand, Field, Reply
+from tape.calls.replies import ByHand, Field, Reply, set_message
 from tape.calls.role import Role
 from tape.config import Limits
 from tape.model.budget import ChargeBudget, SetBudget
@@ -38,6 +38,7 @@ class DriverWrite(Rpc[RunOperations]):
     ) -> None:
         super().__init__(name, Role.WRITE, fence=Fence.TOKEN, answer=answer)
         self.is_answered = True
+        set_message(reply, name, self.reply_message)
         self.kind = kind
         self.write = write
         self.reply = reply
@@ -130,12 +131,12 @@ DRIVER_WRITES: Final = (
         "BeginEffect",
         BeginEffect,
         records.BEGIN_EFFECT,
-        ByHand(pb.BeginEffectResponse, begun_effect_to_wire, begun_effect_from_wire),
+        ByHand(begun_effect_to_wire, begun_effect_from_wire),
     ),
     DriverWrite(
         "CompleteEffect",
         CompleteEffect,
-        ByHand(pb.CompleteEffectRequest, records.COMPLETE_EFFECT.to_wire, complete_from_wire),
+        ByHand(records.COMPLETE_EFFECT.to_wire, complete_from_wire),
         records.EFFECT,
     ),
     DriverWrite(
@@ -149,15 +150,10 @@ DRIVER_WRITES: Final = (
         AwaitSignal,
         records.AWAIT_SIGNAL,
         # Only with its write it is a gate: see `replies_from_wire`.
-        ByHand(pb.AwaitSignalResponse, _awaited_to_wire, _as_it_is),
+        ByHand(_awaited_to_wire, _as_it_is),
     ),
     DriverWrite("SetTimer", SetTimer, records.SET_TIMER, records.TIMER),
-    DriverWrite(
-        "CancelTimer",
-        CancelTimer,
-        records.CANCEL_TIMER,
-        Field(pb.CancelTimerResponse, "cancelled", bool),
-    ),
+    DriverWrite("CancelTimer", CancelTimer, records.CANCEL_TIMER, Field("cancelled", bool)),
     DriverWrite("SetBudget", SetBudget, records.SET_BUDGET, records.BUDGET),
     DriverWrite("ChargeBudget", ChargeBudget, records.CHARGE_BUDGET, records.BUDGET),
     DriverWrite(
@@ -165,7 +161,7 @@ DRIVER_WRITES: Final = (
         EndRun,
         records.END_RUN,
         # Within others, the run is in the reply around it.
-        ByHand(pb.EndRunResponse, lambda _run: pb.EndRunResponse(), _as_it_is),
+        ByHand(lambda _run: pb.EndRunResponse(), _as_it_is),
         answer=_end_run,
     ),
 )

@@ -54,10 +54,7 @@ VALUES: Final[Noun[ValueOperations]] = Noun(
         repeat_if=_is_recognised,
     ),
     Call(
-        "GetValue",
-        Role.READ,
-        ValueOperations.get_value,
-        ByHand(pb.GetValueResponse, _found_to_wire, _found_from_wire),
+        "GetValue", Role.READ, ValueOperations.get_value, ByHand(_found_to_wire, _found_from_wire)
     ),
     Stream(
         "WatchValue",
@@ -79,13 +76,8 @@ VALUES: Final[Noun[ValueOperations]] = Noun(
         "ListValues",
         Role.READ,
         ValueOperations.list_values,
-        Listed(pb.ListValuesResponse, "values", VALUE, whole=True),
+        Listed("values", VALUE, whole=True),
         shorten=_fitting,
     ),
-    Call(
-        "ListNamespaces",
-        Role.READ,
-        ValueOperations.list_namespaces,
-        Names(pb.ListNamesResponse, "names"),
-    ),
+    Call("ListNamespaces", Role.READ, ValueOperations.list_namespaces, Names("names")),
 )
