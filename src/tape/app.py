@@ -190,7 +190,7 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set or the task is cancelled; either way what was taken is finished."""
     from tape.api.descriptors import fit_to_descriptors
-    from tape.api.grpc_server import GrpcServer
+    from tape.api.grpc.server import GrpcServer
     from tape.api.stream_slots import StreamSlots
 
     tls, tokens, insecure = _tls(options), _tokens(options), options.insecure

@@ -8,41 +8,14 @@ import hashlib
 import hmac
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable
-from enum import IntEnum
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
+from tape.calls.role import Role
 from tape.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unsafe
 from tape.telemetry.secret_files import warn_of_readers
 
 BEARER = "bearer "
-
-
-class Role(IntEnum):
-    """Each may do what the ones below it may."""
-
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
-
-
-Answer = TypeVar("Answer", bound=Callable[..., object])
-
-
-def needs(role: Role) -> Callable[[Answer], Answer]:
-    """Name, beside the function that answers a request, the role that its caller needs."""
-
-    def mark(answer: Answer) -> Answer:
-        answer.needed_role = role  # type: ignore[attr-defined]  # functions take attributes
-        return answer
-
-    return mark
-
-
-def role_of(answer: Callable[..., object]) -> Role | None:
-    """The role that was named; None if none was, and then the request is refused."""
-    return getattr(answer, "needed_role", None)
 
 
 class Tokens:

@@ -8,11 +8,13 @@ more comes than may go at once, nobody waits.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Final, NamedTuple, TypeVar
 
 from tape.config import KIB
+from tape.journal.follow import Page
+from tape.model.entry import Entry
 
 AT_ONCE: Final = 32 * KIB
 PAID: Final = 128 * KIB
@@ -85,3 +87,11 @@ class Turnstile:
                 held = [page]
                 del page
                 yield held.pop()
+
+
+def page_characters(page: Page) -> int:
+    return entries_characters(page.entries)
+
+
+def entries_characters(entries: Iterable[Entry]) -> int:
+    return sum(len(entry.payload_json) for entry in entries)

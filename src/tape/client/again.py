@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from tape.errors import OutcomeUnknown, StoreUnavailable
+from tape.errors import OutcomeUnknown, StoreUnavailable, VersionMismatch
 
 A = TypeVar("A")
 
@@ -29,6 +29,10 @@ async def until_answered(
             unknown = error if isinstance(error, OutcomeUnknown) else unknown
             if times == most_times or loop.time() + pause > give_up:
                 raise unknown or error from None
+        except VersionMismatch:
+            if unknown is not None:  # it may be this call's own version that another has replaced
+                raise unknown from None
+            raise
         await asyncio.sleep(pause)
     raise AssertionError("pauses go on for ever")
 

@@ -1,49 +1,62 @@
-"""The operations of the bus over gRPC.
-
-Readers outlive their server: they wait for it to come back and go on from their cursor, so nothing
-is skipped or repeated. A write is sent again only where a repeat cannot do harm.
-"""
+"""The operations of the bus at a server."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 
 from tape.bus import FollowQuery
+from tape.calls.journal import JOURNAL
+from tape.calls.ledger import LEDGER
+from tape.calls.outbox import OUTBOX
+from tape.calls.reactions import REACTIONS
+from tape.calls.runs import RUNS
+from tape.calls.sessions import SESSIONS
+from tape.calls.tasks import TASKS
+from tape.calls.values import VALUES
 from tape.client.address import parse_address
-from tape.client.again import until_answered
-from tape.client.grpc_ledger import GrpcLedger
-from tape.client.grpc_outbox import GrpcOutbox
-from tape.client.grpc_reactions import GrpcReactions
-from tape.client.grpc_runs import GrpcRuns
-from tape.client.grpc_sessions import GrpcSessions
-from tape.client.grpc_tasks import GrpcTasks
-from tape.client.grpc_values import GrpcValues
-from tape.client.outliving import outliving
-from tape.client.representable import representable
+from tape.client.remote import Sender, by_hand, remote
+from tape.client.remote_writes import RemoteWrites
 from tape.client.server import Server
 from tape.config import Settings
 from tape.journal.follow import Page
 from tape.model.event import NewEvent, Recorded
 from tape.ports.store import JournalInfo
-from tape.wire import mapping_entries, mapping_events
+from tape.reactions.tasks import TaskOperations
+from tape.runs.operations import RunOperations
+from tape.wire import mapping_entries
 from tape.wire.v1 import tape_pb2 as pb
 
 
 class GrpcBus:
     """Tape at a server. Open it on the event loop it will be used on."""
 
-    def __init__(self, server: Server, settings: Settings) -> None:
+    def __init__(
+        self, server: Server, settings: Settings, server_info: pb.GetJournalInfoResponse
+    ) -> None:
+        """What is refused before it is sent is what the server would refuse: it tells its limits.
+        Others can reach the server unless it says that they cannot.
+        """
         self._server = server
         self._rpc = server.rpc
         self._settings = settings
-        self._exposed = True
-        self._retry_for_s = settings.writer.retry_for_s
-        self.runs = GrpcRuns(server, self._retry_for_s, settings.limits)
-        self.tasks = GrpcTasks(server)
-        self.values = GrpcValues(server, self._retry_for_s)
-        self.sessions = GrpcSessions(server)
-        self.reactions = GrpcReactions(server)
-        self.ledger = GrpcLedger(server)
-        self.outbox = GrpcOutbox(server)
+        self._exposed = server_info.exposed
+        sender = Sender(server, settings.writer.retry_for_s)
+        writes = RemoteWrites(sender)
+        self._journal = remote(JOURNAL, sender)
+        self.values = remote(VALUES, sender)
+        self.sessions = remote(SESSIONS, sender)
+        self.reactions = remote(REACTIONS, sender)
+        self.tasks = remote(
+            TASKS, sender, by_hand(TaskOperations.settle_tasks, writes.settle_tasks)
+        )
+        self.runs = remote(
+            RUNS,
+            sender,
+            by_hand(RunOperations.begin_run, writes.begin_run),
+            by_hand(RunOperations.extend_run, writes.extend_run),
+            by_hand(RunOperations.change_run, writes.change_run),
+            limits=mapping_entries.limits_from_wire(server_info, settings.limits),
+        )
+        self.ledger = remote(LEDGER, sender)
+        self.outbox = remote(OUTBOX, sender)
 
     @property
     def settings(self) -> Settings:
@@ -51,67 +64,31 @@ class GrpcBus:
 
     @property
     def exposed(self) -> bool:
-        """Whether others can reach the server; one that does not say so may be."""
         return self._exposed
 
     @classmethod
     async def open(cls, url: str, token: str, settings: Settings) -> "GrpcBus":
         """A server that is not there, or does not let us in, is found out here."""
         address = parse_address(url, with_token=bool(token))
-        bus = cls(Server(address, token), settings)
+        server = Server(address, token)
         try:
-            await bus._get_to_know()
+            return cls(server, settings, await _ask_for_info(server))
         except BaseException:
-            await bus.close()
+            await server.close()
             raise
-        return bus
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
-        """With a key on every event a request that was cut off is sent again for a while."""
-        with representable():
-            request = mapping_events.events_to_wire(events)
-        keyed = all(event.idempotency_key for event in events)
+        return await self._journal.record_events(events)
 
-        async def send() -> pb.RecordEventsResponse:
-            return await self._server.call(self._rpc.RecordEvents, request, writes=True)
-
-        response = await until_answered(send, self._retry_for_s if keyed else 0)
-        return mapping_events.recorded_from_wire(response)
-
-    async def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
-        cursor = query.after
-
-        def ask() -> pb.FollowEntriesRequest:
-            return pb.FollowEntriesRequest(
-                subject_pattern=query.pattern,
-                predicate_cel=query.predicate,
-                from_global_seq=cursor,
-                max_batch=query.max_batch,
-                to_global_seq=query.until,
-                kind=query.kind,
-                run_id=query.run_id,
-                from_ts_ms=query.from_ts_ms,
-            )
-
-        async with aclosing(outliving(self._server, self._rpc.FollowEntries, ask)) as batches:
-            async for batch in batches:
-                cursor = batch.cursor
-                entries = mapping_entries.entries_from_wire(batch)
-                yield Page(entries, cursor, batch.skipped, batch.last_error)
-                if query.until and cursor >= query.until:
-                    return
+    def follow(self, query: FollowQuery) -> AsyncGenerator[Page, None]:
+        return self._journal.follow(query)
 
     async def info(self) -> JournalInfo:
-        return mapping_entries.info_from_wire(await self._info())
-
-    async def _info(self) -> pb.GetJournalInfoResponse:
-        return await self._server.call(self._rpc.GetJournalInfo, pb.GetJournalInfoRequest())
-
-    async def _get_to_know(self) -> None:
-        """What is refused before it is sent is what the server would refuse."""
-        told = await self._info()
-        self.runs.limits = mapping_entries.limits_from_wire(told, self._settings.limits)
-        self._exposed = told.exposed
+        return mapping_entries.info_from_wire(await _ask_for_info(self._server))
 
     async def close(self) -> None:
         await self._server.close()
+
+
+async def _ask_for_info(server: Server) -> pb.GetJournalInfoResponse:
+    return await server.call(server.rpc.GetJournalInfo, pb.GetJournalInfoRequest())

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from tape.client.again import pauses
-from tape.client.representable import representable
 from tape.client.server import Server
 from tape.errors import StoreUnavailable
 from tape.telemetry.retrying import Retrying
@@ -21,15 +21,15 @@ log = logging.getLogger("tape.client")
 
 
 async def outliving(
-    server: Server, rpc: grpc.aio.UnaryStreamMultiCallable[Any, A], ask: Callable[[], Any]
+    server: Server, rpc: grpc.aio.UnaryStreamMultiCallable[Any, A], request: Message
 ) -> AsyncGenerator[A, None]:
-    """Messages for ever: asked for anew, from where the caller is, when the server is back."""
+    """Messages for ever. When the server is back it is asked anew: the caller moves the cursor of
+    its request as it reads.
+    """
     waits = pauses()
     retrying = Retrying(log, "following")
     is_away = False
     while True:
-        with representable():
-            request = ask()
         try:
             if is_away:  # a stream without messages would not tell that the server is back
                 await server.call(server.rpc.GetJournalInfo, pb.GetJournalInfoRequest())

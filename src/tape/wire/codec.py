@@ -4,12 +4,13 @@ A `Record` pairs a NamedTuple with a message. A field has the same name on both 
 renamed; enums cross as their numbers. What is more than a plain field says so: `Each` is a repeated
 message, `One` and `Maybe` are messages within the message, `Spread` lies flat among the message's
 own fields, `Several` is a repeated scalar, `Absent` and `Empty` say what an optional or an empty
-field means, and `Unsent` stays on its own side. Both directions are worked out once, when the
-record is declared, so that a row costs about what it would cost to map by hand.
+field means, `Unsent` stays on its own side, and `Computed` is read and written by functions. Both
+directions are worked out once, when the record is declared, so that a row costs about what it would
+cost to map by hand.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -47,7 +48,7 @@ class Record(Generic[Row, M]):
         if unknown:
             raise TypeError(f"{row.__name__} has no field {', '.join(sorted(unknown))}")
         self._make: Callable[[Iterable[Any]], Row] = of_row._make
-        self._message = message
+        self.message = message
         self._names = tuple(renamed.get(name, name) for name in fields)
         self._plain = _getter(self._names) if not held else None
         self._readers: list[Read] = []
@@ -56,8 +57,8 @@ class Record(Generic[Row, M]):
             kind = held.get(field)
             if kind is None and name not in message.DESCRIPTOR.fields_by_name:
                 raise TypeError(f"{message.__name__} has no field {name}")
-            self._readers.append(attrgetter(name) if kind is None else kind.reader(name))
-            self._writers.append(_plainly(name) if kind is None else kind.writer(name))
+            self._readers.append(reader_of(name, kind))
+            self._writers.append(writer_of(name, kind))
 
     def from_wire(self, message: M) -> Row:
         if self._plain is not None:
@@ -66,7 +67,7 @@ class Record(Generic[Row, M]):
 
     def to_wire(self, row: Row, **beside: Any) -> M:
         """A message with the fields of the row, and those that stand beside them."""
-        return self._message(**self.fields(row), **beside)
+        return self.message(**self.fields(row), **beside)
 
     def fields(self, row: Row) -> dict[str, Any]:
         if self._plain is not None:
@@ -130,21 +131,25 @@ class Maybe(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """A NamedTuple whose fields are fields of the message itself."""
+    """A NamedTuple whose fields are fields of the message itself, by name or as a record says."""
 
-    row: type[tuple[Any, ...]]
+    row: type[tuple[Any, ...]] | Record[Any, Any]
 
     def reader(self, name: str) -> Read:
         del name
+        if isinstance(self.row, Record):
+            return self.row.from_wire
         of_row: Any = self.row
         get, make = _getter(of_row._fields), of_row._make
         return lambda message: make(get(message))
 
     def writer(self, name: str) -> Write:
         del name
+        fields_of: Callable[[Any], dict[str, Any]]
+        fields_of = self.row.fields if isinstance(self.row, Record) else methodcaller("_asdict")
 
         def write(fields: dict[str, Any], row: Any) -> None:
-            fields.update(row._asdict())
+            fields.update(fields_of(row))
 
         return write
 
@@ -159,14 +164,25 @@ class Several(NamedTuple):
 
 
 class Absent(NamedTuple):
+    """An optional field: what it means if it is absent, and whether that is left out again."""
+
     means: Any
+    left_out: bool = False
 
     def reader(self, name: str) -> Read:
         get, means = attrgetter(name), self.means
         return lambda message: get(message) if message.HasField(name) else means
 
     def writer(self, name: str) -> Write:
-        return _plainly(name)
+        if not self.left_out:
+            return _plainly(name)
+        means = self.means
+
+        def write(fields: dict[str, Any], value: Any) -> None:
+            if value != means:
+                fields[name] = value
+
+        return write
 
 
 class Empty(NamedTuple):
@@ -191,6 +207,30 @@ class Unsent(NamedTuple):
     def writer(self, name: str) -> Write:
         del name
         return lambda _fields, _value: None
+
+
+class Computed(NamedTuple):
+    """Read from the whole message by one function, made into its fields by another."""
+
+    read: Read
+    fields: Callable[[Any], Mapping[str, Any]]
+
+    def reader(self, name: str) -> Read:
+        del name
+        return self.read
+
+    def writer(self, name: str) -> Write:
+        del name
+        fields_of = self.fields
+        return lambda fields, value: fields.update(fields_of(value))
+
+
+def reader_of(name: str, held: Held | None) -> Read:
+    return attrgetter(name) if held is None else held.reader(name)
+
+
+def writer_of(name: str, held: Held | None) -> Write:
+    return _plainly(name) if held is None else held.writer(name)
 
 
 def _plainly(name: str) -> Write:

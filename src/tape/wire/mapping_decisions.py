@@ -2,17 +2,14 @@
 
 import json
 import re
-from operator import attrgetter
 
 import orjson
 
 from tape.model.decision import DecisionPlace, RecordDecision
 from tape.model.entry import Entry
 from tape.wire.mapping_entries import entry_from_wire, entry_to_wire
+from tape.wire.records import DECISION_PLACE
 from tape.wire.v1 import tape_pb2 as pb
-
-_write_fields = attrgetter(*RecordDecision._fields)
-_place_fields = attrgetter(*DecisionPlace._fields)
 
 # Only looks where a value ends: numbers stay text, however many digits they have.
 _value = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
@@ -21,25 +18,9 @@ _colon = re.compile(r"\s*:\s*").match
 _comma = re.compile(r"\s*,?\s*").match
 
 
-def record_to_wire(write: RecordDecision) -> pb.RecordDecisionRequest:
-    return pb.RecordDecisionRequest(**write._asdict())
-
-
-def record_from_wire(request: pb.RecordDecisionRequest) -> RecordDecision:
-    return RecordDecision._make(_write_fields(request))
-
-
-def place_to_wire(place: DecisionPlace) -> pb.DecisionRecord:
-    return pb.DecisionRecord(**place._asdict())
-
-
-def place_from_wire(message: pb.DecisionRecord) -> DecisionPlace:
-    return DecisionPlace._make(_place_fields(message))
-
-
 def recorded_to_wire(place: DecisionPlace, write: RecordDecision) -> pb.DecisionRecord:
     """A decision that was just written."""
-    message = place_to_wire(place)
+    message = DECISION_PLACE.to_wire(place)
     message.model = write.model
     message.request_json = write.request_json or "null"
     message.response_json = write.response_json or "null"

@@ -122,7 +122,7 @@ def _fill_entry(message: pb.Task, entry: Entry) -> None:
         message.idempotency_key = key
 
 
-def claim_to_wire(claim: Claim, wait_ms: int) -> pb.ClaimTasksRequest:
+def claim_to_wire(claim: Claim, wait_ms: int = 0) -> pb.ClaimTasksRequest:
     return pb.ClaimTasksRequest(
         owner=claim.owner,
         lease_ms=claim.lease_ms,

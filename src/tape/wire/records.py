@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tape.model.budget import Budget, ChargeBudget, SetBudget
+from tape.model.decision import DecisionPlace, RecordDecision
 from tape.model.drainer import Drainer, DrainerState, DrainReport, Triggered
 from tape.model.effect import BeginEffect, CompleteEffect, Effect
 from tape.model.effect_claim import (
@@ -28,10 +29,9 @@ from tape.model.obligation import (
 from tape.model.outbox import FailingRow, OutboxPlace, RelayTerm, RepeatedRow
 from tape.model.run import Run
 from tape.model.run_end import CancelRun, EndRun
-from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
+from tape.model.session import Appended, Session, SessionEvent, SessionWithEvents
 from tape.model.timer import CancelTimer, SetTimer, Timer
 from tape.model.value import Author, Deleted, Value, ValueChange
-from tape.ports.ledger import RecentQuery
 from tape.ports.outbox import OutboxStatus
 from tape.ports.runs import PendingQuery, RecoverQuery, WaitingRuns
 from tape.wire.codec import Absent, Each, Empty, Held, Maybe, One, Record, Several, Spread, Unsent
@@ -48,7 +48,6 @@ VALUE_CHANGE: Final = Record(ValueChange, pb.ValueEvent, held={"value": One(VALU
 DELETED: Final = Record(Deleted, pb.DeleteValueResponse)
 # These are among the fields of several messages.
 TRACE: Final[Record[Trace, Any]] = Record(Trace, pb.WriteValueRequest)
-SESSION_KEY: Final[Record[SessionKey, Any]] = Record(SessionKey, pb.GetSessionRequest)
 AUTHOR: Final[Record[Author, Any]] = Record(
     Author, pb.WriteValueRequest, held={"trace": Spread(Trace)}
 )
@@ -79,6 +78,9 @@ CANCEL_TIMER: Final = Record(CancelTimer, pb.CancelTimerRequest)
 BUDGET: Final = Record(Budget, pb.BudgetState)
 SET_BUDGET: Final = Record(SetBudget, pb.SetBudgetRequest)
 CHARGE_BUDGET: Final = Record(ChargeBudget, pb.ChargeBudgetRequest)
+
+RECORD_DECISION: Final = Record(RecordDecision, pb.RecordDecisionRequest)
+DECISION_PLACE: Final = Record(DecisionPlace, pb.DecisionRecord)
 
 REGISTER_COMPENSATION: Final = Record(RegisterCompensation, pb.RegisterCompensationRequest)
 COMPENSATION: Final = Record(RegisterCompensation, pb.Compensation)
@@ -137,16 +139,6 @@ DRAIN_REPORT: Final = Record(
     DrainReport, pb.DrainEventsResponse, held={"triggered": Each(TRIGGERED, tuple)}
 )
 DRAINER_STATE: Final = Record(DrainerState, pb.DrainerRecord, held={"drainer": Spread(Drainer)})
-_RECENT: Final = RecentQuery()
-RECENT_QUERY: Final = Record(
-    RecentQuery,
-    pb.ReadRecentRequest,
-    held={
-        "limit": Empty(_RECENT.limit),
-        "scan": Empty(_RECENT.scan),
-        "max_bytes": Unsent(_RECENT.max_bytes),
-    },
-)
 
 OUTBOX_PLACE: Final = Record(OutboxPlace, pb.OutboxPlace)
 OUTBOX_STATUS: Final = Record(

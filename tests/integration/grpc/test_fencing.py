@@ -6,38 +6,36 @@ nothing else.
 """
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from tape.api.auth import Role
-from tape.api.rpcs import SERVICE, Rpcs
-from tape.api.stream_slots import StreamSlots
-from tape.bus import Operations
-from tape.config import Limits
+from tape.calls.call import SERVICE, Fence
+from tape.calls.role import Role
+from tape.calls.table import ROWS
 from tape.wire.errors import from_rpc_error
 from tape.wire.v1 import tape_pb2 as pb
 from tests.integration.grpc.fenced import FENCED, LIVING, SESSION, STALE, run_in_second_hands
 
-# Who makes one of these has no lease yet, comes from outside, or writes for no run.
-TAKING = {"ResumeRun", "ClaimEffectDispatch", "ClaimObligation"}
-OUTSIDE = {"SendSignal", "CancelRun", "ListDueTimers"}
-NO_RUN = {
-    "CreateSession", "DeleteSession", "RegisterReaction", "DeregisterReaction", "ClaimTasks",
-    "CompleteTask", "NackTask", "SettleTasks", "ReplayDeadLetters", "DropDeadLetters",
-    "PutEventSubscription", "DeleteEventSubscription", "DrainEvents", "ResumeDrainer",
-    "SkipDrainerEvent", "SkipOutboxRow",
-}  # fmt: skip
+
+def test_every_row_that_is_fenced_is_tried_here() -> None:
+    assert {name for name, (_noun, row) in ROWS.items() if row.fence is Fence.TOKEN} == set(FENCED)
 
 
-def test_every_call_that_writes_is_fenced_or_said_not_to_be() -> None:
-    groups = [TAKING, OUTSIDE, NO_RUN, set(FENCED)]
-    assert sum(map(len, groups)) == len(set.union(*groups))
-    roles = Rpcs(cast("Operations", None), Limits(), StreamSlots()).roles()
-    changing = {path.rpartition("/")[2] for path, role in roles.items() if role > Role.READ}
-    assert set.union(*groups) == changing
+def test_whoever_only_looks_is_not_fenced() -> None:
+    for name, (_noun, row) in ROWS.items():
+        assert row.role > Role.READ or row.fence is Fence.NO_RUN, name
+
+
+def test_what_is_not_fenced_writes_for_no_run_or_says_why_it_may() -> None:
+    """Whoever names a run and carries no token takes a lease or a claim, or is from outside."""
+    for name, (_noun, row) in ROWS.items():
+        if row.role > Role.READ and row.fence is not Fence.TOKEN:
+            names_run = "run_id" in SERVICE.methods_by_name[name].input_type.fields_by_name
+            fires = name == "ListDueTimers"  # it writes for the runs of the timers that are due
+            assert (row.fence is not Fence.NO_RUN) == (names_run or fires), name
 
 
 def test_every_request_with_room_for_a_token_is_here() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 import pytest
 
-from tape.api import record_stream
 from tape.api.auth import Tokens
-from tape.api.grpc_server import GrpcServer
+from tape.api.grpc import record_stream
+from tape.api.grpc.server import GrpcServer
 from tape.config import Limits
 from tape.model.event import NewEvent, Recorded
 from tape.wire.v1 import tape_pb2 as pb

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tape.api.rpcs import SERVICE
+from tape.calls.call import SERVICE
 from tests.integration.grpc.wire_session import Exchange, play
 
 RECORDED = Path(__file__).parent / "recorded_wire.jsonl"

@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 import tape
-from tape.api import streams
 from tape.api.auth import Tokens
-from tape.api.grpc_server import GrpcServer
+from tape.api.grpc import streams
+from tape.api.grpc.server import GrpcServer
 from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
 from tape.config import MIB, DoorSettings, Limits

@@ -13,8 +13,8 @@ import pytest
 from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from tape.api.calls_in_hand import CallsInHand
-from tape.api.health import WATCHERS_OF_A_HOST
+from tape.api.grpc.calls_in_hand import CallsInHand
+from tape.api.grpc.health import WATCHERS_OF_A_HOST
 from tape.config import MIB, DoorSettings, Settings
 from tape.errors import Overloaded
 from tape.wire.v1 import tape_pb2 as pb

@@ -18,10 +18,10 @@ from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untype
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from tape.api.auth import Tokens
-from tape.api.grpc_server import GrpcServer
-from tape.api.rpcs import SERVICE
+from tape.api.grpc.server import GrpcServer
 from tape.app import open_bus
 from tape.bus import Bus
+from tape.calls.call import SERVICE
 from tape.config import Settings
 from tape.wire.v1 import tape_pb2 as pb
 from tests.integration.grpc.fenced import FENCED, LIVING, SESSION, STALE

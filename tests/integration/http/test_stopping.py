@@ -14,7 +14,7 @@ import pytest
 
 import tape
 from tape.api.auth import Tokens
-from tape.api.grpc_server import GrpcServer
+from tape.api.grpc.server import GrpcServer
 from tape.api.http.door import Door
 from tape.api.http_server import HttpServer, server_app
 from tape.app import open_bus, refresh_metrics

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import h11
 
-from tape.api.calls_in_hand import CallsInHand
+from tape.api.grpc.calls_in_hand import CallsInHand
+from tape.api.grpc.rpcs import Rpcs
 from tape.api.http.connections import Crowd, _Guarded
 from tape.api.http.door import Door
-from tape.api.rpcs import Rpcs
 from tape.api.stream_slots import StreamSlots
 from tape.config import Settings
 from tape.errors import Overloaded

@@ -14,10 +14,8 @@ from tape.api.http.door import Door
 from tape.api.http.errors import STATUSES, refused
 from tape.api.http.openapi import ROLE, describe
 from tape.api.http.routes import _GuardedRoute
-from tape.api.rpcs import SERVICE, Rpcs
-from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
-from tape.config import Limits
+from tape.calls.table import ROLES
 
 # Where both doors have a call of the same meaning: the operation's id and the method's name.
 SAME = {
@@ -81,10 +79,8 @@ def test_every_endpoint_is_in_the_documents() -> None:
 
 def test_roles_are_those_of_grpc() -> None:
     operations = described()
-    roles = Rpcs(cast("Operations", None), Limits(), StreamSlots()).roles()
     for name, method in SAME.items():
-        role = roles[f"/{SERVICE.full_name}/{method}"].name.lower()
-        assert operations[name][ROLE] == role, name
+        assert operations[name][ROLE] == ROLES[method].name.lower(), name
 
 
 def test_every_operation_needs_a_role_and_names_its_refusals() -> None:

@@ -4,8 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
-from tape.api.streams import page_characters
-from tape.api.turnstile import AT_ONCE, LEAST, PAID, PAUSE_S, Turnstile
+from tape.api.turnstile import AT_ONCE, LEAST, PAID, PAUSE_S, Turnstile, page_characters
 from tape.journal.follow import Page
 from tape.model.entry import Entry
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tape.api.auth import Role, Tokens, check_exposure
+from tape.api.auth import Tokens, check_exposure
+from tape.calls.role import Role
 from tape.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unsafe
 
 SECRET = "s3cr3t-of-the-test"

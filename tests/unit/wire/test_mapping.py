@@ -2,18 +2,20 @@
 
 from typing import Any
 
-from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tape.bus.sessions import SessionOperations
+from tape.bus.values import ValueOperations
 from tape.config import Limits
 from tape.model.entry import Entry, Trace
 from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.value import Author, Deleted, Value, ValueChange
 from tape.ports.store import JournalInfo
-from tape.wire import mapping_entries, mapping_events, mapping_sessions, mapping_values, records
+from tape.wire import mapping_entries, mapping_events, records
 from tape.wire.v1 import tape_pb2 as pb
+from tests.unit.wire.by_row import answered, asked, heard, sent, told
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -36,11 +38,6 @@ authors = rows(Author, trace=traces)
 session_events = rows(SessionEvent)
 sessions = rows(Session)
 with_events = st.builds(SessionWithEvents, sessions, st.lists(session_events, max_size=3))
-
-
-def sent(message: Message) -> Any:
-    """Through bytes, as the network has it."""
-    return type(message).FromString(message.SerializeToString())
 
 
 @given(st.lists(entries, max_size=4), int64s, int64s, texts)
@@ -83,14 +80,14 @@ def test_values(value: Value, prev_version: int, prev: str) -> None:
     change = ValueChange(value, prev_version, prev)
     event = sent(records.VALUE_CHANGE.to_wire(change))
     assert records.VALUE_CHANGE.from_wire(event) == change
-    listed = sent(mapping_values.values_to_wire([value, value]))
-    assert mapping_values.values_from_wire(listed) == [value, value]
+    listed = answered(ValueOperations.list_values, [value, value])
+    assert told(ValueOperations.list_values, listed) == [value, value]
 
 
 @given(st.none() | values)
 def test_found_values(value: Value | None) -> None:
-    response = sent(mapping_values.found_to_wire(value))
-    assert mapping_values.found_from_wire(response) == value
+    response = answered(ValueOperations.get_value, value)
+    assert told(ValueOperations.get_value, response) == value
     assert response.found == (value is not None and not value.deleted)
 
 
@@ -98,10 +95,13 @@ def test_found_values(value: Value | None) -> None:
 def test_changing_values(
     namespace: str, key: str, value_json: str, if_version: int, author: Author, deleted: Deleted
 ) -> None:
-    write = sent(mapping_values.write_to_wire(namespace, key, value_json, if_version, author))
+    writing = (namespace, key, value_json, if_version, author)
+    write = asked(ValueOperations.write_value, *writing)
+    assert heard(ValueOperations.write_value, write) == [*writing]
     assert (write.namespace, write.key) == (namespace, key)
     assert (write.value_json, write.if_version) == (value_json, if_version)
-    delete = sent(mapping_values.delete_to_wire(namespace, key, author))
+    delete = asked(ValueOperations.delete_value, namespace, key, author=author)
+    assert heard(ValueOperations.delete_value, delete) == [namespace, key, author]
     assert (delete.namespace, delete.key) == (namespace, key)
     for request in (write, delete):
         assert records.AUTHOR.from_wire(request) == author
@@ -115,18 +115,20 @@ def test_sessions(
 ) -> None:
     message = sent(records.SESSION.to_wire(session))
     assert records.SESSION.from_wire(message) == session
-    response = sent(mapping_sessions.found_to_wire(found))
-    assert mapping_sessions.found_from_wire(response) == found
-    several = sent(mapping_sessions.sessions_to_wire(listed))
-    assert mapping_sessions.sessions_from_wire(several) == listed
+    response = answered(SessionOperations.get_session, found)
+    assert told(SessionOperations.get_session, response) == found
+    several = answered(SessionOperations.list_sessions, listed)
+    assert told(SessionOperations.list_sessions, several) == listed
 
 
 @given(rows(SessionKey), session_events, texts, texts, int64s, traces)
 def test_appending(
     key: SessionKey, event: SessionEvent, delta: str, run_id: str, token: int, trace: Trace
 ) -> None:
-    request = sent(mapping_sessions.append_to_wire(key, event, delta, (run_id, token), trace))
-    assert records.SESSION_KEY.from_wire(request) == key
+    appending = (key, event, delta, (run_id, token), trace)
+    request = asked(SessionOperations.append_event, *appending)
+    assert heard(SessionOperations.append_event, request) == [*appending]
+    assert (request.app_name, request.user_id, request.session_id) == key
     assert records.SESSION_EVENT.from_wire(request.event) == event
     assert (request.run_id, request.fencing_token) == (run_id, token)
     assert records.TRACE.from_wire(request) == trace

@@ -3,17 +3,19 @@
 from typing import Any
 
 import pytest
-from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tape.bus.reactions import ReactionOperations
+from tape.calls.reactions import new_from_wire
 from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError
 from tape.model.entry import Entry
 from tape.model.reaction import NewReaction, Reaction, ReactionState
 from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim, Want
-from tape.wire import mapping_reactions, mapping_tasks
+from tape.wire import mapping_tasks
 from tape.wire.v1 import tape_pb2 as pb
+from tests.unit.wire.by_row import answered, asked, sent, told
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -40,11 +42,6 @@ def rows(row: type, **special: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]
     return st.builds(row, **fields)
 
 
-def sent(message: Message) -> Any:
-    """Through bytes, as the network has it."""
-    return type(message).FromString(message.SerializeToString())
-
-
 reactions = rows(Reaction)
 states = rows(ReactionState, reaction=reactions)
 tasks = rows(Task, entry=rows(Entry)).map(
@@ -54,15 +51,15 @@ tasks = rows(Task, entry=rows(Entry)).map(
 
 @given(rows(NewReaction))
 def test_what_is_asked_for(new: NewReaction) -> None:
-    assert mapping_reactions.new_from_wire(sent(mapping_reactions.new_to_wire(new))) == new
+    assert new_from_wire(asked(ReactionOperations.register_reaction, new)) == new
 
 
 @given(reactions, st.lists(states, max_size=3))
 def test_reactions_and_their_progress(reaction: Reaction, listed: list[ReactionState]) -> None:
-    message = sent(mapping_reactions.reaction_to_wire(reaction))
-    assert mapping_reactions.reaction_from_wire(message) == reaction
-    response = sent(mapping_reactions.states_to_wire(listed))
-    assert mapping_reactions.states_from_wire(response) == listed
+    message = answered(ReactionOperations.register_reaction, reaction)
+    assert told(ReactionOperations.register_reaction, message) == reaction
+    response = answered(ReactionOperations.list_reactions, listed)
+    assert told(ReactionOperations.list_reactions, response) == listed
     assert [each.reaction_id for each in response.progress] == [
         state.reaction.reaction_id for state in listed
     ]
@@ -70,7 +67,7 @@ def test_reactions_and_their_progress(reaction: Reaction, listed: list[ReactionS
 
 def test_an_absent_setting_has_its_default() -> None:
     bare = pb.Reaction(reaction_id="r", subject_pattern="/**", handler_kind=pb.HANDLER_KIND_TASK)
-    assert mapping_reactions.new_from_wire(sent(bare)) == NewReaction("r", "/**", 2)
+    assert new_from_wire(sent(bare)) == NewReaction("r", "/**", 2)
 
 
 def test_an_explicit_nought_is_nought() -> None:
@@ -78,17 +75,17 @@ def test_an_explicit_nought_is_nought() -> None:
     message = pb.Reaction(subject_pattern="/**", handler_kind=pb.HANDLER_KIND_TASK)
     for name in (*names, "max_concurrency", "num_shards", "from_global_seq"):
         setattr(message, name, 0)
-    new = mapping_reactions.new_from_wire(sent(message))
+    new = new_from_wire(sent(message))
     assert [getattr(new, name) for name in names] == [0] * 5
     assert (new.max_concurrency, new.num_shards, new.from_global_seq) == (0, 0, 0)
 
 
 def test_one_start_only() -> None:
     message = pb.Reaction(bootstrap_from_head=True)
-    assert mapping_reactions.new_from_wire(message).from_global_seq is None
+    assert new_from_wire(message).from_global_seq is None
     message.from_global_seq = 0
     with pytest.raises(InvalidArgument) as refused:
-        mapping_reactions.new_from_wire(message)
+        new_from_wire(message)
     assert refused.value.field == "bootstrap_from_head"
 
 

@@ -6,10 +6,18 @@ from typing import Any
 
 import orjson
 import pytest
-from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tape.calls import extend_run
+from tape.calls.run_changes import CHANGES, observation_from_wire
+from tape.calls.run_records import connectors_from_wire, pending_from_wire
+from tape.calls.run_writes import (
+    begun_effect_from_wire,
+    begun_effect_to_wire,
+    complete_from_wire,
+)
+from tape.calls.runs import RUN_QUERY, TAKER
 from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.budget import Budget, ChargeBudget, SetBudget
@@ -39,17 +47,12 @@ from tape.model.run_end import CancelRun, EndRun
 from tape.model.run_write import Extended, Line, RunWrite
 from tape.model.timer import CancelTimer, SetTimer, Timer
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
-from tape.wire import (
-    mapping_begin,
-    mapping_decisions,
-    mapping_effects,
-    mapping_gates,
-    mapping_obligations,
-    mapping_run_writes,
-    mapping_runs,
-    records,
-)
+from tape.runs.operations import RunOperations
+from tape.wire import mapping_decisions, records
 from tape.wire.v1 import tape_pb2 as pb
+from tests.unit.wire.by_row import answered, asked, heard, sent, told
+
+CHANGE = {row.name: row for row in CHANGES}
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -82,11 +85,6 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     if kind is types.NoneType:
         return st.none()
     return rows(kind, effect_key=names) if kind is RegisterCompensation else rows(kind)
-
-
-def sent(message: Message) -> Any:
-    """Through bytes, as the network has it."""
-    return type(message).FromString(message.SerializeToString())
 
 
 # The parent is found out by the server.
@@ -142,14 +140,14 @@ def test_runs(run: Run) -> None:
     st.lists(writes, max_size=3),
 )
 def test_beginning(new: NewRun, taker: Taker, chosen: list[RunWrite]) -> None:
-    request = sent(mapping_begin.begin_to_wire(new, taker, chosen))
+    request = sent(extend_run.begin_to_wire(new, taker, chosen))
     there = [
         write._replace(parent_run_id=new.parent_run_id)
         if isinstance(write, EndRun) and write.parent_run_id is None
         else write
         for write in chosen
     ]
-    assert mapping_begin.begin_from_wire(request) == (new, taker._replace(pool=""), there)
+    assert extend_run.begin_from_wire(request) == (new, taker._replace(pool=""), there)
 
 
 @given(st.data(), runs.filter(lambda run: run.seq_cursor < 2**63 - 1), st.booleans(), int64s)
@@ -158,29 +156,26 @@ def test_begun(data: st.DataObject, run: Run, resumed: bool, token: int) -> None
     replies = [data.draw(replies_to(write, run)) for write in chosen]
     for extended in (None, Extended(run, 2, replies) if chosen else None):
         begun = Begun(run, resumed, token, extended)
-        message = sent(mapping_begin.begun_to_wire(begun, chosen))
-        assert mapping_begin.begun_from_wire(message, chosen) == begun
+        message = sent(extend_run.begun_to_wire(begun, chosen))
+        assert extend_run.begun_from_wire(message, chosen) == begun
         assert (message.run_id, message.next_seq) == (run.run_id, run.seq_cursor + 1)
         assert message.status == run.status
 
 
 @given(texts, rows(Taker, reactor=names), st.one_of(st.just(WHOEVER), st.just(0), int64s))
 def test_resuming(run_id: str, taker: Taker, expected: int) -> None:
-    request = sent(mapping_runs.resume_to_wire(run_id, taker, expected))
+    request = asked(RunOperations.resume_run, run_id, taker, expected_token=expected)
     assert request.run_id == run_id
-    assert mapping_runs.taker_from_wire(request) == taker
-    assert mapping_runs.expected_from_wire(request) == expected
+    assert heard(RunOperations.resume_run, request) == [run_id, taker, expected]
 
 
 def test_who_names_no_reactor_is_the_recovery() -> None:
-    assert mapping_runs.taker_from_wire(pb.ResumeRunRequest(lease_owner="w")) == Taker(
-        "w", ttl_ms=0
-    )
+    assert TAKER.from_wire(pb.ResumeRunRequest(lease_owner="w")) == Taker("w", ttl_ms=0)
 
 
 @given(rows(RunQuery, session=st.none() | st.tuples(texts, texts)))
 def test_queries(query: RunQuery) -> None:
-    assert mapping_runs.query_from_wire(sent(mapping_runs.query_to_wire(query))) == query
+    assert RUN_QUERY.from_wire(sent(RUN_QUERY.to_wire(query))) == query
 
 
 @given(rows(RecoverQuery, app_names=st.tuples(texts, texts)))
@@ -193,14 +188,14 @@ def test_a_driver_writes(
     data: st.DataObject, run_id: str, token: int, trace: Trace, run: Run, first_seq: int
 ) -> None:
     chosen = data.draw(st.lists(writes, max_size=4))
-    request = sent(mapping_run_writes.extend_to_wire(run_id, token, chosen, trace))
+    request = sent(extend_run.extend_to_wire(run_id, token, chosen, trace))
     assert (request.run_id, request.fencing_token) == (run_id, token)
     assert (request.trace_id, request.span_id, request.parent_span_id) == trace
-    assert mapping_run_writes.extend_from_wire(request) == chosen
+    assert extend_run.writes_of_extend(request) == chosen
     replies = [data.draw(st.none() | replies_to(write, run)) for write in chosen]
     extended = Extended(run, first_seq, replies)
-    answer = sent(mapping_run_writes.extended_to_wire(extended, chosen))
-    assert mapping_run_writes.extended_from_wire(answer, chosen) == extended
+    answer = sent(extend_run.extended_to_wire(extended, chosen))
+    assert extend_run.extended_from_wire(answer, chosen) == extended
 
 
 def test_every_kind_of_write_has_a_name() -> None:
@@ -212,7 +207,7 @@ def test_every_kind_of_write_has_a_name() -> None:
     for field in fields:
         message = pb.ExtendRunRequest()
         getattr(message.writes.add(), field.name).SetInParent()
-        (write,) = mapping_run_writes.extend_from_wire(sent(message))
+        (write,) = extend_run.writes_of_extend(sent(message))
         assert type(write) in WRITES
         assert field.message_type is not None
         assert type(write).__name__ + "Request" == field.message_type.name
@@ -221,7 +216,7 @@ def test_every_kind_of_write_has_a_name() -> None:
 def test_what_is_no_write_of_a_driver() -> None:
     outside: list[RunWrite] = [SetTimer("t"), CancelRun("because")]
     with pytest.raises(InvalidArgument) as refused:
-        mapping_run_writes.extend_to_wire("r", 1, outside, NO_TRACE)
+        extend_run.extend_to_wire("r", 1, outside, NO_TRACE)
     assert refused.value.field == "writes[1]"
 
 
@@ -239,7 +234,7 @@ def test_what_is_no_write_of_a_driver() -> None:
 def test_a_write_of_another_run(write: pb.RunWrite, field: str) -> None:
     request = pb.ExtendRunRequest(run_id="r", fencing_token=1, writes=[write])
     with pytest.raises(InvalidArgument) as refused:
-        mapping_run_writes.extend_from_wire(request)
+        extend_run.writes_of_extend(request)
     assert refused.value.field == field
 
 
@@ -281,7 +276,7 @@ def test_a_decision_is_read_from_its_entry_letter_for_letter(
         assert getattr(record, name) == getattr(write, name).strip()
         setattr(fresh, name, getattr(fresh, name).strip())
     assert record == fresh
-    assert mapping_decisions.place_from_wire(record) == place
+    assert records.DECISION_PLACE.from_wire(record) == place
     orjson.loads(record.request_json)
 
 
@@ -304,18 +299,18 @@ def test_effects(row: Effect) -> None:
     assert records.EFFECT.from_wire(record) == row
     assert records.EFFECT.all_from_wire([record]) == [row]
     assert record.fencing_token == row.claim_token
-    begun = sent(mapping_effects.begun_to_wire(row))
-    assert mapping_effects.begun_from_wire(begun) == row
+    begun = sent(begun_effect_to_wire(row))
+    assert begun_effect_from_wire(begun) == row
     assert (begun.seq, begun.idempotency_key, begun.status) == (
         row.seq,
         row.idempotency_key,
         row.status,
     )
     for found in (row, None):
-        answer = sent(mapping_effects.found_to_wire(found))
-        assert mapping_effects.found_from_wire(answer) == found
-        claimed = sent(mapping_effects.claimed_to_wire(found))
-        assert mapping_effects.claimed_from_wire(claimed) == found
+        answer = answered(RunOperations.get_effect, found)
+        assert told(RunOperations.get_effect, answer) == found
+        claimed = sent(CHANGE["ClaimEffectDispatch"].reply.to_wire(found))
+        assert CHANGE["ClaimEffectDispatch"].reply.from_wire(claimed) == found
         assert claimed.fencing_token == (row.claim_token if found else 0)
 
 
@@ -348,7 +343,7 @@ def test_writes_under_a_claim(
     tried = sent(records.EFFECT_ATTEMPT.to_wire(attempt, run_id=run_id))
     assert records.EFFECT_ATTEMPT.from_wire(tried) == attempt
     seen = sent(records.OBSERVATION.to_wire(observation, run_id=run_id))
-    assert mapping_effects.observation_from_wire(seen) == observation
+    assert observation_from_wire(seen) == observation
     shortly = sent(records.RECONCILE_EFFECT.to_wire(short, run_id=run_id))
     assert records.RECONCILE_EFFECT.from_wire(shortly) == short
     assert {asked.run_id, tried.run_id, seen.run_id, shortly.run_id} == {run_id}
@@ -361,10 +356,10 @@ def test_a_duplicate_is_compensated_with_what_the_counterparty_said() -> None:
     request = pb.RecordExternalObservationRequest(
         idempotency_key="k", compensate_on_duplicate_kind="refund", response_json='{"id": 2}'
     )
-    observation = mapping_effects.observation_from_wire(request)
+    observation = observation_from_wire(request)
     assert observation.on_duplicate == RegisterCompensation("k", "refund", '{"id": 2}')
     request.on_duplicate.kind = "return"
-    observation = mapping_effects.observation_from_wire(request)
+    observation = observation_from_wire(request)
     assert observation.on_duplicate == RegisterCompensation("k", "return", "")
     assert observation.compensation is None
 
@@ -373,7 +368,7 @@ def test_a_compensation_is_of_its_effect() -> None:
     request = pb.CompleteEffectRequest(
         idempotency_key="k", compensation=pb.Compensation(kind="refund", max_attempts=3)
     )
-    write = mapping_effects.complete_from_wire(request)
+    write = complete_from_wire(request)
     assert write.compensation == RegisterCompensation("k", "refund", "", max_attempts=3)
 
 
@@ -381,20 +376,20 @@ def test_a_compensation_is_of_its_effect() -> None:
 def test_queries_of_effects(query: PendingQuery) -> None:
     if not query.include_pending:
         query = query._replace(include_unknown=True)
-    assert mapping_effects.pending_from_wire(sent(records.PENDING_QUERY.to_wire(query))) == query
+    assert pending_from_wire(sent(records.PENDING_QUERY.to_wire(query))) == query
 
 
 def test_what_waits_is_by_default_what_is_unknown() -> None:
-    query = mapping_effects.pending_from_wire(pb.ListPendingEffectsRequest())
+    query = pending_from_wire(pb.ListPendingEffectsRequest())
     assert (query.include_pending, query.include_unknown) == (False, True)
-    query = mapping_effects.pending_from_wire(pb.ListPendingEffectsRequest(include_pending=True))
+    query = pending_from_wire(pb.ListPendingEffectsRequest(include_pending=True))
     assert (query.include_pending, query.include_unknown) == (True, False)
 
 
 def test_connectors_by_either_name() -> None:
     request = pb.ListEffectsToDispatchRequest(connector="a", connectors=["b", ""])
-    assert mapping_effects.connectors_from_wire(request) == ("a", "b")
-    assert mapping_effects.connectors_from_wire(pb.ListEffectsToDispatchRequest()) == ()
+    assert connectors_from_wire(request) == ("a", "b")
+    assert connectors_from_wire(pb.ListEffectsToDispatchRequest()) == ()
 
 
 @given(
@@ -418,8 +413,8 @@ def test_obligations(
     assert records.OBLIGATION.all_from_wire([record]) == [row]
     assert record.fencing_token == row.claim_token
     for found in (row, None):
-        claimed = sent(mapping_obligations.claimed_to_wire(found))
-        assert mapping_obligations.claimed_from_wire(claimed) == found
+        claimed = sent(CHANGE["ClaimObligation"].reply.to_wire(found))
+        assert CHANGE["ClaimObligation"].reply.from_wire(claimed) == found
         assert claimed.fencing_token == (row.claim_token if found else 0)
     asked = sent(records.CLAIM_OBLIGATION.to_wire(claim, run_id=run_id))
     assert ClaimObligation(_key(asked), asked.claimer, asked.lease_ttl_ms) == claim
@@ -437,7 +432,7 @@ def test_obligations(
 def test_signals(run_id: str, write: SendSignal, run: Run, accepted: bool) -> None:
     request = sent(records.SEND_SIGNAL.to_wire(write, run_id=run_id))
     assert (request.run_id, records.SEND_SIGNAL.from_wire(request)) == (run_id, write)
-    answer = sent(mapping_gates.signalled_to_wire(Signalled(accepted, run)))
+    answer = sent(CHANGE["SendSignal"].reply.to_wire(Signalled(accepted, run)))
     assert records.SIGNALLED.from_wire(answer) == Signalled(accepted, run)
     assert (answer.run_id, answer.run_status) == (run.run_id, run.status)
 

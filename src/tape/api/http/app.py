@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tape.api.auth import Role
 from tape.api.http import (
     chain,
     drainers,
@@ -34,6 +33,7 @@ from tape.api.http.entry import json_response
 from tape.api.http.guard import Guard
 from tape.api.http.openapi import describe
 from tape.api.http.routes import Routes
+from tape.calls.role import Role
 from tape.errors import TapeError
 
 POLICY = "; ".join(

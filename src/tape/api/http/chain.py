@@ -5,11 +5,11 @@ from typing import Any
 
 from fastapi import Response
 
-from tape.api.auth import Role
 from tape.api.http.entry import EntryReply, entry_record, json_response
 from tape.api.http.fields import PathPosition, Reply
 from tape.api.http.routes import Routes, TheDoor
 from tape.api.http.runs import RunReply, run_reply
+from tape.calls.role import Role
 from tape.chains import read_chain
 from tape.model.entry import Entry
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tape.api.auth import Role
 from tape.api.http.fields import OPERATOR, Body, BodyNumber, PathText, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.errors import Closed
 from tape.model.drainer import DrainerState
 from tape.model.event_subscription import DEFAULT_DRAINER

@@ -6,9 +6,9 @@ import orjson
 from fastapi import Query
 from pydantic import Field
 
-from tape.api.auth import Role
 from tape.api.http.fields import Body, Params, PathText, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.model.event_subscription import (
     DEFAULT_DRAINER,
     EventSubscription,

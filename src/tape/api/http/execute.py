@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from tape.api.auth import Role
 from tape.api.http.door import Door
 from tape.api.http.errors import ErrorDetail, detail_of, malformed_detail
 from tape.api.http.fields import Body, Reply
 from tape.api.http.routes import Routes, TheDoor
 from tape.api.http.runs import RunStatusWord, outcome_of, status_word
+from tape.calls.role import Role
 from tape.errors import NotFound, TapeError
 from tape.journal.ids import UlidFactory
 from tape.model.json_text import to_json

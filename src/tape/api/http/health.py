@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
-from tape.api.auth import Role
 from tape.api.http.door import Refresh
 from tape.api.http.entry import json_response
 from tape.api.http.errors import error_response
 from tape.api.http.fields import Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.errors import StoreUnavailable, TapeError
 from tape.telemetry import exposition, metrics
 from tape.telemetry.retrying import Retrying

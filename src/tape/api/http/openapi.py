@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tape.api.auth import Role
 from tape.api.http.errors import ErrorReply
+from tape.calls.role import Role
 from tape.config import VERSION
 
 ROLE = "x-tape-role"

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tape.api.auth import Role
 from tape.api.http.fields import OPERATOR, Body, PathPosition, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 
 routes = Routes("outbox")
 

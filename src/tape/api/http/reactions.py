@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from fastapi import Query
 
-from tape.api.auth import Role
 from tape.api.http.fields import Params, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.model.names import check_name
 from tape.model.reaction import HandlerKind, ReactionState
 

@@ -15,12 +15,12 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from tape.api.auth import Role
 from tape.api.http.door import Door
 from tape.api.http.entry import ANSWER_BYTES, EntryReply, entry_record, json_response
 from tape.api.http.fields import PAGE, PageSize, PathPosition, Position, Reply
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.chains import read_entry
 from tape.config import KIB
 from tape.journal.follow import Deciding

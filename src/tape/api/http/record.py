@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from tape.api.auth import Role
 from tape.api.http.fields import MOST_POSITION, Body, BodyNumber, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, Recorded

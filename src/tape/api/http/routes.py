@@ -16,9 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from tape.api.auth import Role
 from tape.api.http.door import Door
 from tape.api.http.openapi import ANYBODY, ROLE, errors_of
+from tape.calls.role import Role
 from tape.errors import InvalidArgument, PermissionDenied, TooLarge
 
 Endpoint = Callable[..., Awaitable[Any]]

@@ -6,10 +6,10 @@ import orjson
 from fastapi import Query
 from pydantic import Field
 
-from tape.api.auth import Role
 from tape.api.http.entry import fitting
 from tape.api.http.fields import PAGE, Body, PageSize, Params, PathText, Position, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.errors import NotFound
 from tape.model.gate import SendSignal, Signalled
 from tape.model.json_text import to_json

@@ -18,15 +18,15 @@ import orjson
 from fastapi import Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from tape.api.auth import Role
 from tape.api.http.door import Door, gone
 from tape.api.http.entry import entry_record
 from tape.api.http.errors import detail_of, refused
 from tape.api.http.fields import MOST_POSITION, Position
 from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
-from tape.api.streams import page_characters
+from tape.api.turnstile import page_characters
 from tape.bus import FollowQuery
+from tape.calls.role import Role
 from tape.config import KIB
 from tape.errors import InvalidArgument, Overloaded, Pruned, TapeError
 from tape.journal.follow import Page

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Response
 from pydantic import Field
 
-from tape.api.auth import Role
 from tape.api.http.entry import EntryReply, entry_record, fitting, json_response
 from tape.api.http.fields import PAGE, Body, PageSize, Params, Reply
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.model.task import Task, TaskStatus
 
 routes = Routes("tasks")

@@ -6,7 +6,6 @@ from uuid import uuid4
 from fastapi import Query
 from pydantic import Field
 
-from tape.api.auth import Role
 from tape.api.http.entry import fitting
 from tape.api.http.fields import (
     MOST_POSITION,
@@ -19,6 +18,7 @@ from tape.api.http.fields import (
     Reply,
 )
 from tape.api.http.routes import Routes, TheDoor
+from tape.calls.role import Role
 from tape.errors import NotFound
 from tape.model.json_text import to_json
 from tape.model.value import ANY_VERSION, Author, Value
