@@ -1,20 +1,25 @@
 """A durable event bus and run journal for Python.
 
 Each name is loaded when it is first used: a program that only declares what it does should not wait
-for stores, predicates and clients, and importing all of them takes a fifth of a second.
+for stores, predicates and clients, and importing all of them takes a fifth of a second. The block
+under TYPE_CHECKING says where each name is from, to type checkers and, read as text, to the loader.
 """
 
 import sys
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tape import consumers as consumers
     from tape import errors, reactions
     from tape import payloads as payloads
     from tape import reactors as reactors
+    from tape import relaying as relaying
     from tape import sinks as sinks
     from tape import testing as testing
+    from tape import worker as worker
     from tape.app import connect, connect_async
     from tape.client import AsyncTapeClient, TapeClient, event
     from tape.config import DEFAULT_URL, Settings
@@ -109,9 +114,50 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_URL",
-    "AckLost",
     "App",
     "AsyncTapeClient",
+    "Context",
+    "Entry",
+    "Observed",
+    "RetryPolicy",
+    "Settings",
+    "SyncContext",
+    "TapeClient",
+    "TapeError",
+    "app",
+    "cancel_run",
+    "connect",
+    "connect_async",
+    "delete_value",
+    "effect",
+    "errors",
+    "event",
+    "gate",
+    "get_value",
+    "idempotency_key",
+    "now",
+    "on",
+    "on_event",
+    "on_run",
+    "on_value_change",
+    "publish_within",
+    "random",
+    "reactions",
+    "resume",
+    "run_relay",
+    "sample",
+    "send_signal",
+    "set_timer",
+    "set_value",
+    "sleep",
+    "start",
+    "uuid",
+    "watch_value",
+]
+_FIRST_WEEK = frozenset(__all__)
+"""What `dir` shows: the names of a first week. Those below are as public."""
+__all__ += [
+    "AckLost",
     "BrokerError",
     "BrokerRefused",
     "BrokerUnavailable",
@@ -119,13 +165,11 @@ __all__ = [
     "BudgetExceeded",
     "BusinessKeyTaken",
     "Closed",
-    "Context",
     "Deleted",
     "Diverged",
     "DrainReport",
     "DrainerState",
     "EffectFailed",
-    "Entry",
     "EventSubscription",
     "GiveUp",
     "HandlerKind",
@@ -138,7 +182,6 @@ __all__ = [
     "NotHeld",
     "NotInTransaction",
     "NotLeading",
-    "Observed",
     "OutcomeUnknown",
     "Overloaded",
     "Page",
@@ -147,13 +190,11 @@ __all__ = [
     "Reaction",
     "ReactionState",
     "Recorded",
-    "RetryPolicy",
     "Run",
     "RunCancelled",
     "RunEnded",
     "RunStatus",
     "SchemaRefused",
-    "Settings",
     "SparkUnavailable",
     "Spend",
     "StaleLease",
@@ -161,9 +202,6 @@ __all__ = [
     "StoreFull",
     "StoreMismatch",
     "StoreUnavailable",
-    "SyncContext",
-    "TapeClient",
-    "TapeError",
     "Task",
     "TaskOutcome",
     "TaskStatus",
@@ -173,118 +211,50 @@ __all__ = [
     "Value",
     "ValueChange",
     "VersionMismatch",
-    "app",
     "bus_subject",
-    "cancel_run",
     "cancel_timer",
-    "connect",
-    "connect_async",
     "create_processed",
-    "delete_value",
-    "effect",
-    "errors",
-    "event",
     "forget_processed",
-    "gate",
-    "get_value",
     "heartbeat",
-    "idempotency_key",
     "is_cancelled",
-    "now",
-    "on",
     "on_decision_recorded",
     "on_effect_confirmed",
     "on_effect_failed",
     "on_effect_reconciled",
     "on_effect_unknown",
-    "on_event",
     "on_gate",
-    "on_run",
-    "on_value_change",
     "on_value_deleted",
     "patched",
     "processed_within",
-    "publish_within",
-    "random",
-    "reactions",
     "recover_once",
-    "resume",
-    "run_relay",
-    "sample",
-    "send_signal",
-    "set_timer",
-    "set_value",
-    "sleep",
-    "start",
-    "uuid",
-    "watch_value",
     "with_budget",
 ]
 
-_MODULES = frozenset(
-    {
-        "consumers",
-        "errors",
-        "payloads",
-        "reactions",
-        "reactors",
-        "relaying",
-        "sinks",
-        "spark",
-        "testing",
-        "worker",
-    }
-)
-_NAMES = {
-    "tape.app": "connect connect_async",
-    "tape.client": "AsyncTapeClient TapeClient event",
-    "tape.config": "DEFAULT_URL Settings",
-    "tape.errors": """
-        AckLost BrokerError BrokerRefused BrokerUnavailable BudgetExceeded BusinessKeyTaken
-        Closed Diverged EffectFailed GiveUp InvalidArgument LeaseHeld NotFound NotHalted
-        NotHeld NotInTransaction NotLeading OutcomeUnknown Overloaded PermissionDenied
-        Pruned RunCancelled RunEnded SchemaRefused SparkUnavailable StaleLease StoreFailed
-        StoreFull StoreMismatch StoreUnavailable TapeError TooLarge Unauthenticated Unsafe
-        VersionMismatch
-    """,
-    "tape.journal.follow": "Page",
-    "tape.ledger.declare": "on_event",
-    "tape.model.bus_subject": "bus_subject",
-    "tape.model.drainer": "DrainerState DrainReport",
-    "tape.model.entry": "Entry",
-    "tape.model.event": "NewEvent Recorded",
-    "tape.model.event_subscription": "EventSubscription",
-    "tape.model.reaction": "HandlerKind NewReaction Reaction ReactionState",
-    "tape.model.run": "Run RunStatus",
-    "tape.model.task": "Task TaskOutcome TaskStatus",
-    "tape.model.value": "Deleted Value ValueChange",
-    "tape.publishing": "create_processed forget_processed processed_within publish_within",
-    "tape.reactions.declare": """
-        on on_decision_recorded on_effect_confirmed on_effect_failed on_effect_reconciled
-        on_effect_unknown on_gate on_run on_value_change on_value_deleted
-    """,
-    "tape.relaying": "run_relay",
-    "tape.running": "cancel_run recover_once resume send_signal start watch_value",
-    "tape.runs.ambient": "idempotency_key",
-    "tape.runs.driving.context": "Context",
-    "tape.runs.declare": "App Observed RetryPolicy Spend app effect",
-    "tape.runs.sdk": """
-        Budget cancel_timer delete_value gate get_value heartbeat is_cancelled now patched
-        random sample set_timer set_value sleep uuid with_budget
-    """,
-    "tape.runs.driving.sync_context": "SyncContext",
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+@cache
+def _homes() -> dict[str, str]:
+    """Read the block above: the module of each name, and of a module itself `tape`."""
+    import ast  # not needed by who only imports Tape
+
+    loader: Any = sys.modules[__name__].__loader__  # also finds the text in a zip file
+    module = ast.parse(loader.get_source(__name__))
+    block = next(node for node in module.body if isinstance(node, ast.If))
+    homes = {"spark": __name__}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            homes |= {alias.name: node.module for alias in node.names}
+    return homes
 
 
 def _load(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"tape.{name}")
     if name == "__version__":
         return import_module("tape.config").VERSION
-    if name not in _HOMES:
+    home = None if name.startswith("_") else _homes().get(name)
+    if home is None:
         raise AttributeError(f"module 'tape' has no attribute {name!r}{_meant_by(name)}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    if home == __name__:
+        return import_module(f"tape.{name}")
+    value = globals()[name] = getattr(import_module(home), name)
     return value
 
 
@@ -300,7 +270,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and no names besid
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted({*_FIRST_WEEK, *(name for name in globals() if name.startswith("__"))})
 
 
 class _Package(ModuleType):

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from operator import attrgetter
 
 import pytest
@@ -31,6 +32,50 @@ send_signal set_timer set_value sleep start uuid watch_value with_budget
 def test_names() -> None:
     assert sorted(tape.__all__) == sorted(NAMES.split())
     assert all(hasattr(tape, name) for name in tape.__all__)
+
+
+FIRST_WEEK = """
+App AsyncTapeClient Context DEFAULT_URL Entry Observed RetryPolicy Settings SyncContext TapeClient
+TapeError app cancel_run connect connect_async delete_value effect errors event gate get_value
+idempotency_key now on on_event on_run on_value_change publish_within random reactions resume
+run_relay sample send_signal set_timer set_value sleep start uuid watch_value
+"""
+
+
+def test_dir_shows_what_a_user_meets_first() -> None:
+    shown = {name for name in dir(tape) if not name.startswith("__")}
+    assert shown == set(FIRST_WEEK.split())
+    assert set(FIRST_WEEK.split()) < set(tape.__all__)
+
+
+def test_errors_live_in_one_module() -> None:
+    kinds = {
+        name
+        for name in tape.__all__
+        if isinstance(kind := getattr(tape, name), type) and issubclass(kind, Exception)
+    }
+    assert {getattr(tape, name).__module__ for name in kinds} == {"tape.errors"}
+
+
+DOCUMENTED = """
+tape.cli tape.consumers tape.errors tape.payloads tape.pipeline.jobs.rollup.job tape.predicates
+tape.predicates.to_spark tape.reactions tape.reactors tape.relaying tape.sinks tape.spark
+tape.testing tape.testing.conformance tape.testing.effects tape.testing.runs tape.worker
+"""
+"""Paths that README, docs and WIRE.md name. Some are thin: what they name lives in another room."""
+NEED_NO_IMPORT = "consumers errors payloads reactions reactors relaying sinks spark testing worker"
+
+
+@pytest.mark.parametrize("path", DOCUMENTED.split())
+def test_documented_paths_can_be_imported(path: str) -> None:
+    package, _, name = path.rpartition(".")
+    assert hasattr(import_module(package), name) or import_module(path)
+
+
+def test_modules_that_need_no_import() -> None:
+    code = f"import tape; print(*(getattr(tape, n).__name__ for n in {NEED_NO_IMPORT.split()}))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == [f"tape.{name}" for name in NEED_NO_IMPORT.split()]
 
 
 OF_OLD = """

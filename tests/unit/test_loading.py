@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -69,7 +70,16 @@ def test_names_are_loaded_from_where_type_checkers_see_them() -> None:
     assert seen.keys() | modules == set(tape.__all__)
     for name, module in seen.items():
         assert getattr(tape, name) is getattr(import_module(module or ""), name), name
-    assert set(tape.__all__) <= set(dir(tape))
+
+
+def test_what_a_zip_file_holds_is_found(tmp_path: Path) -> None:
+    packed = tmp_path / "tape.zip"
+    source = Path(tape.__file__ or "").parent
+    with ZipFile(packed, "w") as archive:
+        for name in ("__init__.py", "errors.py"):
+            archive.write(source / name, f"tape/{name}")
+    code = f"import sys; sys.path.insert(0, {str(packed)!r}); import tape; print(tape.NotFound)"
+    assert said_by(code) == "<class 'tape.errors.NotFound'>"
 
 
 def test_a_name_that_is_not_there() -> None:
