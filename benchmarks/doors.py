@@ -6,9 +6,9 @@ from benchmarks import peers
 from benchmarks.follow import BEATS, light_load, read_through
 from benchmarks.result import Result, compare
 from benchmarks.workload import REPETITIONS, batches, on_loop, postgres, record_all
-from tape.app import open_operations
 from tape.bus import Operations
-from tape.config import Settings
+from tape.programs.connect import open_operations
+from tape.settings import Settings
 from tests.servers.tape_server import ServerProcess
 
 BATCH = 100

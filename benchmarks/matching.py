@@ -15,7 +15,6 @@ from benchmarks.matching_journal import (
 )
 from benchmarks.result import Result, compare
 from benchmarks.workload import REPETITIONS, on_loop, postgres, sqlite_file
-from tape.config import Settings
 from tape.journal.follow import envelope
 from tape.model.entry import Entry
 from tape.model.reaction import Reaction
@@ -23,7 +22,8 @@ from tape.model.subject import parse_pattern
 from tape.ports.store import Store
 from tape.predicates import check
 from tape.reactions.match import Matcher
-from tape.reactions.rules import Rule, Rules
+from tape.reactions.rules import ReactionRule, ReactionRules
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 
 ENTRIES = 20_000
@@ -76,7 +76,7 @@ def _rate(match: Match, entries: Sequence[Entry]) -> float:
 
 
 def _by_rules(reactions: Sequence[Reaction]) -> Match:
-    rules = Rules([Rule(reaction, []) for reaction in reactions])
+    rules = ReactionRules([ReactionRule(reaction, []) for reaction in reactions])
 
     def match(entries: Sequence[Entry]) -> int:
         """Page by page and step by step, as the matcher does."""

@@ -6,11 +6,11 @@ No two entries of a recording share a subject, so remembering what a subject mat
 import asyncio
 
 from benchmarks.workload import PAYLOAD, opened, record_all
-from tape.config import Settings
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.ports.store import PAGE_BYTES, ReadEntries, Store
+from tape.settings import Settings
 
 REACTIONS = 1_000
 MATCHING = 10

@@ -23,8 +23,8 @@ from benchmarks.result import Result, compare
 from benchmarks.workload import PAYLOAD, on_loop, opened, postgres
 from tape.brokers.in_order import one_by_one, publish_by_key
 from tape.brokers.nats import IN_FLIGHT
-from tape.consumers import Consumer, Message, consume
 from tape.ports.broker import Outgoing
+from tape.programs.consumers import Consumer, Message, consume
 from tests.servers.nats import NatsServer
 from tests.servers.tape_worker import WorkerProcess
 

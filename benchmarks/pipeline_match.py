@@ -17,15 +17,15 @@ import orjson
 
 from benchmarks.result import Result, compare
 from benchmarks.workload import on_loop, opened, record_all
-from tape.config import Settings
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
-from tape.pipeline.job import Summary, Work
+from tape.pipeline.job import JobContext, Summary
 from tape.pipeline.jobs.archive.job import Archive
 from tape.pipeline.jobs.backfill.job import Backfill
 from tape.pipeline.session import session
 from tape.ports.store import PAGE_BYTES, ReadEntries, Store
-from tape.reactions.rules import Rule, Rules
+from tape.reactions.rules import ReactionRule, ReactionRules
+from tape.settings import Settings
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store
 
@@ -123,9 +123,9 @@ async def _record(url: str) -> None:
             await record_all(bus, batches, 2)
 
 
-def _work(url: str, cores: int) -> Work:
+def _work(url: str, cores: int) -> JobContext:
     spark = session(master=f"local[{cores}]", config={"spark.driver.memory": "2g"})
-    return Work(spark, url, Stores().store(url))
+    return JobContext(spark, url, Stores().store(url))
 
 
 def _archive(url: str, lake: str) -> None:
@@ -183,6 +183,6 @@ async def _in_memory(url: str) -> float:
     return BY_SERVER / (time.perf_counter() - started)
 
 
-async def _rules(store: Store) -> Rules:
+async def _rules(store: Store) -> ReactionRules:
     book = await store.matching.read_reactions()
-    return Rules([Rule(reaction, []) for reaction in book.reactions])
+    return ReactionRules([ReactionRule(reaction, []) for reaction in book.reactions])

@@ -14,14 +14,14 @@ import tape
 from benchmarks.result import Result, compare
 from benchmarks.runs import measure_length
 from benchmarks.workload import PAYLOAD, on_loop, postgres
-from tape.app import open_bus
-from tape.config import Settings
 from tape.model.gate import SendSignal
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName, RunStatus
+from tape.programs.connect import open_bus
 from tape.reactions.threads import HandlerThreads
 from tape.runs.driving.drive import RunDriver
 from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.settings import Settings
 from tests.servers.tape_worker import WorkerProcess
 
 TTL_S = 2.0

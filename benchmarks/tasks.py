@@ -13,10 +13,10 @@ from typing import Any
 
 from benchmarks.workload import batches, opened, record_all
 from tape.bus import Bus, Operations
-from tape.config import Settings
 from tape.model.reaction import HandlerKind, NewReaction
-from tape.reactions.dispatch import Dispatcher, Job
-from tape.reactions.work import Call, Handler
+from tape.reactions.dispatch import Dispatcher, ReactionJob
+from tape.reactions.work import CallHandler, Handler
+from tape.settings import Settings
 
 REACTION = "bench"
 AT_ONCE = 100_000
@@ -69,5 +69,5 @@ async def dispatching(source: Operations, handler: Handler) -> AsyncIterator[Non
 
 
 def dispatcher_of(source: Operations, handler: Handler) -> Dispatcher:
-    job = Job(Call(handler, ThreadPoolExecutor(1)), AT_ONCE)
+    job = ReactionJob(CallHandler(handler, ThreadPoolExecutor(1)), AT_ONCE)
     return Dispatcher(source.tasks, {REACTION: job}, "bench", Settings().dispatcher)

@@ -16,10 +16,10 @@ from benchmarks import tasks
 from benchmarks.result import Result, compare
 from benchmarks.tasks_peers import Send, pgqueuer_worker, procrastinate_worker
 from benchmarks.workload import on_loop, opened, postgres
-from tape.app import open_operations
 from tape.bus import Operations
-from tape.config import Settings
 from tape.model.event import NewEvent
+from tape.programs.connect import open_operations
+from tape.settings import Settings
 from tests.servers.tape_server import ServerProcess
 
 TURNS = 3

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import uvloop
 
-from tape.app import open_bus
 from tape.bus import Bus, Operations
 from tape.model.event import NewEvent
+from tape.programs.connect import open_bus
 from tests.servers.postgres import PostgresServer
 
 T = TypeVar("T")

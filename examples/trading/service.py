@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import asyncpg
 
 import tape
-from tape.config import ConsumerSettings
 from tape.consumers import Consumer, Message, consume
+from tape.settings import ConsumerSettings
 
 STREAM = "gordon-bus"
 

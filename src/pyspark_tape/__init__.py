@@ -6,9 +6,9 @@ source without being registered.
 
 from pathlib import Path
 
-from tape.config import Settings
 from tape.pipeline.source import TapeSource
-from tape.settings_yaml import read_yaml
+from tape.settings import Settings
+from tape.settings.yaml_file import read_yaml
 from tape.stores.blocking import Stores
 
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from tape import sinks as sinks
     from tape import testing as testing
     from tape import worker as worker
-    from tape.app import connect, connect_async
     from tape.client import AsyncTapeClient, TapeClient, event
-    from tape.config import DEFAULT_URL, Settings
     from tape.errors import (
         AckLost,
         BrokerError,
@@ -71,7 +69,22 @@ if TYPE_CHECKING:
     from tape.model.run import Run, RunStatus
     from tape.model.task import Task, TaskOutcome, TaskStatus
     from tape.model.value import Deleted, Value, ValueChange
-    from tape.publishing import create_processed, forget_processed, processed_within, publish_within
+    from tape.programs.connect import connect, connect_async
+    from tape.programs.outbox_relay import run_relay
+    from tape.programs.publishing import (
+        create_processed,
+        forget_processed,
+        processed_within,
+        publish_within,
+    )
+    from tape.programs.run_control import (
+        cancel_run,
+        recover_once,
+        resume,
+        send_signal,
+        start,
+        watch_value,
+    )
     from tape.reactions.declare import (
         on,
         on_decision_recorded,
@@ -84,8 +97,6 @@ if TYPE_CHECKING:
         on_value_change,
         on_value_deleted,
     )
-    from tape.relaying import run_relay
-    from tape.running import cancel_run, recover_once, resume, send_signal, start, watch_value
     from tape.runs.ambient import idempotency_key
     from tape.runs.declare import App, Observed, RetryPolicy, Spend, app, effect
     from tape.runs.driving.context import Context
@@ -108,6 +119,7 @@ if TYPE_CHECKING:
         uuid,
         with_budget,
     )
+    from tape.settings import DEFAULT_URL, Settings
 
     spark: ModuleType  # a type checker should not have to read all of Spark
     __version__: str
@@ -248,7 +260,7 @@ def _homes() -> dict[str, str]:
 
 def _load(name: str) -> Any:
     if name == "__version__":
-        return import_module("tape.config").VERSION
+        return import_module("tape.settings").VERSION
     home = None if name.startswith("_") else _homes().get(name)
     if home is None:
         raise AttributeError(f"module 'tape' has no attribute {name!r}{_meant_by(name)}")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tape.bus import Operations
-from tape.config import Limits
 from tape.errors import NotFound
 from tape.ledger.rules import invocation_id
 from tape.model.entry import Entry
@@ -19,6 +18,7 @@ from tape.model.event_subscription import RUN_USER
 from tape.model.run import Run, RunName
 from tape.model.task import Task, TaskKey
 from tape.ports.ledger import RecentQuery
+from tape.settings import Limits
 
 CAUSES = 20
 RELATED = 200

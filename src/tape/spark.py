@@ -6,13 +6,13 @@ df = tape.spark.journal(spark, "sqlite:tape.db")
 
 from pathlib import Path
 
-from tape.config import Settings
 from tape.errors import SparkUnavailable
+from tape.settings import Settings
 
 try:
     from pyspark.sql import SparkSession
 
-    from tape.pipeline.job import Job, Report, Summary, Work, say_nothing
+    from tape.pipeline.job import Job, JobContext, Report, Summary, say_nothing
     from tape.pipeline.jobs.ingest.sink import quarantine
     from tape.pipeline.jobs.rollup.rolls import rollup
     from tape.pipeline.lake.frames import history, lake
@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:
         f"the pipeline needs {missing.name}: pip install 'tape-bus[spark]'"
     ) from missing
 
-from tape.settings_yaml import read_yaml
+from tape.settings.yaml_file import read_yaml
 from tape.stores.blocking import Stores
 
 __all__ = [
@@ -47,4 +47,4 @@ def run(
     `config` is a settings file; without it the defaults hold.
     """
     settings = read_yaml(Path(config), Settings()) if config else Settings()
-    return job.run(Work(spark, url, Stores(settings).store(url), report, settings, config))
+    return job.run(JobContext(spark, url, Stores(settings).store(url), report, settings, config))

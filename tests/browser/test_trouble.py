@@ -11,10 +11,10 @@ import httpx
 from playwright.sync_api import Page, expect
 
 import tape
-from tape.app import Addresses
+from tape.programs.serve import Addresses
+from tape.programs.worker import WorkerOptions, work
 from tape.reactions.declare import Registry
 from tape.runs.declare import Apps
-from tape.worker import WorkerOptions, work
 from tests.browser.view import open_timeline, record
 from tests.integration.http.some_of_everything import fill
 from tests.servers.tape_server import ServerProcess

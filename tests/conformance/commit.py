@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tape.errors import Closed, InvalidArgument, StoreFailed, TapeError
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.event import NewEvent
 from tape.model.move import Need, State, save
 from tape.model.run import RUNS
@@ -30,8 +30,8 @@ INT64_MAX = 2**63 - 1
 LARGE = 300  # stores may write many entries another way than few
 
 
-def draft(**fields: object) -> Draft:
-    plain = Draft(next(IDS), "event", "/tape/event/recorded/a/_/_", "null")
+def draft(**fields: object) -> EntryDraft:
+    plain = EntryDraft(next(IDS), "event", "/tape/event/recorded/a/_/_", "null")
     return plain._replace(**fields)  # type: ignore[arg-type]
 
 
@@ -39,7 +39,7 @@ def value(key: str, **fields: object) -> ValueRow:
     return ValueRow("ns", key, "1", 1, 1, "", False, "")._replace(**fields)  # type: ignore[arg-type]
 
 
-def writing(*drafts: Draft, rows: Iterable[ValueRow] = ()) -> Callable[[State], None]:
+def writing(*drafts: EntryDraft, rows: Iterable[ValueRow] = ()) -> Callable[[State], None]:
     def decide(state: State) -> None:
         state.entries += drafts
         for row in rows:

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from tape.config import Settings, SqliteSettings
 from tape.ports.store import Store
+from tape.settings import Settings, SqliteSettings
 from tape.stores.by_url import open_store as open_by_url
 from tape.stores.by_url import sqlite_path
 from tests.conformance.contracts import OpenStore

@@ -5,8 +5,8 @@ from typing import Any
 
 from tape.journal.batch import decide_all, settle
 from tape.model.effect import EFFECTS, DispatchMode, Effect, EffectStatus
-from tape.model.entry import Draft
-from tape.model.move import Move, Place, State, Table
+from tape.model.entry import EntryDraft
+from tape.model.move import EntryPlace, Move, State, Table
 from tape.model.obligation import ALONE, OBLIGATIONS, Obligation, ObligationStatus
 from tape.model.run import RUNS, Run, RunStatus
 from tape.model.timer import TIMERS, Timer
@@ -18,7 +18,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.rows: dict[Table[Any, Any], dict[Hashable, Any]] = {}
-        self.entries: list[Draft] = []
+        self.entries: list[EntryDraft] = []
 
     def play(self, move: Move[Any], now_ms: int) -> Any:
         """The reply, or the refusal."""
@@ -32,7 +32,7 @@ class Memory:
         self.entries += state.entries
         for before in runs.values():
             expect_one_holder(before, self.rows[RUNS][before.run_id], now_ms)
-        place = Place(state.next_global_seq, now_ms)
+        place = EntryPlace(state.next_global_seq, now_ms)
         return verdict if isinstance(verdict, Exception) else settle(verdict, place)
 
     def get(self, table: Table[Any, Any], key: Hashable) -> Any:
@@ -41,7 +41,7 @@ class Memory:
     def all(self, table: Table[Any, Any]) -> list[Any]:
         return list(self.rows.get(table, {}).values())
 
-    def journal_of(self, run_id: str) -> list[Draft]:
+    def journal_of(self, run_id: str) -> list[EntryDraft]:
         return [draft for draft in self.entries if draft.run_id == run_id]
 
 

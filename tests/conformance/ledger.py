@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tape.model.drain import DispatchEvents, Passed
-from tape.model.drainer import AcquireDrainer, Drainer, Grant, Hold, RenewDrainer
+from tape.model.drain import DispatchEvents, PassProgress
+from tape.model.drainer import AcquireDrainer, Drainer, DrainerLease, Grant, RenewDrainer
 from tape.model.event import NewEvent
 from tape.model.event_subscription import (
     DeleteSubscription,
@@ -34,7 +34,7 @@ async def acquire(store: Store, drainer_id: str = "d", ttl_ms: int = 60_000) -> 
     return await play(store, AcquireDrainer(drainer_id, next(IDS), ttl_ms, LIMITS))
 
 
-async def advance(store: Store, hold: Hold, passed: Passed, *runs: NewRun) -> None:
+async def advance(store: Store, hold: DrainerLease, passed: PassProgress, *runs: NewRun) -> None:
     ids = IDS.take(len(runs) + 1)
     await play(store, DispatchEvents(hold, passed, runs, ids=ids, limits=LIMITS, letting_go=True))
 
@@ -81,7 +81,7 @@ class LedgerContract:
         assert (grant.is_granted, grant.head) == (True, 1)
         assert await other.ledger.get_drainer("d") == grant.drainer
         run = NewRun(RunName("desk", "event", "s", "event:x"), "{}")
-        await advance(store, Hold("d", 1, 60_000), Passed(1, "E1", 1, 1), run)
+        await advance(store, DrainerLease("d", 1, 60_000), PassProgress(1, "E1", 1, 1), run)
         found = await other.ledger.get_drainer("d")
         assert found is not None
         assert found == Drainer("d", 1, "E1", found.last_drained_at_ms, 1, 1, fencing_token=1)
@@ -94,7 +94,7 @@ class LedgerContract:
         grants = await asyncio.gather(*(acquire(store) for store in stores for _ in range(5)))
         (granted,) = [grant for grant in grants if grant.is_granted]
         assert {grant.drainer for grant in grants} == {granted.drainer}
-        hold = Hold("d", granted.drainer.fencing_token, 60_000)
+        hold = DrainerLease("d", granted.drainer.fencing_token, 60_000)
         await play(stores[1], RenewDrainer(hold, letting_go=True))
         assert (await acquire(stores[2])).drainer.fencing_token == 2
 
@@ -122,8 +122,8 @@ class LedgerContract:
         assert await holds(store) == {"drainer workflow_runner": 0}
         assert await prune_all(store) == []
         await acquire(store, "workflow_runner")
-        hold = Hold("workflow_runner", 1, 60_000)
-        await advance(store, hold, Passed(5, "E5", 3, 3))
+        hold = DrainerLease("workflow_runner", 1, 60_000)
+        await advance(store, hold, PassProgress(5, "E5", 3, 3))
         assert await holds(store) == {"drainer workflow_runner": 5}
         assert (await prune_all(store, FAR))[-1].through == 5
         assert await left(store) == [6, 7, 8, 9, 10]

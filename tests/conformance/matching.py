@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tape.model.task import TaskKey, TaskStatus
-from tape.ports.matching import Step
+from tape.ports.matching import MatchStep
 from tape.ports.store import Store
 from tests.conformance.playing import OpenStore
 from tests.conformance.reacting import (
@@ -39,7 +39,7 @@ async def expect_nothing_done(store: Store) -> None:
     assert (cursor.last_global_seq, cursor.matched, cursor.last_processed_at_ms) == (0, 0, 0)
 
 
-def full_step(step: Step) -> Step:
+def full_step(step: MatchStep) -> MatchStep:
     return step._replace(position=7, cursors=[a_cursor(7, matched=2)], tasks=[a_task(3), a_task(5)])
 
 

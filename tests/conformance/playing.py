@@ -3,14 +3,14 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from tape.config import Limits
 from tape.journal.batch import Verdict, decide_all, needs_of, settle
 from tape.journal.ids import UlidFactory
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded, RecordEvents
-from tape.model.move import Change, Decision, Move, Need, Place, State, save
+from tape.model.move import Decision, EntryPlace, Move, Need, RowChange, State, save
 from tape.model.run import RUNS, Run, RunStatus
 from tape.ports.store import ReadEntries, Store
+from tape.settings import Limits
 
 T = TypeVar("T")
 
@@ -68,13 +68,13 @@ class SaveRows:
 
     weight = 1
 
-    def __init__(self, *changes: Change) -> None:
+    def __init__(self, *changes: RowChange) -> None:
         self._changes = changes
 
     def needs(self) -> Sequence[Need]:
         return [Need(change.table, change.key) for change in self._changes]
 
-    def decide(self, _state: State) -> Decision[Place]:
+    def decide(self, _state: State) -> Decision[EntryPlace]:
         return Decision(lambda place: place, [], self._changes)
 
 

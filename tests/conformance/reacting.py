@@ -20,8 +20,8 @@ from tape.model.reaction import (
     RegisterReaction,
     Tally,
 )
-from tape.model.task import ANY_SHARD, FailTasks, Failure, Task, TaskKey, TaskStatus
-from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step, StepResult
+from tape.model.task import ANY_SHARD, FailTasks, Task, TaskFailure, TaskKey, TaskStatus
+from tape.ports.matching import CursorStep, MatcherLease, MatchStep, NewTask, StepResult
 from tape.ports.store import Store
 from tape.ports.tasks import Claim, Want
 from tests.conformance.playing import (
@@ -74,10 +74,10 @@ async def lead(store: Store, owner: str = "matcher", ttl_ms: int = HOUR_MS) -> M
     return lease
 
 
-async def a_step(store: Store, lease: MatcherLease, **fields: Any) -> Step:
+async def a_step(store: Store, lease: MatcherLease, **fields: Any) -> MatchStep:
     """One that moves nothing, made for how things stand."""
     version = (await store.matching.read_reactions()).version
-    return Step(lease, HOUR_MS, version, lease.position, [], [])._replace(**fields)
+    return MatchStep(lease, HOUR_MS, version, lease.position, [], [])._replace(**fields)
 
 
 async def step(store: Store, **fields: Any) -> StepResult:
@@ -105,7 +105,7 @@ async def claim(
 
 
 def failing(owner: str, keys: Sequence[TaskKey], error: str = "no", **fields: Any) -> FailTasks:
-    failures = [Failure(key, error, **fields) for key in keys]
+    failures = [TaskFailure(key, error, **fields) for key in keys]
     return FailTasks(owner, failures, list(IDS.take(len(keys))), LIMITS)
 
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from tape.config import MatcherSettings
 from tape.model.task import ReplayDeadLetters, TaskKey, TaskStatus
 from tape.ports.matching import QueueTasks
 from tape.ports.store import Store
 from tape.reactions.match import Matcher
+from tape.settings import MatcherSettings
 from tests.conformance.playing import IDS, OpenStore, play
 from tests.conformance.reacting import (
     BOUND_S,

@@ -18,8 +18,8 @@ from urllib.parse import quote
 import grpc
 import httpx
 
-from tape.config import MIB
 from tape.model.run import RunName
+from tape.settings import MIB
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 from tests.crash import predicate_attacks, raw_http2

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from tape.app import open_bus
-from tape.config import DrainerSettings, Settings, SqliteSettings
-from tape.ledger import keep_draining
+from tape.ledger import drain_loop
+from tape.programs.connect import open_bus
+from tape.settings import DrainerSettings, Settings, SqliteSettings
 
 LEASE_S = 0.4
 SETTINGS = Settings(
@@ -16,7 +16,7 @@ SETTINGS = Settings(
 
 
 def drain_for_ever(url: str) -> None:
-    keep_draining.LOCKED_S = 0.05
+    drain_loop.LOCKED_S = 0.05
 
     async def work() -> None:
         bus = await open_bus(url, SETTINGS)

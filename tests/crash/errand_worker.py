@@ -16,10 +16,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from tape.config import DispatcherSettings, ReactorSettings, ReactorsSettings, Settings
+from tape.programs.worker import WorkerOptions, run_worker
 from tape.runs.boundary import set_boundary_hook
+from tape.settings import DispatcherSettings, ReactorSettings, ReactorsSettings, Settings
 from tape.stores.by_url import sqlite_path
-from tape.worker import WorkerOptions, run_worker
 from tests.crash.book import Book
 from tests.crash.errands import Errands
 

@@ -38,7 +38,7 @@ FORKS = _Forks()
 FORKS.set_forkserver_preload([
     "pytest", "tests.crash.errand_worker", "tests.crash.treasury_processes",
     "tests.crash.draining_processes",
-    "tape.settings_yaml", "tape.stores.postgres.store", "anyio._backends._asyncio",
+    "tape.settings.yaml_file", "tape.stores.postgres.store", "anyio._backends._asyncio",
     "anyio.streams.tls", "httpcore", "uvicorn.lifespan.on", "uvicorn.loops.auto",
     "uvicorn.protocols.websockets.auto", "uvloop",
 ])  # fmt: skip

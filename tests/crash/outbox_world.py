@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from tape.config import ConsumerSettings, Settings
-from tape.consumers import Consumer, Message, consume
+from tape.programs.consumers import Consumer, Message, consume
+from tape.settings import ConsumerSettings, Settings
 from tape.stores.by_url import open_store
 from tests.crash.outbox_producer import connected, transaction
 from tests.servers.nats import NatsServer

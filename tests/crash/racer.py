@@ -9,7 +9,7 @@ import sys
 
 import orjson
 
-from tape.app import open_bus
+from tape.programs.connect import open_bus
 from tests.crash.racing import Outcome, write
 
 

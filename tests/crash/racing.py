@@ -13,9 +13,7 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from tape.app import open_operations
 from tape.bus import FollowQuery, Operations
-from tape.config import Settings
 from tape.errors import (
     InvalidArgument,
     OutcomeUnknown,
@@ -27,6 +25,8 @@ from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.subject import parse_pattern
 from tape.model.value import Author
+from tape.programs.connect import open_operations
+from tape.settings import Settings
 
 POISON = "poison"  # the database refuses to insert events of this type
 PATTERNS = (

@@ -14,8 +14,8 @@ from typing import Any
 
 import grpc
 
-from tape.app import Addresses, ServeOptions, serve
 from tape.calls.call import SERVICE
+from tape.programs.serve import Addresses, ServeOptions, serve
 from tape.wire.errors import from_rpc_error
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub

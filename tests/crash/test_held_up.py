@@ -14,10 +14,10 @@ import orjson
 import psycopg
 import pytest
 
-from tape.app import open_bus
 from tape.bus import FollowQuery
-from tape.config import PostgresSettings
 from tape.model.event import NewEvent
+from tape.programs.connect import open_bus
+from tape.settings import PostgresSettings
 from tests.crash.racing import reach
 from tests.servers.tape_server import ServerProcess
 

@@ -19,8 +19,8 @@ import orjson
 import psycopg
 import pytest
 
-from tape.app import open_bus
 from tape.model.entry import Entry
+from tape.programs.connect import open_bus
 from tape.stores.by_url import sqlite_path
 from tests.crash.racing import END, PATTERNS, POISON, Outcome, check, follow_to_end, reach, write
 from tests.servers.tape_server import ServerProcess

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tape.app import open_operations
 from tape.bus import Operations
-from tape.config import Settings
 from tape.errors import Overloaded, StoreUnavailable
+from tape.programs.connect import open_operations
+from tape.settings import Settings
 from tests.crash import watching
 from tests.crash.reacting import Expected, check, event, plan, read_handled
 from tests.crash.watching import Watcher, await_rest, await_true

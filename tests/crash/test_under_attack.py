@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 import tape
-from tape.config import MIB
+from tape.settings import MIB
 from tests.crash.door_attacks import (
     ASKS_FOR_LARGE,
     ATTACKS,

@@ -16,10 +16,10 @@ import tape
 from examples.treasury.app import treasury
 from examples.treasury.counterparties import HOST, counterparties
 from examples.treasury.serving import CanHangUp
+from tape.programs.worker import WorkerOptions, run_worker
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.driving import pen
-from tape.settings_file import read_settings
-from tape.worker import WorkerOptions, run_worker
+from tape.settings.file import read_settings
 
 NIGHT_S = 0.02
 

@@ -14,12 +14,12 @@ import tape
 from tape.cli.root import run
 from tape.errors import InvalidArgument, Pruned, SparkUnavailable, TapeError
 from tape.pipeline import session as sessions
-from tape.pipeline.faults import in_one_sentence, told_in_one_sentence
-from tape.pipeline.job import Before, Summary, Work
+from tape.pipeline.job import CheckContext, JobContext, Summary
 from tape.pipeline.jobs.archive.job import Archive
 from tape.pipeline.jobs.audit.job import Audit
 from tape.pipeline.places import refuse_unwritable_file
 from tape.pipeline.source.options import read_options
+from tape.pipeline.spark_errors import as_tape_error, raising_tape_errors
 from tape.stores.blocking import Stores
 
 INGEST = "ingest files --path in --checkpoint c --quarantine q"
@@ -133,7 +133,7 @@ def test_nats_without_its_client_names_the_extra(
 
 
 def test_a_lake_may_be_made_by_an_earlier_job() -> None:
-    before = Before(Stores().store("sqlite:tape.db"))
+    before = CheckContext(Stores().store("sqlite:tape.db"))
     with pytest.raises(InvalidArgument, match="is not a lake"):
         Audit(lake="lake").check_options(before)
     Archive("lake").check_options(before)
@@ -155,21 +155,21 @@ def test_a_range_that_ends_before_it_begins() -> None:
 
 def test_what_spark_finds_is_one_sentence() -> None:
     missing = AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03")
-    assert str(in_one_sentence(missing)) == "Spark failed: Path does not exist: file:/x."
+    assert str(as_tape_error(missing)) == "Spark failed: Path does not exist: file:/x."
     ours = PythonException(
         "\n  An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
         '  File "x.py", line 1, in read\ntape.errors.Pruned: from: entries up to 3 are gone\n'
     )
-    pruned = in_one_sentence(ours)
+    pruned = as_tape_error(ours)
     assert isinstance(pruned, Pruned)
     assert str(pruned) == "from: entries up to 3 are gone"
-    assert isinstance(in_one_sentence(Py4JError("")), SparkUnavailable)
+    assert isinstance(as_tape_error(Py4JError("")), SparkUnavailable)
     java = Py4JError(
         "org.apache.spark.SparkException: Job aborted due to stage failure\n\tat x.y(Z)"
     )
     with (
         pytest.raises(TapeError, match=r"^Spark failed: Job aborted due to stage failure$"),
-        told_in_one_sentence(),
+        raising_tape_errors(),
     ):
         raise java
 
@@ -182,7 +182,7 @@ class _NoSpark:
 def test_a_fault_of_spark_is_one_line_and_the_trace_is_for_who_asks(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_job: Audit, _work: Work) -> Summary:
+    def fails(_job: Audit, _work: JobContext) -> Summary:
         raise Py4JError(
             "java.io.IOException: No space left on device\n\tat java.base/x.y(Z.java:1)"
         )
@@ -238,7 +238,7 @@ def test_java_that_cannot_start_says_why_and_nothing_else(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def starting() -> None:
-        with sessions.unheard_java():
+        with sessions.silenced_java():
             os.write(2, b"WARNING: hello\nError: no memory\n")
             raise SparkUnavailable("Spark did not start")
 

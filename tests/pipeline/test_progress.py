@@ -3,17 +3,17 @@
 import pytest
 
 from tape.cli.pipeline.running import _watching
-from tape.pipeline.job import Progress
+from tape.pipeline.job import JobProgress
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_progress_is_lines_on_stderr(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with _watching("audit", as_json=as_json) as report:
-        report(Progress("audit", 0, 133, "checks", "reading"))
+        report(JobProgress("audit", 0, 133, "checks", "reading"))
         for done in range(1, 133):
-            report(Progress("audit", done, 133, "checks", "run\x1b[31m_row"))
-        report(Progress("audit", 133, 133, "checks", "last"))
-        report(Progress("ingest", 7, 0, "files"))
+            report(JobProgress("audit", done, 133, "checks", "run\x1b[31m_row"))
+        report(JobProgress("audit", 133, 133, "checks", "last"))
+        report(JobProgress("ingest", 7, 0, "files"))
     said = capsys.readouterr()
     assert said.out == ""
     lines = said.err.splitlines()

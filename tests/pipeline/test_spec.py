@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from tape.errors import InvalidArgument
-from tape.pipeline.job import Before, Job, Summary, Work
+from tape.pipeline.job import CheckContext, Job, JobContext, Summary
 from tape.pipeline.spec import Spec, read_spec
 
 
@@ -23,10 +23,10 @@ class Sweep:
     patterns: tuple[str, ...] = ()
     upto: int | None = None
 
-    def check_options(self, before: Before) -> None:
+    def check_options(self, before: CheckContext) -> None:
         """Nothing can be wrong with it."""
 
-    def run(self, work: Work) -> Summary:
+    def run(self, work: JobContext) -> Summary:
         raise NotImplementedError(work)
 
 

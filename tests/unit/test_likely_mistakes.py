@@ -14,9 +14,9 @@ import pytest
 import tape
 from tape import consumers, reactors, worker
 from tape.cli.doctor.installation import EXTRAS
-from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.runs.declare import Apps
+from tape.settings import Settings
 
 
 @pytest.mark.parametrize(

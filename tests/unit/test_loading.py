@@ -30,11 +30,18 @@ def said_by(code: str) -> str:
     [
         (
             "import tape",
-            [*HEAVY.split(), "click", "orjson", "tape.model", "tape.stores", "tape.config"],
+            [*HEAVY.split(), "click", "orjson", "tape.model", "tape.stores", "tape.settings"],
         ),
         (
             HELP,
-            [*HEAVY.split(), "tape.model", "tape.stores", "tape.app", "tape.bus", "tape.client"],
+            [
+                *HEAVY.split(),
+                "tape.model",
+                "tape.stores",
+                "tape.programs",
+                "tape.bus",
+                "tape.client",
+            ],
         ),
         (
             "import tape; tape.connect('sqlite:tape.db').close()",
@@ -93,7 +100,7 @@ def test_a_name_that_is_not_there() -> None:
         "import tape; tape.connect; print(tape.app.__module__)",
         "import tape, tape.app; print(tape.app.__module__)",
         "import tape; tape.app; import tape.app; print(tape.app.__module__)",
-        "from tape.app import connect; from tape import app; print(app.__module__)",
+        "from tape.programs.connect import connect; from tape import app; print(app.__module__)",
     ],
 )
 def test_the_decorator_is_not_replaced_by_the_module_of_its_name(code: str) -> None:
@@ -101,4 +108,4 @@ def test_the_decorator_is_not_replaced_by_the_module_of_its_name(code: str) -> N
 
 
 def test_the_version() -> None:
-    assert tape.__version__ == import_module("tape.config").VERSION
+    assert tape.__version__ == import_module("tape.settings").VERSION

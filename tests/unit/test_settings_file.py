@@ -9,7 +9,8 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from tape.config import (
+from tape.errors import InvalidArgument
+from tape.settings import (
     Limits,
     ReactorSettings,
     ReactorsSettings,
@@ -17,9 +18,8 @@ from tape.config import (
     SqliteSettings,
     WriterSettings,
 )
-from tape.errors import InvalidArgument
-from tape.settings_file import read_settings
-from tape.settings_yaml import RANGES, range_of, read_yaml
+from tape.settings.file import read_settings
+from tape.settings.yaml_file import RANGES, range_of, read_yaml
 
 SEED = """
 tape:
@@ -249,7 +249,7 @@ def test_an_alias_that_holds_itself_ends() -> None:
 def test_yaml_is_loaded_only_for_a_file() -> None:
     code = (
         "import sys, tape.cli.target\n"
-        "from tape.settings_file import read_settings\n"
+        "from tape.settings.file import read_settings\n"
         "read_settings(None)\n"
         "assert 'yaml' not in sys.modules\n"
         "open('tape.yaml', 'w').close()\n"

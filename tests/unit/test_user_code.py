@@ -12,7 +12,7 @@ from tape.model.run import RunStatus
 from tape.model.task import TaskOutcome
 from tape.ports.user_code import as_failure, called
 from tape.reactions.threads import HandlerThreads
-from tape.reactions.work import Call
+from tape.reactions.work import CallHandler
 from tape.runs.declare import Apps
 from tape.runs.driving.context import Context
 from tape.runs.driving.sync_context import SyncContext
@@ -70,7 +70,7 @@ async def test_a_handler_that_raises_it_has_failed(colour: str) -> None:
 
     threads = HandlerThreads(1)
     handlers: dict[str, Callable[..., Any]] = {"async": leaves, "thread": leave}
-    (ended,) = await Call(handlers[colour], threads).do([a_task()])
+    (ended,) = await CallHandler(handlers[colour], threads).do([a_task()])
     threads.shutdown()
     assert isinstance(ended, TaskOutcome)
     assert (ended.verdict, "GeneratorExit" in ended.error) == ("failed", True)

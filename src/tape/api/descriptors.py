@@ -8,7 +8,7 @@ import logging
 import sys
 from dataclasses import replace
 
-from tape.config import DoorSettings
+from tape.settings import DoorSettings
 
 log = logging.getLogger("tape.serve")
 RESERVE = 256

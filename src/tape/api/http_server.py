@@ -11,8 +11,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tape.api.auth import check_exposure
-from tape.api.http.connections import Crowd, guarded_protocol
-from tape.api.http.door import Door, Page
+from tape.api.http.connections import OpenConnections, guarded_protocol
+from tape.api.http.door import Door, StaticFile
 from tape.api.listening import Tls, bind, split_address
 from tape.api.port_owner import in_use
 from tape.errors import InvalidArgument
@@ -21,7 +21,7 @@ DRAIN_S = 30
 FLUSH_S = 1.5
 
 
-def server_app(door: Door, pages: Mapping[str, Page]) -> ASGIApp:
+def server_app(door: Door, pages: Mapping[str, StaticFile]) -> ASGIApp:
     """Everything that a server answers."""
     from tape.api.http import app
 
@@ -50,7 +50,7 @@ class HttpServer:
         tokens = bool(self._door.tokens)
         check_exposure(host, tokens=tokens, tls=tls is not None, insecure=insecure)
         self._door.host = host.lower()
-        crowd = Crowd(self._door.settings)
+        crowd = OpenConnections(self._door.settings)
         config = _config(self._app, tls, crowd)
         try:
             sockets = bind(host, port)
@@ -96,7 +96,7 @@ class _BuiltWhenAsked:
 class _Embedded(uvicorn.Server):
     """Leaves signals to the process, and says when it listens."""
 
-    def __init__(self, config: uvicorn.Config, crowd: Crowd) -> None:
+    def __init__(self, config: uvicorn.Config, crowd: OpenConnections) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
         self._crowd = crowd
@@ -138,7 +138,7 @@ class _Embedded(uvicorn.Server):
         return make(config=self.config, server_state=self.server_state, app_state={})
 
 
-def _config(app: ASGIApp, tls: Tls | None, crowd: Crowd) -> uvicorn.Config:
+def _config(app: ASGIApp, tls: Tls | None, crowd: OpenConnections) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         ssl_certfile=tls.certificate if tls else None,

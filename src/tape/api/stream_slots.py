@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from tape.api.memory import Trimming
 from tape.api.turnstile import Turnstile
-from tape.config import DoorSettings
 from tape.errors import Overloaded
 from tape.journal.pacer import CLIENT
+from tape.settings import DoorSettings
 from tape.telemetry import metrics
 
 RETRY_MS = 5_000

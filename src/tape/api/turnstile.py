@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Final, NamedTuple, TypeVar
 
-from tape.config import KIB
 from tape.journal.follow import Page
 from tape.model.entry import Entry
+from tape.settings import KIB
 
 AT_ONCE: Final = 32 * KIB
 PAID: Final = 128 * KIB
@@ -27,7 +27,7 @@ PAUSE_S: Final = 0.003
 T = TypeVar("T")
 
 
-class _Waiting(NamedTuple):
+class _WaitingCall(NamedTuple):
     size: int
     turn: "asyncio.Future[None]"
 
@@ -37,7 +37,7 @@ class Turnstile:
 
     def __init__(self) -> None:
         self._left = AT_ONCE
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingCall] = deque()
         self._is_turning = False
 
     async def through(self, size: int) -> None:
@@ -49,7 +49,7 @@ class Turnstile:
         if self._left > 0 and not self._waiting:
             self._left -= max(size, LEAST)
             return
-        waiting = _Waiting(max(size, LEAST), loop.create_future())
+        waiting = _WaitingCall(max(size, LEAST), loop.create_future())
         self._waiting.append(waiting)
         await waiting.turn
 

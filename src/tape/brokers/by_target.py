@@ -17,9 +17,9 @@ from tape.brokers.targets import (
     WebhookTarget,
     parse_target,
 )
-from tape.config import StreamSettings
 from tape.errors import BrokerUnavailable, InvalidArgument
 from tape.ports.broker import Broker, BusBroker
+from tape.settings import StreamSettings
 
 _CLIENTS: dict[type[Target], tuple[str, str, str]] = {
     NatsTarget: ("NATS", "nats", "nats"),

@@ -14,9 +14,9 @@ import orjson
 from nats.errors import Error as NatsError
 
 from tape.brokers.nats_connection import ANSWER_S, NatsConnection
-from tape.config import StreamSettings
 from tape.errors import BrokerUnavailable, InvalidArgument, NotFound
 from tape.model.bus_subject import check_bus_pattern
+from tape.settings import StreamSettings
 
 NS: Final = 1_000_000_000
 UNLIMITED: Final = 2**63 - 1
@@ -36,7 +36,7 @@ class Difference(NamedTuple):
     verdict: Literal["safe", "loses", "impossible"]
 
 
-class Applied(NamedTuple):
+class StreamChange(NamedTuple):
     """What was done to the stream, or for `unchanged` was not needed."""
 
     outcome: Literal["created", "updated", "unchanged"]
@@ -134,7 +134,7 @@ async def read_stream(connection: NatsConnection, name: str) -> dict[str, Any]:
 
 async def apply_stream(
     connection: NatsConnection, settings: StreamSettings, *, force: bool = False
-) -> Applied:
+) -> StreamChange:
     """Make the stream, or bring it up to the settings; InvalidArgument where that is refused."""
     check_stream(settings)
     if not settings.subjects:
@@ -148,24 +148,26 @@ async def apply_stream(
         return await _create(connection, settings, force=force)
     found = differences(config, settings)
     if not found:
-        return Applied("unchanged", [])
+        return StreamChange("unchanged", [])
     _refuse(settings, found, force=force)
     changed = {**config, **_changed_fields(settings, found)}
     try:
         await _call(connection, f"STREAM.UPDATE.{settings.name}", changed)
     except _ApiError as error:
         raise await _explained(connection, settings, error) from None
-    return Applied("updated", found)
+    return StreamChange("updated", found)
 
 
-async def _create(connection: NatsConnection, settings: StreamSettings, *, force: bool) -> Applied:
+async def _create(
+    connection: NatsConnection, settings: StreamSettings, *, force: bool
+) -> StreamChange:
     try:
         await _call(connection, f"STREAM.CREATE.{settings.name}", new_config(settings))
     except _ApiError as error:
         if error.code == _NAME_TAKEN:  # another process was quicker, and wants it otherwise
             return await apply_stream(connection, settings, force=force)
         raise await _explained(connection, settings, error) from None
-    return Applied("created", [])
+    return StreamChange("created", [])
 
 
 def _changed_fields(settings: StreamSettings, found: list[Difference]) -> Config:

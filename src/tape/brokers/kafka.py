@@ -69,7 +69,7 @@ _NO_ERROR = KafkaError(KafkaError.NO_ERROR)
 Answer = asyncio.Future[KafkaError | None]
 
 
-class _Session:
+class _KafkaProducer:
     """One producer and the thread that polls it, until it is thrown away."""
 
     def __init__(self, config: dict[str, str | int | bool]) -> None:
@@ -109,7 +109,7 @@ class KafkaBroker:
         given = read_config(os.environ.get(CONFIG_VARIABLE, "")) if config is None else config
         servers = {"bootstrap.servers": ",".join(target.hosts)}
         self._config = {**_DEFAULTS, **given, **servers, **_PROMISES}
-        self._session: _Session | None = None
+        self._session: _KafkaProducer | None = None
 
     def __repr__(self) -> str:
         return f"KafkaBroker({self._target.shown})"
@@ -138,12 +138,12 @@ class KafkaBroker:
             await asyncio.to_thread(self._session.join)
             self._session = None
 
-    def _current_session(self) -> _Session:
+    def _current_session(self) -> _KafkaProducer:
         if self._session is None or self._session.over:
-            self._session = _Session(self._config)
+            self._session = _KafkaProducer(self._config)
         return self._session
 
-    def _produce(self, session: _Session, message: Outgoing) -> Answer | BrokerError:
+    def _produce(self, session: _KafkaProducer, message: Outgoing) -> Answer | BrokerError:
         event = cloud_event(message)
         loop = asyncio.get_running_loop()
         answer: Answer = loop.create_future()
@@ -166,7 +166,7 @@ class KafkaBroker:
             return self._translated(error.args[0])
         return answer
 
-    async def _await_reports(self, session: _Session, answers: Sequence[Answer]) -> None:
+    async def _await_reports(self, session: _KafkaProducer, answers: Sequence[Answer]) -> None:
         if not answers:
             return
         try:

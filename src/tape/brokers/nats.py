@@ -20,7 +20,7 @@ from nats.js.errors import APIError, NoStreamResponseError, ServerError, Service
 from tape.brokers.in_order import Results, one_by_one, publish_by_key
 from tape.brokers.nats_connection import ANSWER_S, Login, NatsConnection, environment_login
 from tape.brokers.nats_suspects import ConnectionLost, Send, Suspects
-from tape.brokers.reach import Place, Reach, places
+from tape.brokers.reach import HostPort, Reach, places
 from tape.brokers.targets import NatsTarget
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
 from tape.ports.broker import MaySend, Outgoing
@@ -43,11 +43,11 @@ def _login(target: NatsTarget) -> Login:
     return environment_login()
 
 
-async def _nothing(_connection: NatsConnection) -> None:
+async def _no_setup(_connection: NatsConnection) -> None:
     """For those who need nothing done on a new connection."""
 
 
-def _always() -> bool:
+def _may_always_send() -> bool:
     return True
 
 
@@ -58,7 +58,7 @@ class NatsBroker:
         *,
         ack_s: float = ANSWER_S,
         reach: Reach | None = None,
-        on_connected: Callable[[NatsConnection], Awaitable[None]] = _nothing,
+        on_connected: Callable[[NatsConnection], Awaitable[None]] = _no_setup,
     ) -> None:
         """A target without a subject sends each message to its entry's event type. `on_connected`
         is done once on each new connection, before anything is sent on it."""
@@ -79,7 +79,9 @@ class NatsBroker:
         """Now, and not with the first message."""
         return await self._connected()
 
-    async def publish(self, messages: Sequence[Outgoing], may_send: MaySend = _always) -> Results:
+    async def publish(
+        self, messages: Sequence[Outgoing], may_send: MaySend = _may_always_send
+    ) -> Results:
         try:
             connection = await self._connected()
         except BrokerError as error:
@@ -157,7 +159,7 @@ class NatsBroker:
         away: BrokerUnavailable | None = None
         for place in places(target):
             addresses = await self._reach.resolve(place)
-            pinned = [str(Place(address, place.port)) for address in addresses]
+            pinned = [str(HostPort(address, place.port)) for address in addresses]
             login = _login(target) if self._reach.trusts(place) else Login()
             try:
                 return await NatsConnection.open(pinned, login, target.shown, tls_host=place.host)

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Sequence
 
 from tape.brokers.in_order import Results
-from tape.brokers.jetstream import NS, Applied, apply_stream, check_stream, read_stream
+from tape.brokers.jetstream import NS, StreamChange, apply_stream, check_stream, read_stream
 from tape.brokers.nats import NatsBroker
 from tape.brokers.nats_connection import NatsConnection, environment_login
 from tape.brokers.targets import NatsTarget, parse_nats_url
-from tape.config import StreamSettings
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument, NotFound
 from tape.ports.broker import MaySend, Outgoing
+from tape.settings import StreamSettings
 
 log = logging.getLogger("tape.outbox")
 
@@ -74,10 +74,10 @@ class NatsBusBroker:
         except InvalidArgument as fault:
             log.error("the stream was not changed: %s", fault)  # noqa: TRY400 - the text says all
         else:
-            tell(self._stream, applied)
+            log_stream_change(self._stream, applied)
 
 
-def tell(stream: StreamSettings, applied: Applied) -> None:
+def log_stream_change(stream: StreamSettings, applied: StreamChange) -> None:
     if applied.outcome != "unchanged":
         changes = ", ".join(f"{c.field} {c.is_now} -> {c.wanted}" for c in applied.changes)
         log.info("stream %s: %s %s", stream.name, applied.outcome, changes)

@@ -28,9 +28,9 @@ from nats.js.errors import APIError, NotFoundError
 
 from tape.brokers.nats_bus import open_connection
 from tape.brokers.nats_connection import NatsConnection
-from tape.config import ConsumerSettings
 from tape.errors import BrokerUnavailable, InvalidArgument
 from tape.ports.consumer import Delivery
+from tape.settings import ConsumerSettings
 from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.consumer")
@@ -70,7 +70,7 @@ class NatsConsumer:
         try:
             await self._attach()
         except _AWAY as error:
-            log.warning("consumer %s: %s; waiting for it", self._durable, _told(error))
+            log.warning("consumer %s: %s; waiting for it", self._durable, _error_text(error))
         self._progress = asyncio.create_task(self._report(), name="tape-consumer-progress")
 
     async def close(self) -> None:
@@ -96,8 +96,8 @@ class NatsConsumer:
                 fetched = await self._fetch(subscription)
             except _AWAY as error:
                 jittered = pause_s * random.uniform(0.8, 1.0)  # noqa: S311 - only spreads retries
-                retrying.failed(BrokerUnavailable(_told(error)), round(jittered, 1))
-                await self._let_go()
+                retrying.failed(BrokerUnavailable(_error_text(error)), round(jittered, 1))
+                await self._detach()
                 await asyncio.sleep(jittered)
                 pause_s = min(2 * pause_s, self._settings.reconnect_most_s)
                 continue
@@ -170,7 +170,7 @@ class NatsConsumer:
             raise
         self._connection = connection
 
-    async def _let_go(self) -> None:
+    async def _detach(self) -> None:
         self._subscription = None
         if self._connection is not None:
             await self._connection.close()
@@ -216,7 +216,7 @@ class NatsConsumer:
         )
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 

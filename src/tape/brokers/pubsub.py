@@ -41,7 +41,7 @@ _REFUSED = (
 )
 
 
-class _Session:
+class _PubSubClient:
     """One client. Closing it cuts off every call on it, so it waits for the last publish."""
 
     def __init__(self, credentials: Credentials) -> None:
@@ -73,7 +73,7 @@ class PubSubBroker:
         self._target = target
         self._topic = f"projects/{target.project}/topics/{target.topic}"
         self._answer_s = answer_s
-        self._session: _Session | None = None
+        self._session: _PubSubClient | None = None
         self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -100,11 +100,11 @@ class PubSubBroker:
         if session is not None:
             await session.close()
 
-    async def _opened(self) -> _Session:
+    async def _opened(self) -> _PubSubClient:
         async with self._opening:
             if self._session is None or self._session.over:
                 credentials = await asyncio.wait_for(asyncio.to_thread(_credentials), ANSWER_S)
-                self._session = _Session(credentials)
+                self._session = _PubSubClient(credentials)
             return self._session
 
     async def _publish_lane(

@@ -33,8 +33,8 @@ from tape.brokers.targets import (
     WebhookTarget,
     parse_nats_url,
 )
-from tape.config import Settings
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
+from tape.settings import Settings
 
 HOSTS_VARIABLE: Final = "TAPE_BROKER_HOSTS"
 NATS_VARIABLES: Final = ("TAPE_NATS_USER", "TAPE_NATS_CREDENTIALS")
@@ -50,7 +50,7 @@ _PORTS: Final = {"nats": 4222, "kafka": 9092, "https": 443, "http": 80}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostPort:
     """A host and port that a target names, as one connects to them."""
 
     host: str
@@ -76,7 +76,7 @@ class Reach:
             hosts += parse_nats_url(settings.outbox.nats, field="tape.outbox.nats")
         return cls(tuple(hosts) + _kafka_servers(), exposed or not settings.brokers.allow_private)
 
-    def trusts(self, place: Place) -> bool:
+    def trusts(self, place: HostPort) -> bool:
         return any(_covers(entry.lower(), place) for entry in self.hosts)
 
     def check(self, target: Target) -> None:
@@ -93,7 +93,7 @@ class Reach:
                 f"the Kafka client connects to any address that {strange[0]} names", strange[0]
             )
 
-    async def resolve(self, place: Place) -> list[str]:
+    async def resolve(self, place: HostPort) -> list[str]:
         """The addresses of a host, each of which may be connected to."""
         loop = asyncio.get_running_loop()
         try:
@@ -119,7 +119,7 @@ class Reach:
         return ""
 
 
-def places(target: Target) -> list[Place]:
+def places(target: Target) -> list[HostPort]:
     """What a target makes this process connect to; the address of Pub/Sub is Google's own."""
     match target:
         case NatsTarget():
@@ -146,14 +146,14 @@ def login_of(target: Target) -> str:
     return ""
 
 
-def _place(text: str, port: int) -> Place:
+def _place(text: str, port: int) -> HostPort:
     host, colon, given = text.rpartition(":")
     if not colon or text.endswith("]") or not given.isdecimal():
-        return Place(text.strip("[]"), port)
-    return Place(host.strip("[]"), int(given))
+        return HostPort(text.strip("[]"), port)
+    return HostPort(host.strip("[]"), int(given))
 
 
-def _covers(entry: str, place: Place) -> bool:
+def _covers(entry: str, place: HostPort) -> bool:
     named = _place(entry, 0)
     host = place.host.lower().rstrip(".")
     if named.port not in (0, place.port):
@@ -204,9 +204,9 @@ def _checked(entry: str) -> str:
     return entry
 
 
-def _refusal(what: str, place: Place) -> InvalidArgument:
+def _refusal(what: str, place: HostPort) -> InvalidArgument:
     return InvalidArgument(f"{what}; {_remedy(place)}", field="publish_target")
 
 
-def _remedy(place: Place) -> str:
+def _remedy(place: HostPort) -> str:
     return f"to allow it, add {str(place)!r} to {SETTING} or to {HOSTS_VARIABLE}"

@@ -11,7 +11,6 @@ from tape.bus.pages import page_bytes, page_entries
 from tape.bus.reactions import CheckTarget, Reactions
 from tape.bus.sessions import Sessions
 from tape.bus.values import Values
-from tape.config import Limits, Settings
 from tape.journal.follow import Follow, Page, check_position, follow
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
@@ -21,7 +20,7 @@ from tape.model.entry import Trace
 from tape.model.event import NewEvent, Recorded, RecordEvents
 from tape.model.names import check_name
 from tape.model.subject import parse_pattern
-from tape.outbox.relay import Relay
+from tape.outbox.relay import OutboxRelay
 from tape.ports.broker import BusBroker
 from tape.ports.store import JournalInfo, Store
 from tape.predicates import Checker, PredicateLimits
@@ -29,6 +28,7 @@ from tape.reactions.agents import Agents
 from tape.reactions.lead import Leader
 from tape.reactions.tasks import Tasks
 from tape.runs.operations import Runs
+from tape.settings import Limits, Settings
 
 
 class Bus:
@@ -129,7 +129,7 @@ class Bus:
     def start_draining(self) -> None:
         """Drain what event subscriptions ask for in this process, whenever no other does."""
         if self._draining is None:
-            work = self.ledger.keep_draining().run()
+            work = self.ledger.drain_loop().run()
             self._draining = asyncio.create_task(work, name="tape-draining")
 
     def start_relay(self, broker: BusBroker | None) -> None:
@@ -142,7 +142,7 @@ class Bus:
 
     async def relay_outbox(self, broker: BusBroker | None, stop: asyncio.Event) -> None:
         """The same, until `stop` is set; the broker is closed at the end."""
-        relay = Relay(
+        relay = OutboxRelay(
             self._store, self._writer, self._ids, self._settings.outbox, self._limits, broker=broker
         )
         await relay.run(stop)

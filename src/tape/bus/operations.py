@@ -7,7 +7,6 @@ from tape.bus.outbox import OutboxOperations
 from tape.bus.reactions import ReactionOperations
 from tape.bus.sessions import SessionOperations
 from tape.bus.values import ValueOperations
-from tape.config import Settings
 from tape.journal.follow import Page
 from tape.ledger.operations import LedgerOperations
 from tape.model.event import NewEvent, Recorded
@@ -15,6 +14,7 @@ from tape.model.subject import EVERYTHING
 from tape.ports.store import JournalInfo
 from tape.reactions.tasks import TaskOperations
 from tape.runs.operations import RunOperations
+from tape.settings import Settings
 
 
 class FollowQuery(NamedTuple):

@@ -2,13 +2,13 @@
 
 from typing import Final, Protocol
 
-from tape.config import Limits
 from tape.journal.follow import check_position
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.outbox import OutboxPlace, SkipOutboxRow
 from tape.ports.outbox import OutboxStatus
 from tape.ports.store import Store
+from tape.settings import Limits
 
 FAILING_TOLD: Final = 100
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tape.config import Limits
+from tape.settings import Limits
 
 DEFAULT_PAGE: Final = 1_000
 

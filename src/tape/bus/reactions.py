@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from tape.config import Limits
 from tape.errors import Pruned
 from tape.journal.writer import Writer
 from tape.model.reaction import (
@@ -16,6 +15,7 @@ from tape.model.reaction import (
 from tape.model.subject import parse_pattern
 from tape.ports.store import Store
 from tape.predicates import Checker
+from tape.settings import Limits
 
 CheckTarget = Callable[[str], None]
 """Refuses a publish target that no broker would know."""

@@ -3,7 +3,6 @@
 from typing import Final, Protocol
 
 from tape.bus.pages import page_entries
-from tape.config import Limits
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.entry import NO_TRACE, Trace
@@ -20,6 +19,7 @@ from tape.model.session import (
 )
 from tape.ports.store import Store
 from tape.runs.operations import Runs
+from tape.settings import Limits
 
 MAX_SESSION_EVENTS: Final = 10_000
 

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from tape.bus.pages import DEFAULT_PAGE, page_bytes, page_entries
-from tape.config import Limits
 from tape.journal.follow import watch_value
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
@@ -13,6 +12,7 @@ from tape.model.names import check_name
 from tape.model.value import Author, Deleted, DeleteValue, Value, ValueChange, WriteValue
 from tape.ports.store import Store
 from tape.runs.operations import Runs
+from tape.settings import Limits
 
 
 class ValueOperations(Protocol):

@@ -31,9 +31,9 @@ from tape.bus import Operations
 from tape.calls.parameters import Parameters
 from tape.calls.replies import Reply, set_message
 from tape.calls.role import Role
-from tape.config import Limits
 from tape.errors import TooLarge
 from tape.model.names import check_name
+from tape.settings import Limits
 from tape.wire.codec import Held
 from tape.wire.v1 import tape_pb2 as pb
 

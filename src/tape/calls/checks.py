@@ -6,11 +6,11 @@ from enum import IntEnum
 
 from google.protobuf.message import Message
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.lease import Taker
 from tape.model.names import check_name
 from tape.model.run_write import RunWrite
+from tape.settings import Limits
 
 INDEXES = 2**31
 TIMES = 2**62

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from tape.calls.checks import check_size, naming_write
 from tape.calls.run_writes import DRIVER_WRITES
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.entry import NO_TRACE, Trace
@@ -15,6 +14,7 @@ from tape.model.run import Run, RunName
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
 from tape.runs.operations import NOBODY, RunOperations
+from tape.settings import Limits
 from tape.wire import records
 from tape.wire.codec import Empty, Record, Spread, Unsent
 from tape.wire.v1 import tape_pb2 as pb

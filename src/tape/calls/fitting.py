@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from tape.config import MIB
+from tape.settings import MIB
 
 M = TypeVar("M", bound=Message)
 

@@ -12,7 +12,6 @@ from tape.calls.checks import ttl_ms
 from tape.calls.replies import ByHand, Inside, Reply, set_message
 from tape.calls.role import Role
 from tape.calls.run_writes import of_effect
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound
 from tape.model.effect import Effect
 from tape.model.effect_claim import (
@@ -36,6 +35,7 @@ from tape.model.obligation import (
 from tape.model.run_end import CancelRun
 from tape.ports.runs import RunQuery
 from tape.runs.operations import RunOperations
+from tape.settings import Limits
 from tape.wire import records
 from tape.wire.codec import Record
 from tape.wire.v1 import tape_pb2 as pb

@@ -8,12 +8,12 @@ from tape.calls.checks import INDEXES, SEQUENCE, TIMES, check_member, check_name
 from tape.calls.fitting import ANSWER_BYTES
 from tape.calls.replies import ByHand, Found, Listed, OptionalField
 from tape.calls.role import Role
-from tape.config import Limits
 from tape.model.names import check_name
 from tape.model.obligation import ObligationStatus
 from tape.model.timer import Timer
 from tape.ports.runs import PendingQuery
 from tape.runs.operations import PAGE, Admission, RunOperations
+from tape.settings import Limits
 from tape.wire import mapping_decisions
 from tape.wire.codec import Computed, One, Record
 from tape.wire.records import BUDGET, EFFECT, OBLIGATION, PENDING_QUERY, TIMER

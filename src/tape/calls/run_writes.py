@@ -10,7 +10,6 @@ from google.protobuf.message import Message
 from tape.calls.call import Answer, Fence, Rpc
 from tape.calls.replies import ByHand, Field, Reply, set_message
 from tape.calls.role import Role
-from tape.config import Limits
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import DecisionPlace, RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, Effect
@@ -20,6 +19,7 @@ from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
 from tape.model.timer import CancelTimer, SetTimer
 from tape.runs.operations import RunOperations
+from tape.settings import Limits
 from tape.wire import mapping_decisions, records
 from tape.wire.v1 import tape_pb2 as pb
 

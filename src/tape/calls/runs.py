@@ -14,7 +14,6 @@ from tape.calls.role import Role
 from tape.calls.run_changes import CHANGES
 from tape.calls.run_records import RUN_RECORDS
 from tape.calls.run_writes import DRIVER_WRITES
-from tape.config import Limits
 from tape.errors import NotFound
 from tape.model.entry import Entry
 from tape.model.lease import WHOEVER, Taker
@@ -22,6 +21,7 @@ from tape.model.names import check_name
 from tape.model.run import RunStatus
 from tape.ports.runs import RunQuery
 from tape.runs.operations import WAITING_MS, RunOperations
+from tape.settings import Limits
 from tape.wire.codec import Absent, Computed, Empty, Record, Spread, Unsent
 from tape.wire.mapping_entries import entries_from_wire, entry_to_wire, run_entry_from_wire
 from tape.wire.records import RECOVER_QUERY, RUN, WAITING_RUNS

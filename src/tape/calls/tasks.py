@@ -7,9 +7,9 @@ from tape.calls.call import ByFunction, Call, Noun, Rpc
 from tape.calls.fitting import ANSWER_BYTES
 from tape.calls.replies import ByHand, Field, Names
 from tape.calls.role import Role
-from tape.config import Limits
 from tape.model.task import Task, TaskOutcome, failed_task, no_such_task
 from tape.reactions.tasks import TaskOperations, settle_one
+from tape.settings import Limits
 from tape.wire import mapping_tasks
 from tape.wire.v1 import tape_pb2 as pb
 

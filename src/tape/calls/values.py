@@ -6,8 +6,8 @@ from tape.bus.values import ValueOperations
 from tape.calls.call import Call, Fence, Noun, Stream
 from tape.calls.replies import ByHand, Listed, Names
 from tape.calls.role import Role
-from tape.config import Limits
 from tape.model.value import Author, Value
+from tape.settings import Limits
 from tape.wire.codec import Spread, Unsent
 from tape.wire.records import AUTHOR, DELETED, VALUE, VALUE_CHANGE
 from tape.wire.v1 import tape_pb2 as pb

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 from rich.text import Text
 
 from tape.cli.output import notes, print_json, say
-from tape.cli.target import Target, connect, telling_of_creation
+from tape.cli.target import Target, announcing_created_store, connect
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, Recorded
 
@@ -34,18 +34,18 @@ _FIELDS = {
 _INDEX = re.compile(r"events\[(\d+)\]\.?")
 
 
-class Line(NamedTuple):
+class BatchLine(NamedTuple):
     number: int
     event: NewEvent
     size: int
 
 
-class _Tally:
+class _BatchCounts:
     def __init__(self) -> None:
         self.recorded, self.duplicates, self.through = 0, 0, 0
         self._said = time.monotonic()
 
-    def add(self, request: list[Line], results: list[Recorded]) -> None:
+    def add(self, request: list[BatchLine], results: list[Recorded]) -> None:
         again = sum(result.duplicate for result in results)
         self.duplicates += again
         self.recorded += len(results) - again
@@ -56,9 +56,9 @@ class _Tally:
 
 
 async def record_batch(target: Target, name: str, *, as_json: bool) -> None:
-    tally = _Tally()
+    tally = _BatchCounts()
     with _opened(name) as stream:
-        with telling_of_creation():
+        with announcing_created_store():
             client = await connect(target, creating=True)
         async with client:
             try:
@@ -82,19 +82,19 @@ class BadLineError(Exception):
     """A line that is not an event; its message names it."""
 
 
-def read_lines(stream: IO[bytes]) -> Iterator[Line]:
+def read_lines(stream: IO[bytes]) -> Iterator[BatchLine]:
     number = 0
     while text := stream.readline(LINE_BYTES + 1):
         number += 1
         if len(text) > LINE_BYTES:
             raise BadLineError(f"line {number}: longer than {LINE_BYTES} bytes")
         if text.strip():
-            yield Line(number, parse_line(text, number), len(text))
+            yield BatchLine(number, parse_line(text, number), len(text))
 
 
-def requests(lines: Iterator[Line]) -> Iterator[list[Line]]:
+def requests(lines: Iterator[BatchLine]) -> Iterator[list[BatchLine]]:
     """Lines in groups that go into one request each."""
-    request: list[Line] = []
+    request: list[BatchLine] = []
     size = 0
     for line in lines:
         request.append(line)
@@ -136,7 +136,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} has no JSON form")
 
 
-def _blame(request: list[Line], fault: InvalidArgument) -> NoReturn:
+def _blame(request: list[BatchLine], fault: InvalidArgument) -> NoReturn:
     """The line that a refused request's message speaks of by its index."""
     found = _INDEX.match(str(fault))
     if found is None:
@@ -146,7 +146,7 @@ def _blame(request: list[Line], fault: InvalidArgument) -> NoReturn:
     raise BadLineError(f"line {number}: {str(fault)[found.end() :]}") from fault
 
 
-def _print(request: list[Line], results: list[Recorded]) -> None:
+def _print(request: list[BatchLine], results: list[Recorded]) -> None:
     for line, result in zip(request, results, strict=True):
         print_json({"line": line.number, **result._asdict()})
 

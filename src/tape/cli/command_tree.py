@@ -60,7 +60,7 @@ class ExampleCommand(click.Command):
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        with telling_what_was_typed(ctx):
+        with completing_errors(ctx):
             return super().invoke(ctx)
 
 
@@ -83,12 +83,12 @@ class CommandGroup(click.Group):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        with telling_what_was_typed(ctx):
+        with completing_errors(ctx):
             return super().invoke(ctx)
 
 
 @contextlib.contextmanager
-def telling_what_was_typed(ctx: click.Context) -> Iterator[None]:
+def completing_errors(ctx: click.Context) -> Iterator[None]:
     """Complete the errors of a command with what the person at the terminal knows."""
     try:
         yield

@@ -11,8 +11,8 @@ import click
 from tape.cli.command_tree import CommandGroup
 from tape.cli.output import print_json, say
 from tape.cli.target import Target, config_option
-from tape.config import Settings
-from tape.settings_file import read_settings, settings_path
+from tape.settings import Settings
+from tape.settings.file import read_settings, settings_path
 
 
 @click.group(cls=CommandGroup)

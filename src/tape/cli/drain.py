@@ -6,17 +6,17 @@ import time
 
 import click
 
-from tape.app import stopping_on_signals
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.output import print_json, say
 from tape.cli.records import report_record
 from tape.cli.target import Target, connect, target_options
 from tape.client import AsyncTapeClient
-from tape.config import DrainerSettings
 from tape.model.drainer import DrainReport
 from tape.model.event_subscription import DEFAULT_DRAINER
 from tape.model.subjects import drainer_resumed, drainer_skipped
+from tape.programs.event_loop import stopping_on_signals
+from tape.settings import DrainerSettings
 
 EVENTS = "/tape/event/recorded/**"
 LOCKED_S = 1.0

@@ -5,7 +5,7 @@ import time
 import click
 
 from tape.cli.command_tree import CommandGroup
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import abridged, print_json, print_table, say, span
 from tape.cli.records import drainer_record, subscription_record

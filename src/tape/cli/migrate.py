@@ -6,8 +6,8 @@ import click
 
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import notes, print_json, print_table, say
-from tape.cli.target import Target, json_option, target_options, telling_of_creation
-from tape.stores.by_url import Step, display, inspect_store, upgrade_store
+from tape.cli.target import Target, announcing_created_store, json_option, target_options
+from tape.stores.by_url import MigrationStep, display, inspect_store, upgrade_store
 from tape.stores.migrations import Upgraded
 
 
@@ -30,7 +30,7 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
     url, settings = target.store_to_open(changes=post), target.settings
     done = Upgraded([], [])
     if not status:
-        with telling_of_creation():
+        with announcing_created_store():
             done = asyncio.run(upgrade_store(url, settings, with_post=post))
     steps = asyncio.run(inspect_store(url, settings)).steps
     if not any(step.applied for step in steps):
@@ -48,7 +48,7 @@ def migrate(target: Target, status: bool, post: bool, as_json: bool) -> None:
     say(f"{display(url)}: {'; '.join(did) or 'is up to date'}")
 
 
-def _state(step: Step) -> str:
+def _state(step: MigrationStep) -> str:
     if not step.known:
         return "applied by a newer version"
     if step.applied:

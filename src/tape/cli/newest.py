@@ -8,11 +8,11 @@ from collections import deque
 from typing import NamedTuple
 
 from tape.bus import Operations
-from tape.journal.follow import Deciding
+from tape.journal.follow import PredicateScan
 from tape.model.entry import Entry
 from tape.model.subject import Pattern
 from tape.ports.ledger import RecentQuery
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 
 PAGE = 1_000
 SCAN = 100_000
@@ -34,7 +34,7 @@ async def read_newest(
     head: int,
     after: int,
     pattern: Pattern,
-    predicate: Predicate,
+    predicate: EntryPredicate,
 ) -> Newest:
     """Read the newest `count` entries up to `head` and after `after` that match."""
     found: list[Entry] = []
@@ -44,7 +44,7 @@ async def read_newest(
         limit = PAGE if narrows else min(PAGE, count - len(found))
         query = RecentQuery(before, limit, prefix=pattern.prefix, scan=SCAN)
         page = await operations.ledger.recent(query)
-        deciding = Deciding(predicate, count - len(found))
+        deciding = PredicateScan(predicate, count - len(found))
         deque(deciding.over(_matching(page.entries, pattern, after)), maxlen=0)
         found += deciding.chosen
         skipped += deciding.skipped

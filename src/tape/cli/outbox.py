@@ -16,11 +16,11 @@ from tape.cli.target import (
     target_options,
     user_name,
 )
-from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.model.outbox import NATS_RELAY
 from tape.ports.outbox import OutboxStatus
-from tape.relaying import run_relay
+from tape.programs.outbox_relay import run_relay
+from tape.settings import Settings
 
 ERROR_WIDTH = 320  # a reason ends with what to do
 COUNTED = 100_000

@@ -12,8 +12,8 @@ from tape.cli.target import Target, target_options
 from tape.errors import InvalidArgument, SparkUnavailable
 from tape.journal.retention import (
     Bound,
-    Outcome,
-    Plan,
+    PrunePlan,
+    PruneResult,
     find_recorded_before,
     parse_age,
     plan_prune,
@@ -21,7 +21,7 @@ from tape.journal.retention import (
 from tape.journal.retention import (
     prune as prune_journal,
 )
-from tape.outbox.cursor_file import CursorFile
+from tape.journal_relay.cursor_file import CursorFile
 from tape.ports.store import Store
 from tape.stores.by_url import display, open_store
 
@@ -77,7 +77,7 @@ def prune(
     if keep_from is not None:
         named.append(Bound(f"--keep-from {keep_from}", keep_from - 1))
 
-    async def work() -> tuple[Plan, Outcome | None]:
+    async def work() -> tuple[PrunePlan, PruneResult | None]:
         store = await open_store(url, target.settings, creating=False)
         try:
             after, archived = await _archived(store, lake, grace_ms)
@@ -128,7 +128,7 @@ async def _age_bounds(store: Store, older_than: str, older_ms: int) -> list[Boun
     return [Bound(f"--older-than {older_than}", upto)]
 
 
-async def _pruned(store: Store, plan: Plan, *, quiet: bool) -> Outcome:
+async def _pruned(store: Store, plan: PrunePlan, *, quiet: bool) -> PruneResult:
     out = notes()
     if quiet or not out.is_terminal:
         return await prune_journal(store, plan)
@@ -139,7 +139,7 @@ async def _pruned(store: Store, plan: Plan, *, quiet: bool) -> Outcome:
         )
 
 
-def _record(plan: Plan, outcome: Outcome | None) -> dict[str, object]:
+def _record(plan: PrunePlan, outcome: PruneResult | None) -> dict[str, object]:
     held = plan.held_by if outcome is None else outcome.held_by
     return {
         "dry_run": outcome is None, "removed": outcome.removed if outcome else 0,
@@ -151,7 +151,7 @@ def _record(plan: Plan, outcome: Outcome | None) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _print(what: str, plan: Plan, outcome: Outcome | None) -> None:
+def _print(what: str, plan: PrunePlan, outcome: PruneResult | None) -> None:
     if outcome is None:
         would = plan.upto > plan.pruned_through
         reach = f"entries {plan.pruned_through + 1} to {plan.upto}" if would else "nothing"

@@ -8,7 +8,7 @@ from typing import cast
 import click
 
 from tape.cli.command_tree import CommandGroup
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.output import abridged, date_time, print_json, print_table, say, span
 from tape.cli.records import reaction_record, reaction_state_record, task_record
 from tape.cli.tail import Start

@@ -9,7 +9,7 @@ import click
 from tape.cli import batch
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import print_json, say
-from tape.cli.target import Target, connect, target_options, telling_of_creation
+from tape.cli.target import Target, announcing_created_store, connect, target_options
 from tape.model.event import NewEvent, Recorded, draft_event
 
 
@@ -79,7 +79,7 @@ def record(
 async def _record(target: Target, event: NewEvent) -> Recorded:
     if not target.server_url:
         draft_event(event, "", target.settings.limits)  # a refused event creates no store
-    with telling_of_creation():
+    with announcing_created_store():
         client = await connect(target, creating=True)
     async with client:
         (recorded,) = await client.record_many([event])

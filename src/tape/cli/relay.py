@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from tape.app import stopping_on_signals
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.logs import start_logging
 from tape.cli.output import notes, printable
 from tape.cli.target import Target, refuse_absent_store, target_options
-from tape.outbox.journal_relay import OnProgress, Progress
-from tape.reactors import DEFAULT_CURSOR, DEFAULT_PATTERN, relay_outbox
-from tape.sinks import sink_for
+from tape.journal_relay.relay import OnProgress, RelayProgress
+from tape.programs.event_loop import stopping_on_signals
+from tape.programs.journal_relay import DEFAULT_CURSOR, DEFAULT_PATTERN, relay_journal
+from tape.programs.sinks import sink_for
 
 
 @click.command(
@@ -67,7 +67,7 @@ def relay(
         stop = asyncio.Event()
         with stopping_on_signals(stop):
             await refuse_absent_store(target.address, settings)
-            await relay_outbox(
+            await relay_journal(
                 target.address,
                 sinks=sinks,
                 cursor_path=cursor,
@@ -93,7 +93,7 @@ def _showing() -> Iterator[OnProgress]:
     sent = 0
     with out.status("waiting for entries") as status:
 
-        def show(progress: Progress) -> None:
+        def show(progress: RelayProgress) -> None:
             nonlocal sent
             sent = progress.sent
             trouble = f", waiting: {printable(progress.trouble)}" if progress.trouble else ""

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from tape.cli.command_tree import LazyGroup
-from tape.cli.complaints import describe, exit_code, one_line, silence_stdout
+from tape.cli.error_text import describe, exit_code, one_line, silence_stdout
 from tape.cli.logs import guard_terminal
 from tape.cli.output import printable
 from tape.cli.target import Target, target_options
-from tape.config import VERSION
 from tape.errors import StoreUnavailable, TapeError
+from tape.settings import VERSION
 
 COMMANDS = {
     "serve": "Serve a store to clients, over gRPC and HTTP.",

@@ -21,7 +21,7 @@ _STYLES = {"good": "green", "warning": "yellow", "bad": "red"}
 STATUS_STYLES = {RunStatus.STUCK: "red"}
 
 
-class RunSeen(NamedTuple):
+class RunWithJournal(NamedTuple):
     """A run with its whole journal and the runs that it started."""
 
     run: Run
@@ -44,7 +44,7 @@ def children_of(entries: Sequence[Entry]) -> list[str]:
     return [made["response"] for made in decisions if made["model"].startswith("start/")]
 
 
-def seen_record(seen: RunSeen) -> dict[str, Any]:
+def seen_record(seen: RunWithJournal) -> dict[str, Any]:
     """All of it as one object."""
     return run_record(seen.run) | {
         "budget": seen.budget,
@@ -59,7 +59,7 @@ def line_record(line: TimelineLine) -> dict[str, Any]:
     return line._asdict()
 
 
-def print_head(out: Console, seen: RunSeen, *, full: bool) -> None:
+def print_head(out: Console, seen: RunWithJournal, *, full: bool) -> None:
     style = STATUS_STYLES.get(RunStatus(seen.run.status), "")
     for name, text in _head(seen):
         shown = printable(text) if full else abridged(text, 2 * CUT)
@@ -67,7 +67,7 @@ def print_head(out: Console, seen: RunSeen, *, full: bool) -> None:
         out.print(Text(f"{name:10}  {shown}", style=red))
 
 
-def _head(seen: RunSeen) -> Iterator[tuple[str, str]]:
+def _head(seen: RunWithJournal) -> Iterator[tuple[str, str]]:
     run = seen.run
     yield "run", run.run_id
     yield "app", app_words(run)

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from tape.cli.command_tree import CommandGroup
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.json_input import read_json
 from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import (
@@ -27,7 +27,7 @@ from tape.cli.output import (
 from tape.cli.records import run_record
 from tape.cli.run_view import (
     STATUS_STYLES,
-    RunSeen,
+    RunWithJournal,
     app_words,
     children_of,
     lease_words,
@@ -195,7 +195,7 @@ def waiting(target: Target, older_than_s: float, as_json: bool) -> None:
 def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
     """Show the status of a run and what happened in it. Exits with 1 if there is no such run."""
 
-    async def read() -> RunSeen:
+    async def read() -> RunWithJournal:
         async with connect(target) as client:
             run = await _found(client, run_id)
             try:
@@ -204,7 +204,7 @@ def show(target: Target, run_id: str, full: bool, as_json: bool) -> None:
                 notes().print(Text(printable(f"note: {gone}"), style="dim"))
                 entries = []
             children = [await client.get_run(child) for child in children_of(entries)]
-            return RunSeen(run, entries, [child for child in children if child is not None])
+            return RunWithJournal(run, entries, [child for child in children if child is not None])
 
     seen = asyncio.run(read())
     if as_json:

@@ -12,9 +12,9 @@ from tape.cli.modules import load_modules
 from tape.cli.output import print_json, print_table, say
 from tape.cli.target import json_option, target_options
 from tape.errors import InvalidArgument, SchemaRefused
-from tape.model.payload_schema import Finding, PayloadSchema
+from tape.model.payload_schema import PayloadSchema, SchemaBreak
 from tape.payloads.history import (
-    Checked,
+    CheckedType,
     check_history,
     declared_in,
     record_history,
@@ -114,7 +114,7 @@ def _record(kind: PayloadSchema) -> dict[str, Any]:
     return {"type": kind.name, "subject": kind.subject, "schema_version": kind.version}
 
 
-def _show(types: list[Checked], findings: list[Finding], as_json: bool) -> None:
+def _show(types: list[CheckedType], findings: list[SchemaBreak], as_json: bool) -> None:
     if as_json:
         for checked in types:
             print_json(_record(checked.declared) | {"recorded": checked.recorded})
@@ -134,7 +134,7 @@ def _show(types: list[Checked], findings: list[Finding], as_json: bool) -> None:
         say(f"{finding}")
 
 
-def _state(checked: Checked, refused: set[str]) -> str:
+def _state(checked: CheckedType, refused: set[str]) -> str:
     if checked.declared.name in refused:
         return "refused"
     if checked.declared.version == checked.recorded:
@@ -142,7 +142,7 @@ def _state(checked: Checked, refused: set[str]) -> str:
     return f"recorded up to {checked.recorded}" if checked.recorded else "new"
 
 
-def _summary(findings: list[Finding]) -> str:
+def _summary(findings: list[SchemaBreak]) -> str:
     names = sorted({finding.name for finding in findings})
     many = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
     return f"{many} in {', '.join(names)}"

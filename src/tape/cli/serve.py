@@ -8,18 +8,13 @@ from pathlib import Path
 
 import click
 
-from tape.app import (
-    DEFAULT_GRPC,
-    DEFAULT_HTTP,
-    Addresses,
-    ServeOptions,
-    stopping_on_signals,
-)
-from tape.app import serve as serve_app
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.logs import start_logging
-from tape.cli.target import Target, target_options, telling_of_creation
+from tape.cli.target import Target, announcing_created_store, target_options
 from tape.errors import Unsafe
+from tape.programs.event_loop import stopping_on_signals
+from tape.programs.serve import DEFAULT_GRPC, DEFAULT_HTTP, Addresses, ServeOptions
+from tape.programs.serve import serve as serve_app
 from tape.telemetry.tracing import export_spans
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -87,7 +82,7 @@ def serve(
     )
     send_spans = export_spans("tape")
     try:
-        with telling_of_creation(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with announcing_created_store(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(options))
     except Unsafe as fault:
         raise Unsafe(f"{fault} (--tokens, --tls-cert, --tls-key, --insecure)") from None

@@ -3,7 +3,7 @@
 import click
 
 from tape.cli.command_tree import CommandGroup
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import abridged, date_time, print_json, print_table, say
 from tape.cli.records import session_event_record, session_record

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from tape.brokers.jetstream import Applied, Difference, apply_stream, differences, read_stream
+from tape.brokers.jetstream import Difference, StreamChange, apply_stream, differences, read_stream
 from tape.brokers.nats_bus import open_connection
 from tape.cli.output import print_json, print_table, say
-from tape.config import StreamSettings
+from tape.settings import StreamSettings
 
 
 def show_stream(url: str, settings: StreamSettings, *, as_json: bool) -> None:
@@ -31,7 +31,7 @@ def show_stream(url: str, settings: StreamSettings, *, as_json: bool) -> None:
 
 
 def apply_settings(url: str, settings: StreamSettings, *, force: bool, as_json: bool) -> None:
-    async def work() -> Applied:
+    async def work() -> StreamChange:
         connection = await open_connection(url, field="--nats")
         try:
             return await apply_stream(connection, settings, force=force)

@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.text import Text
 
 from tape.cli.command_tree import ExampleCommand
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.output import abridged, console, exact_time, notes, print_json, printable
 from tape.cli.records import entry_record
 from tape.cli.target import Target, json_option, operations, target_options
 from tape.client import AsyncTapeClient
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.journal.retention import parse_age
 from tape.model.entry import Entry
 from tape.model.event_glob import parse_glob
 from tape.model.subject import EVERYTHING, parse_pattern
+from tape.settings import Limits
 
 _KIND_STYLES = {"event": "green", "value": "yellow", "session": "magenta"}
 _PLAIN_PAYLOAD = 200  # characters of a payload where no terminal bounds the line
@@ -67,7 +67,7 @@ class Since(click.ParamType[int]):
             self.fail(f"{what} 2026-01-31T09:00", param, ctx)
 
 
-class Wanted(NamedTuple):
+class TailQuery(NamedTuple):
     """What to show."""
 
     pattern: str
@@ -141,7 +141,7 @@ def tail(
         raise click.UsageError("--from does not go with --last or --since", ctx)
     after = 0 if no_follow and not chosen else start
     where = _combined(event_type, where, target.settings.limits)
-    wanted = Wanted(pattern, where, after, since_ms, last, limit, live=not no_follow)
+    wanted = TailQuery(pattern, where, after, since_ms, last, limit, live=not no_follow)
     shown = _Shown(_show_json if as_json else _shower(console()), limit, live=wanted.live)
     with quiet_on_broken_pipe():
         try:
@@ -149,7 +149,7 @@ def tail(
         except KeyboardInterrupt:
             return
         finally:
-            shown.tell_left_out()
+            shown.note_left_out()
 
 
 def _combined(event_type: str, where: str, limits: Limits) -> str:
@@ -203,14 +203,14 @@ class _Shown:
                 return True
         return False
 
-    def tell_left_out(self) -> None:
+    def note_left_out(self) -> None:
         if self._undecided:
             what = "entry was" if self._undecided == 1 else "entries were"
             why = f"the predicate has no result for it; last: {self._reason}"
             _note(f"{self._undecided} {what} left out: {why}")
 
 
-async def _tail(target: Target, wanted: Wanted, shown: _Shown) -> None:
+async def _tail(target: Target, wanted: TailQuery, shown: _Shown) -> None:
     async with operations(target) as opened:
         after = wanted.after
         if wanted.last is not None or wanted.since_ms is not None:

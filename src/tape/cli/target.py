@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tape.cli.output import printable
-from tape.config import DEFAULT_STORE, Settings
-from tape.settings_file import read_settings
+from tape.settings import DEFAULT_STORE, Settings
+from tape.settings.file import read_settings
 
 if TYPE_CHECKING:
     from tape.bus import Operations
@@ -96,7 +96,7 @@ class Target:
 
 def connect(target: Target, *, creating: bool = False) -> "Connecting":
     """A client for the server or the store. Only what records creates a store."""
-    from tape.app import connect_async, connect_to_existing
+    from tape.programs.connect import connect_async, connect_to_existing
 
     if creating:
         return connect_async(target.address, settings=target.settings)
@@ -117,7 +117,7 @@ def ask(target: Target, question: "Callable[[AsyncTapeClient], Awaitable[T]]") -
 @contextlib.asynccontextmanager
 async def operations(target: Target) -> "AsyncIterator[Operations]":
     """The operations of the server or the store, for what a client has no call for."""
-    from tape.app import default_token, default_url, open_operations
+    from tape.programs.connect import default_token, default_url, open_operations
 
     url = target.address or default_url()
     opened = await open_operations(url, default_token(), target.settings, creating=False)
@@ -129,7 +129,7 @@ async def operations(target: Target) -> "AsyncIterator[Operations]":
 
 async def refuse_absent_store(url: str | None, settings: Settings) -> None:
     """Refuse a URL, or the environment's, that names a store which is not there."""
-    from tape.app import default_url
+    from tape.programs.connect import default_url
     from tape.stores.by_url import open_store
 
     url = url or default_url()
@@ -138,11 +138,11 @@ async def refuse_absent_store(url: str | None, settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def telling_of_creation() -> Iterator[None]:
+def announcing_created_store() -> Iterator[None]:
     """Say on standard error that a store was created, if one is."""
     from tape.stores.migrations import CREATED
 
-    teller = _Teller()
+    teller = _EchoHandler()
     before = CREATED.level, CREATED.propagate
     CREATED.setLevel(logging.INFO)
     CREATED.propagate = False
@@ -155,7 +155,7 @@ def telling_of_creation() -> Iterator[None]:
         CREATED.propagate = before[1]
 
 
-class _Teller(logging.Handler):
+class _EchoHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(printable(record.getMessage()), err=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import click
 
 from tape.cli.command_tree import CommandGroup
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.output import abridged, date_time, print_json, print_table, say, say_traceback, span
 from tape.cli.reactions import held_for
 from tape.cli.records import task_record

@@ -8,7 +8,7 @@ import click
 import orjson
 
 from tape.cli.command_tree import CommandGroup
-from tape.cli.complaints import quiet_on_broken_pipe
+from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.near_ids import note_if_unknown
 from tape.cli.output import (
     abridged,

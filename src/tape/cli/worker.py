@@ -9,12 +9,12 @@ from tape.cli.command_tree import ExampleCommand
 from tape.cli.logs import start_logging
 from tape.cli.modules import load_modules
 from tape.cli.output import say
-from tape.cli.target import Target, target_options, telling_of_creation
-from tape.config import DispatcherSettings, Settings
+from tape.cli.target import Target, announcing_created_store, target_options
 from tape.model.reaction import HandlerKind
 from tape.model.run import DEFAULT_POOL
 from tape.model.task import ANY_SHARD
-from tape.worker import Ready, WorkerOptions, run_worker
+from tape.programs.worker import Ready, WorkerOptions, run_worker
+from tape.settings import DispatcherSettings, Settings
 
 _DEFAULTS = DispatcherSettings()
 
@@ -128,7 +128,7 @@ def worker(
         pool=pool,
         http_address=http,
     )
-    with telling_of_creation():
+    with announcing_created_store():
         run_worker(options, on_ready=lambda ready: _announce(ready, pool))
 
 

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import grpc
 
-from tape.config import DEFAULT_URL
 from tape.errors import InvalidArgument, Unsafe
+from tape.settings import DEFAULT_URL
 
 _PORT = urlsplit(DEFAULT_URL).port
 

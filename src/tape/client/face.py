@@ -8,9 +8,9 @@ from weakref import WeakSet
 
 from tape.bus import FollowQuery, Operations
 from tape.client.build import as_json, event, must_be_text, session_event
-from tape.client.ledger_calls import LedgerCalls
-from tape.client.reaction_calls import ReactionCalls
-from tape.client.run_calls import RunCalls
+from tape.client.ledger_calls import LedgerMethods
+from tape.client.reaction_calls import ReactionMethods
+from tape.client.run_calls import RunMethods
 from tape.client.stream import Batches, Stream
 from tape.journal.follow import Page
 from tape.model.entry import Entry, Trace
@@ -28,7 +28,7 @@ T = TypeVar("T")
 LIST_PAGE = 1_000
 
 
-class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
+class AsyncTapeClient(RunMethods, ReactionMethods, LedgerMethods):
     """The client for a program with an event loop. Create it with `tape.connect_async`."""
 
     def __init__(self, operations: Operations) -> None:
@@ -280,7 +280,7 @@ class AsyncTapeClient(RunCalls, ReactionCalls, LedgerCalls):
             head = (await self._operations.info()).head_global_seq
             after = head if from_head else query.after
             if not live and after == head:
-                return _nothing()
+                return _no_items()
             # Beyond the head there is nothing either, unless the cursor is refused.
             query = query._replace(after=after, until=0 if live else max(after, head))
         return self._operations.follow(query)
@@ -300,7 +300,7 @@ def _traced(new: NewEvent, trace: Trace) -> NewEvent:
     return new._replace(**trace._asdict())
 
 
-async def _nothing() -> AsyncGenerator[Any, None]:
+async def _no_items() -> AsyncGenerator[Any, None]:
     nothing: tuple[Any, ...] = ()
     for item in nothing:
         yield item

@@ -15,12 +15,12 @@ from tape.client.address import parse_address
 from tape.client.remote import Sender, by_hand, remote
 from tape.client.remote_writes import RemoteWrites
 from tape.client.server import Server
-from tape.config import Settings
 from tape.journal.follow import Page
 from tape.model.event import NewEvent, Recorded
 from tape.ports.store import JournalInfo
 from tape.reactions.tasks import TaskOperations
 from tape.runs.operations import RunOperations
+from tape.settings import Settings
 from tape.wire import mapping_entries
 from tape.wire.v1 import tape_pb2 as pb
 

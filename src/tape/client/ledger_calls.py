@@ -9,7 +9,7 @@ from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription
 from tape.runs.declare import DECLARED_APPS
 
 
-class LedgerCalls:
+class LedgerMethods:
     _operations: Operations
 
     async def subscribe_events(

@@ -15,7 +15,7 @@ from tape.runs.declare import DECLARED_APPS
 TASKS_PAGE = 1_000
 
 
-class ReactionCalls:
+class ReactionMethods:
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
 

@@ -16,9 +16,9 @@ from google.protobuf.message import Message
 from tape.calls.call import ByFunction, Call, Noun, Pages, Repeat, Stream
 from tape.calls.parameters import Parameters
 from tape.calls.replies import Reply
-from tape.client.again import until_answered
-from tape.client.outliving import outliving
 from tape.client.representable import representable
+from tape.client.resumed_stream import resumed_stream
+from tape.client.retries import call_with_retries
 from tape.client.server import Server
 from tape.errors import NotFound
 from tape.runs.operations import PAGE
@@ -43,7 +43,7 @@ class Sender(NamedTuple):
             return await self.server.call(rpc, request)
         if repeat is Repeat.NEVER:
             return await self.server.call(rpc, request, writes=True)
-        return await until_answered(
+        return await call_with_retries(
             lambda: self.server.call(rpc, request, writes=True),
             self.retry_for_s,
             most_times=2 if repeat is Repeat.TWICE else 0,
@@ -121,7 +121,7 @@ def _following(
         with representable():
             request = row.request.to_wire(*args, **kwargs)
         rpc = getattr(server.rpc, row.name)
-        async with aclosing(outliving(server, rpc, request)) as messages:
+        async with aclosing(resumed_stream(server, rpc, request)) as messages:
             async for message in messages:
                 setattr(request, field, place_of(message))
                 yield row.item(message, request)

@@ -36,7 +36,7 @@ class RunOptions(TypedDict, total=False):
     invocation_id: str
 
 
-class RunCalls:
+class RunMethods:
     _operations: Operations
     _here: RunsHere | None = None
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tape.errors import TapeError
-from tape.model.move import Move, Need, Place, State
+from tape.model.move import EntryPlace, Move, Need, State
 
 
 class Accepted(NamedTuple):
     first: int
-    reply: Callable[[Place], Any]
+    reply: Callable[[EntryPlace], Any]
 
 
 Verdict = Accepted | Exception
@@ -37,8 +37,8 @@ def _decide(move: Move[Any], state: State) -> Verdict:
     return Accepted(state.apply(decision), decision.reply)
 
 
-def settle(verdict: Verdict, place: Place) -> Any:
+def settle(verdict: Verdict, place: EntryPlace) -> Any:
     """The reply to a move whose batch was committed at `place`, or its refusal raised."""
     if isinstance(verdict, Exception):
         raise verdict
-    return verdict.reply(Place(place.global_seq + verdict.first, place.ts_ms))
+    return verdict.reply(EntryPlace(place.global_seq + verdict.first, place.ts_ms))

@@ -18,13 +18,13 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import orjson
 
 from tape.errors import InvalidArgument, PredicateError, Pruned, StoreUnavailable
-from tape.journal.pacer import Turns
+from tape.journal.pacer import PacedTurns
 from tape.model.entry import Entry, Kind
 from tape.model.run import RunStatus
 from tape.model.subject import Pattern
 from tape.model.subjects import value_changed, value_deleted
 from tape.model.value import ValueChange, change_of
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 from tape.ports.store import PAGE_BYTES, ReadEntries, Store
 from tape.telemetry.retrying import Retrying
 
@@ -45,7 +45,7 @@ class Follow(NamedTuple):
     """What to follow. The filters are ANDed; an empty one lets everything through."""
 
     pattern: Pattern
-    predicate: Predicate
+    predicate: EntryPredicate
     after: int
     max_entries: int
     max_bytes: int
@@ -95,9 +95,9 @@ def envelope(entry: Entry, *, with_payload: bool) -> dict[str, object]:
     return seen
 
 
-async def follow(store: Store, what: Follow, turns: Turns) -> AsyncGenerator[Page, None]:
+async def follow(store: Store, what: Follow, turns: PacedTurns) -> AsyncGenerator[Page, None]:
     """Pages up to `until`, or for ever; waits where there is nothing new. Ends when closed."""
-    cursor = what.after or await _patiently(store.retention.read_pruned_through)
+    cursor = what.after or await _read_with_retries(store.retention.read_pruned_through)
     await refuse_beyond_the_end(store, cursor, field="from_global_seq")
     while not what.until or cursor < what.until:
         head = await store.await_beyond(cursor)
@@ -107,7 +107,7 @@ async def follow(store: Store, what: Follow, turns: Turns) -> AsyncGenerator[Pag
             what.run_id, what.from_ts_ms, None if what.predicate.always_true else what.predicate,
             unbroken=True,
         )  # fmt: skip
-        found = await _patiently(store.read_entries, query)
+        found = await _read_with_retries(store.read_entries, query)
         cursor = found.through
         yield await _filtered(found.entries, what, cursor, turns)
 
@@ -117,12 +117,12 @@ async def follow_run(
 ) -> AsyncGenerator[list[Entry], None]:
     """The entries of one run in its own order, then its new ones as they come."""
     if after_seq:
-        run = await _patiently(store.runs.get_run, run_id)
+        run = await _read_with_retries(store.runs.get_run, run_id)
         last = run.seq_cursor if run is not None else 0
         refuse_beyond_the_run(run_id, last, after_seq, field="from_seq")
     while True:
         head = store.head
-        found = await _patiently(read_run, store, run_id, after_seq, max_entries, max_bytes)
+        found = await _read_with_retries(read_run, store, run_id, after_seq, max_entries, max_bytes)
         if found:
             after_seq = found[-1].seq
             yield found
@@ -160,7 +160,7 @@ async def watch_value(
     Versions have no gaps, so one in what is left of the journal shows that a change was pruned.
     """
     if from_version > 0:
-        value = await _patiently(store.values.get_value, namespace, key)
+        value = await _read_with_retries(store.values.get_value, namespace, key)
         newest = value.version if value is not None else 0
         if from_version > newest:
             raise InvalidArgument(
@@ -172,7 +172,9 @@ async def watch_value(
     cursor = 0
     while True:
         head = store.head
-        found = await _patiently(store.read_value_history, subjects, cursor, max_entries, max_bytes)
+        found = await _read_with_retries(
+            store.read_value_history, subjects, cursor, max_entries, max_bytes
+        )
         is_at_end = not found
         found.reverse()
         while found:  # neither entry nor change is kept while its reader takes its time
@@ -204,7 +206,7 @@ def refuse_beyond_the_run(run_id: str, last: int, after_seq: int, *, field: str)
 async def refuse_beyond_the_end(store: Store, cursor: int, *, field: str) -> None:
     """A cursor from another journal, or from before a backup was restored, would skip entries."""
     if cursor > store.head:
-        last = await _patiently(store.read_last_given)
+        last = await _read_with_retries(store.read_last_given)
         if cursor > last:
             raise InvalidArgument(
                 f"{cursor} is beyond the end of this journal, {last}: the cursor belongs to "
@@ -213,23 +215,23 @@ async def refuse_beyond_the_end(store: Store, cursor: int, *, field: str) -> Non
             )
 
 
-async def _filtered(found: list[Entry], what: Follow, cursor: int, turns: Turns) -> Page:
+async def _filtered(found: list[Entry], what: Follow, cursor: int, turns: PacedTurns) -> Page:
     if not what.pattern.everything:
         matches = what.pattern.expression.fullmatch
         found = [entry for entry in found if matches(entry.subject)]
     if what.predicate.always_true:
         return Page(found, cursor)
-    deciding = Deciding(what.predicate)
+    deciding = PredicateScan(what.predicate)
     await turns.run(deciding.over(found), is_light=what.predicate.is_light)
     return Page(deciding.chosen, cursor, deciding.skipped, deciding.error)
 
 
-class Deciding:
+class PredicateScan:
     """A predicate over entries, one after the other. `chosen` are those of which it is true, at
     most `enough`; `skipped` could not be decided, `error` tells the last reason. `last` is the
     place of the last that was decided."""
 
-    def __init__(self, predicate: Predicate, enough: float = inf) -> None:
+    def __init__(self, predicate: EntryPredicate, enough: float = inf) -> None:
         self._predicate = predicate
         self._enough = enough
         self.chosen: list[Entry] = []
@@ -259,11 +261,13 @@ class Deciding:
         yield decided
 
 
-def reads_payload(predicate: Predicate) -> bool:
+def reads_payload(predicate: EntryPredicate) -> bool:
     return not predicate.names.isdisjoint(("payload", "prev_value_json"))
 
 
-async def _patiently(read: Callable[P, Awaitable[T]], *arguments: P.args, **named: P.kwargs) -> T:
+async def _read_with_retries(
+    read: Callable[P, Awaitable[T]], *arguments: P.args, **named: P.kwargs
+) -> T:
     """A follower outlives a store that is away: it waits and reads on from where it was."""
     pause = AWAY_FIRST_S
     retrying = Retrying(log, "following")

@@ -35,7 +35,7 @@ from time import perf_counter, thread_time
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
-from tape.config import PredicateSettings
+from tape.settings import PredicateSettings
 
 T = TypeVar("T")
 
@@ -89,23 +89,23 @@ class Pacer:
         self._resting: asyncio.TimerHandle | None = None
         self._thread: ThreadPoolExecutor | None = None
 
-    def turns(self, client: str | None = None) -> "Turns":
+    def turns(self, client: str | None = None) -> "PacedTurns":
         """For one follower, request or other piece of work of a client."""
         name = CLIENT.get() if client is None else client
         if not name:
-            return Turns(self, self._clients, Account())
-        return Turns(self, self._clients, self._accounts.setdefault(name, Account()))
+            return PacedTurns(self, self._clients, Account())
+        return PacedTurns(self, self._clients, self._accounts.setdefault(name, Account()))
 
     async def call_in_thread(self, function: Callable[[], T]) -> T:
         """One call that may take long, in its turn."""
         return await self.turns().call(function, is_light=False)
 
-    def service_turns(self, *, comes_first: bool = False) -> "Turns":
+    def service_turns(self, *, comes_first: bool = False) -> "PacedTurns":
         """For work of the process itself. One that comes first is never held: it sees to it
         itself that it costs little."""
-        return Turns(self, self._services, Account(), is_never_held=comes_first)
+        return PacedTurns(self, self._services, Account(), is_never_held=comes_first)
 
-    async def enter(self, turns: "Turns", *, is_held: bool) -> None:
+    async def enter(self, turns: "PacedTurns", *, is_held: bool) -> None:
         side = turns.side
         if not self._is_taken and not (is_held and (side.held or not self.has_credit(side))):
             self._is_taken = True
@@ -196,7 +196,7 @@ class Pacer:
             self._pass_on()
 
 
-class Turns:
+class PacedTurns:
     """The turns of one piece of work. `used_s` is how long they took so far, of one core, and
     `had_s` how much of that was not free."""
 
@@ -319,7 +319,7 @@ class _Queue:
     def may_go(self) -> bool:
         return self._paid_by is None or self._paid_by.credit_s >= 0
 
-    def push(self, turns: Turns, turn: asyncio.Future[None]) -> None:
+    def push(self, turns: PacedTurns, turn: asyncio.Future[None]) -> None:
         waiting = self._waiting.setdefault(turns.account, [])
         heapq.heappush(waiting, (turns.had_s, next(self._numbers), turn))
 

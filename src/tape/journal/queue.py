@@ -8,12 +8,12 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
-from tape.config import WriterSettings
 from tape.errors import Closed, Overloaded
 from tape.model.move import Move
+from tape.settings import WriterSettings
 
 
-class Waiting(NamedTuple):
+class QueuedMove(NamedTuple):
     """A move and where its caller waits for the reply."""
 
     move: Move[Any]
@@ -21,14 +21,14 @@ class Waiting(NamedTuple):
 
 
 class _Outside(NamedTuple):
-    waiting: Waiting
+    waiting: QueuedMove
     admitted: asyncio.Future[None]
 
 
 class MoveQueue:
     def __init__(self, settings: WriterSettings) -> None:
         self._settings = settings
-        self._inside: deque[Waiting] = deque()
+        self._inside: deque[QueuedMove] = deque()
         self._outside: deque[_Outside] = deque()
         self._arrived = asyncio.Event()
         self._closed = False
@@ -41,21 +41,21 @@ class MoveQueue:
         """Queue a move, once there is room; the future of its reply."""
         if self._closed:
             raise Closed
-        waiting = Waiting(move, asyncio.get_running_loop().create_future())
+        waiting = QueuedMove(move, asyncio.get_running_loop().create_future())
         if self._is_full or self._outside:
             await self._wait_for_room(waiting)
         else:
             self._admit(waiting)
         return waiting.done
 
-    async def next_batch(self) -> list[Waiting]:
+    async def next_batch(self) -> list[QueuedMove]:
         """The next moves for one transaction, as soon as there are any; none at the end."""
         while not self._inside:
             if self._closed:
                 return []
             self._arrived.clear()
             await self._arrived.wait()
-        batch: list[Waiting] = []
+        batch: list[QueuedMove] = []
         weight = 0
         while self._inside and len(batch) < self._settings.batch_moves:
             weight += self._inside[0].move.weight
@@ -83,12 +83,12 @@ class MoveQueue:
         settings = self._settings
         return len(self._inside) >= settings.queue_moves or self.bytes >= settings.queue_bytes
 
-    def _admit(self, waiting: Waiting) -> None:
+    def _admit(self, waiting: QueuedMove) -> None:
         self._inside.append(waiting)
         self.bytes += waiting.move.weight
         self._arrived.set()
 
-    async def _wait_for_room(self, waiting: Waiting) -> None:
+    async def _wait_for_room(self, waiting: QueuedMove) -> None:
         outside = _Outside(waiting, asyncio.get_running_loop().create_future())
         self._outside.append(outside)
         try:

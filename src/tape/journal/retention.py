@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tape.errors import InvalidArgument
-from tape.ports.retention import Hold, PruneStep
+from tape.ports.retention import PruneStep, RetentionHold
 from tape.ports.store import ReadEntries, Store
 
 STEP_ENTRIES: Final = 1_000
@@ -35,7 +35,7 @@ class Bound(NamedTuple):
     upto: int
 
 
-class Plan(NamedTuple):
+class PrunePlan(NamedTuple):
     """Entries with `after < global_seq <= upto` may go; of them, those up to `pruned_through` were
     looked at before, and a few were left. `bounds` are all that stop it, the nearest first."""
 
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
         return tuple(bound for bound in self.bounds if bound.upto <= self.upto)
 
 
-class Outcome(NamedTuple):
+class PruneResult(NamedTuple):
     """`kept` counts entries below `pruned_through` that stayed, by what needs them."""
 
     removed: int
@@ -90,7 +90,7 @@ async def find_recorded_before(store: Store, ts_ms: int, upto: int) -> int:
     return before
 
 
-async def plan_prune(store: Store, after: int, bounds: Sequence[Bound]) -> Plan:
+async def plan_prune(store: Store, after: int, bounds: Sequence[Bound]) -> PrunePlan:
     """What these bounds and the store's own leave to a prune of what comes after `after`."""
     there = await store.retention.read_retention()
     if after > there.pruned_through:
@@ -99,17 +99,17 @@ async def plan_prune(store: Store, after: int, bounds: Sequence[Bound]) -> Plan:
     known = [*bounds, Bound("the newest entry", last), *map(_bound, there.holds)]
     stops = sorted((bound for bound in known if bound.upto <= last), key=lambda bound: bound.upto)
     upto = min((bound.upto for bound in stops), default=last)
-    return Plan(min(after, there.pruned_through), upto, there.pruned_through, there.head,
+    return PrunePlan(min(after, there.pruned_through), upto, there.pruned_through, there.head,
                 tuple(stops))  # fmt: skip
 
 
 async def prune(
     store: Store,
-    plan: Plan,
+    plan: PrunePlan,
     *,
     on_progress: Report = lambda _at, _upto: None,
     step_entries: int = STEP_ENTRIES,
-) -> Outcome:
+) -> PruneResult:
     """Make the steps of a plan. What stopped it may be nearer than it was when it was planned."""
     kept: Counter[str] = Counter()
     removed, at, pruned = 0, plan.after, plan.pruned_through
@@ -123,13 +123,13 @@ async def prune(
         if done.through == at:  # a reaction has been registered since
             held = [_bound(hold) for hold in (await store.retention.read_retention()).holds]
             by = tuple(bound for bound in held if bound.upto <= at)
-            return Outcome(removed, pruned, dict(kept), by)
+            return PruneResult(removed, pruned, dict(kept), by)
         at = done.through
         on_progress(at, plan.upto)
         if at < plan.upto:
             await asyncio.sleep(REST * (loop.time() - started))
-    return Outcome(removed, pruned, dict(kept), plan.held_by)
+    return PruneResult(removed, pruned, dict(kept), plan.held_by)
 
 
-def _bound(hold: Hold) -> Bound:
+def _bound(hold: RetentionHold) -> Bound:
     return Bound(*hold)

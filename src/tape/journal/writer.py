@@ -14,13 +14,13 @@ nothing waits for a timer. What can go wrong, and whom it concerns:
 import asyncio
 from typing import Any, TypeVar
 
-from tape.config import WriterSettings
 from tape.errors import OutcomeUnknown, StoreFailed, StoreUnavailable
 from tape.journal.batch import Verdict, decide_all, needs_of, settle
-from tape.journal.queue import MoveQueue, Waiting
-from tape.model.entry import Draft
-from tape.model.move import Move, Place, State
+from tape.journal.queue import MoveQueue, QueuedMove
+from tape.model.entry import EntryDraft
+from tape.model.move import EntryPlace, Move, State
 from tape.ports.store import Store
+from tape.settings import WriterSettings
 from tape.telemetry import metrics
 from tape.telemetry.metrics import count_entries
 
@@ -53,10 +53,10 @@ class Writer:
         while batch := await self._queue.next_batch():
             await self._write(batch)
 
-    async def _write(self, batch: list[Waiting]) -> None:
+    async def _write(self, batch: list[QueuedMove]) -> None:
         moves = [waiting.move for waiting in batch]
         try:
-            verdicts, place = await self._commit_patiently(moves)
+            verdicts, place = await self._commit_with_retries(moves)
         except StoreFailed as error:
             if len(batch) == 1:
                 _fail(batch, error)
@@ -69,7 +69,9 @@ class Writer:
             for waiting, verdict in zip(batch, verdicts, strict=True):
                 _answer(waiting.done, verdict, place)
 
-    async def _commit_patiently(self, moves: list[Move[Any]]) -> tuple[list[Verdict], Place]:
+    async def _commit_with_retries(
+        self, moves: list[Move[Any]]
+    ) -> tuple[list[Verdict], EntryPlace]:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.retry_for_s
         pause = RETRY_FIRST_S
@@ -84,9 +86,9 @@ class Writer:
             await asyncio.sleep(pause)
             pause = min(2 * pause, RETRY_MOST_S)
 
-    async def _commit(self, moves: list[Move[Any]]) -> tuple[list[Verdict], Place]:
+    async def _commit(self, moves: list[Move[Any]]) -> tuple[list[Verdict], EntryPlace]:
         verdicts: list[Verdict] = []
-        entries: list[Draft] = []
+        entries: list[EntryDraft] = []
 
         def decide(state: State) -> None:
             nonlocal entries
@@ -101,7 +103,7 @@ class Writer:
         return verdicts, place
 
 
-def _answer(done: asyncio.Future[Any], verdict: Verdict, place: Place) -> None:
+def _answer(done: asyncio.Future[Any], verdict: Verdict, place: EntryPlace) -> None:
     if done.cancelled():
         return
     try:
@@ -112,7 +114,7 @@ def _answer(done: asyncio.Future[Any], verdict: Verdict, place: Place) -> None:
         done.set_exception(error)
 
 
-def _fail(batch: list[Waiting], error: Exception) -> None:
+def _fail(batch: list[QueuedMove], error: Exception) -> None:
     for waiting in batch:
         if not waiting.done.cancelled():
             waiting.done.set_exception(error)

@@ -25,21 +25,27 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import DrainerSettings, Limits
 from tape.errors import NotFound, StaleLease, TapeError
 from tape.journal.follow import LIGHT_CHARACTERS, LIGHT_ENTRIES, WINDOW
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
-from tape.ledger.rules import Rule, Rules, roomier
-from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed, Pauses, WaitsFor
+from tape.ledger.rules import SubscriptionRule, SubscriptionRules, roomier
+from tape.model.drain import (
+    AwaitedRun,
+    DispatchEvents,
+    DispatchFailure,
+    HaltDrainer,
+    PassProgress,
+    Pauses,
+)
 from tape.model.drainer import (
     AcquireDrainer,
     Attempts,
     Drainer,
+    DrainerLease,
     DrainReport,
     Grant,
-    Hold,
     RenewDrainer,
     Triggered,
 )
@@ -48,6 +54,7 @@ from tape.model.error_record import without_traceback
 from tape.model.lease import Begun, NewRun
 from tape.model.run import STATUS_WORDS, Run, RunStatus
 from tape.ports.store import ReadEntries, Store
+from tape.settings import DrainerSettings, Limits
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.drain")
@@ -64,7 +71,7 @@ ENDED_FOR_GOOD = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 ENDED_BADLY = ENDED_FOR_GOOD | {RunStatus.STUCK}
 
 
-class Waiting(Exception):
+class RunNotEnded(Exception):
     """A run has not ended in the time given."""
 
     def __init__(self, run_id: str) -> None:
@@ -74,11 +81,11 @@ class Waiting(Exception):
 class Failed(Exception):
     """An event could not be dispatched."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: DispatchFailure) -> None:
         self.failure = failure
 
 
-class Errand(NamedTuple):
+class DrainRequest(NamedTuple):
     """What a pass is asked to do."""
 
     drainer_id: str
@@ -108,7 +115,7 @@ class Drain:
         self.input_limits = roomier(limits)
         self._owner = f"drainer-{os.getpid()}-{next(ids)}"
 
-    async def make_pass(self, errand: Errand) -> DrainReport:
+    async def make_pass(self, errand: DrainRequest) -> DrainReport:
         ttl_ms = int(self.settings.lease_s * 1000)
         owner = f"{self._owner}/{next(self.ids)}"
         move = AcquireDrainer(errand.drainer_id, owner, ttl_ms, self.limits)
@@ -119,7 +126,7 @@ class Drain:
             # Whoever gives up now must not leave a lease behind that nobody knows of.
             grant = await acquiring
             if grant.is_granted:
-                await _Pass(self, errand, grant, ttl_ms).let_go()
+                await _Pass(self, errand, grant, ttl_ms).release_lease()
             raise
         if not grant.is_granted:
             return _report(grant.drainer)._replace(skipped_due_to_lock=True)
@@ -127,16 +134,16 @@ class Drain:
 
 
 class _Pass:
-    def __init__(self, drain: Drain, errand: Errand, grant: Grant, ttl_ms: int) -> None:
+    def __init__(self, drain: Drain, errand: DrainRequest, grant: Grant, ttl_ms: int) -> None:
         self._drain = drain
         self._errand = errand
-        self._rules = Rules((), drain.limits)
+        self._rules = SubscriptionRules((), drain.limits)
         self._head = grant.head
-        self._hold = Hold(errand.drainer_id, grant.drainer.fencing_token, ttl_ms)
+        self._hold = DrainerLease(errand.drainer_id, grant.drainer.fencing_token, ttl_ms)
         self._attempts: Attempts = grant.drainer.attempts
         self._report = _report(grant.drainer)
         self._triggered: deque[Triggered] = deque(maxlen=TRIGGERED_SHOWN)
-        self._passed = Passed(grant.drainer.last_global_seq, grant.drainer.last_event_id)
+        self._passed = PassProgress(grant.drainer.last_global_seq, grant.drainer.last_event_id)
         self._runs: list[NewRun] = []
         self._of_events: list[Triggered] = []
         """The runs of events that were passed since that was last noted."""
@@ -157,7 +164,7 @@ class _Pass:
             self._report = self._report._replace(skipped_due_to_lock=True, error=str(error))
         finally:
             if self._is_held:  # it ends by an error or a cancellation
-                await self.let_go()
+                await self.release_lease()
         metrics.DRAINED.labels(self._errand.drainer_id).inc(self._report.processed)
         return self._report._replace(triggered=tuple(self._triggered))
 
@@ -165,12 +172,12 @@ class _Pass:
         try:
             # Read after the head was: whoever subscribed before one of these events is among them.
             rows = await self._drain.store.ledger.list_event_subscriptions(self._errand.drainer_id)
-            self._rules = await asyncio.to_thread(Rules, rows, self._drain.limits)
+            self._rules = await asyncio.to_thread(SubscriptionRules, rows, self._drain.limits)
             await self._page()
             await self._flush(letting_go=True)
             more = self._passed.global_seq < self._head
             self._report = self._report._replace(more=more)
-        except Waiting as waiting:
+        except RunNotEnded as waiting:
             await self._flush(letting_go=True)
             self._report = self._report._replace(waiting_on_run_id=waiting.run_id)
         except Failed as failed:
@@ -206,18 +213,18 @@ class _Pass:
             triggered.append(Triggered(event.event_id, event.global_seq, subscription_id, run_id))
             await self._add(run)
             if rule.subscription.awaits_end:
-                begun = await self._flush(waits_for=WaitsFor(run_id, event))
+                begun = await self._flush(waits_for=AwaitedRun(run_id, event))
                 await self._await_end(begun[-1].run, rule, event)
         self._of_events += triggered
         passed = self._passed
-        self._passed = Passed(
+        self._passed = PassProgress(
             event.global_seq,
             event.event_id,
             passed.processed + 1,
             passed.dispatched + len(triggered),
         )
 
-    async def _prepared(self, rule: Rule, event: Entry) -> NewRun | None:
+    async def _prepared(self, rule: SubscriptionRule, event: Entry) -> NewRun | None:
         """The run that the event becomes; None if the filter does not let it through."""
         subscription_id = rule.subscription.subscription_id
         try:
@@ -226,7 +233,7 @@ class _Pass:
             attempt = self._attempts.next_for(event.event_id, subscription_id)
             new = rule.new_run(event, attempt, self._drain.input_limits)
         except TapeError as error:
-            raise Failed(Failure(event, subscription_id, "", str(error))) from error
+            raise Failed(DispatchFailure(event, subscription_id, "", str(error))) from error
         if attempt > 1 and rule.subscription.awaits_end:
             before = rule.new_run(event, attempt - 1, self._drain.input_limits)
             run = await self._drain.store.runs.get_run(before.name.run_id)
@@ -235,7 +242,7 @@ class _Pass:
                 return before
         return new
 
-    async def _holds(self, rule: Rule, event: Entry) -> bool:
+    async def _holds(self, rule: SubscriptionRule, event: Entry) -> bool:
         """Ask a filter, in turns with others: the quick ones a few at a time."""
         is_light = rule.predicate.is_light
         is_quick = is_light and len(event.payload_json) <= LIGHT_CHARACTERS
@@ -271,7 +278,7 @@ class _Pass:
         self._bytes += len(run.input_json)
 
     async def _flush(
-        self, *, letting_go: bool = False, waits_for: WaitsFor | None = None
+        self, *, letting_go: bool = False, waits_for: AwaitedRun | None = None
     ) -> list[Begun]:
         """Begin what was prepared and note how far the pass has come, in one turn."""
         runs, passed = self._runs, self._passed
@@ -292,7 +299,7 @@ class _Pass:
         self._note(passed)
         return begun
 
-    def _note(self, passed: Passed) -> None:
+    def _note(self, passed: PassProgress) -> None:
         """So far it is durable."""
         self._triggered.extend(self._of_events)
         self._of_events = []
@@ -304,7 +311,7 @@ class _Pass:
         )
         self._passed = passed._replace(processed=0, dispatched=0)
 
-    async def _await_end(self, run: Run, rule: Rule, event: Entry) -> None:
+    async def _await_end(self, run: Run, rule: SubscriptionRule, event: Entry) -> None:
         """Until the run has ended well. The lease is kept alive meanwhile."""
         store, clock = self._drain.store, asyncio.get_running_loop().time
         since = clock()
@@ -318,18 +325,18 @@ class _Pass:
                 attempt = self._attempts.next_for(event.event_id, subscription_id)
                 if run.run_id in self._counted:
                     attempt -= 1
-                raise Failed(Failure(event, subscription_id, run.run_id, error, attempt))
+                raise Failed(DispatchFailure(event, subscription_id, run.run_id, error, attempt))
             if clock() >= deadline:
-                raise Waiting(run.run_id)
+                raise RunNotEnded(run.run_id)
             head = store.head
             before, run = run, await self._found(run.run_id)
             if run.seq_cursor == before.seq_cursor:
                 await asyncio.sleep(min(pause_s, deadline - clock()))
                 pause_s = min(2 * pause_s + FIRST_PAUSE_S, MOST_PAUSE_S)
                 await beyond(store, head, min(deadline - clock(), self._renewal_in_s))
-                await self._keep_hold(is_slow=clock() - since >= QUICK_S)
+                await self._renew_if_due(is_slow=clock() - since >= QUICK_S)
 
-    async def _keep_hold(self, *, is_slow: bool) -> None:
+    async def _renew_if_due(self, *, is_slow: bool) -> None:
         """Renew the lease when it is time; notice soon when a skip has ended it."""
         if self._renewal_in_s <= 0:
             await self._renew()
@@ -350,7 +357,7 @@ class _Pass:
             raise NotFound(f"run {run_id!r} was started but is not in the store")
         return run
 
-    async def _halt(self, failure: Failure) -> None:
+    async def _halt(self, failure: DispatchFailure) -> None:
         if self._runs:  # of what comes before the failure
             await self._flush()
         settings = self._drain.settings
@@ -376,7 +383,7 @@ class _Pass:
             next_try_at_ms=drainer.next_try_at_ms,
         )
 
-    async def let_go(self) -> None:
+    async def release_lease(self) -> None:
         try:
             await self._drain.writer.submit(RenewDrainer(self._hold, letting_go=True))
         except StaleLease:

@@ -5,14 +5,13 @@
 
 from typing import Protocol
 
-from tape.config import Settings
 from tape.errors import InvalidArgument, NotFound
 from tape.journal.follow import refuse_beyond_the_end
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
-from tape.ledger.drain import ENDED_BADLY, Drain, Errand
-from tape.ledger.keep_draining import Draining
+from tape.ledger.drain import ENDED_BADLY, Drain, DrainRequest
+from tape.ledger.drain_loop import DrainLoop
 from tape.model.drainer import Drainer, DrainerState, DrainReport, check_drainer_id
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.event_subscription import (
@@ -26,6 +25,7 @@ from tape.model.names import check_name
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.store import Store
 from tape.predicates import Checker
+from tape.settings import Settings
 
 MOST_SCANNED = 100_000
 MOST_AWAIT_S = 3600.0
@@ -113,12 +113,12 @@ class Ledger:
         known = await self._store.ledger.get_drainer(drainer_id)
         if known is None and not await self._store.ledger.list_event_subscriptions(drainer_id):
             raise NotFound(f"no event subscription names the drainer {drainer_id!r}")
-        errand = Errand(drainer_id, limit or self._settings.page, wait_s)
+        errand = DrainRequest(drainer_id, limit or self._settings.page, wait_s)
         return await self._drain.make_pass(errand)
 
-    def keep_draining(self) -> Draining:
+    def drain_loop(self) -> DrainLoop:
         """What drains whenever there is something to drain."""
-        return Draining(self._store, self.drain, self._settings, self._limits)
+        return DrainLoop(self._store, self.drain, self._settings, self._limits)
 
     async def list_drainers(self) -> list[DrainerState]:
         enabled: dict[str, int] = {}

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from tape.config import KIB, Limits
 from tape.journal.follow import envelope
 from tape.model.entry import Entry, Trace
 from tape.model.event_glob import Glob, parse_glob
@@ -17,27 +16,28 @@ from tape.model.event_subscription import RUN_USER, EventSubscription
 from tape.model.input_mapper import Mapper, parse_mapper
 from tape.model.lease import NewRun
 from tape.model.run import RunName
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 from tape.predicates import STORED_LIMITS, check
+from tape.settings import KIB, Limits
 
 TYPES_REMEMBERED = 10_000
 
 
 @lru_cache(10_000)
-def _checked(expression: str) -> Predicate:
+def _checked(expression: str) -> EntryPredicate:
     return check(expression, limits=STORED_LIMITS)
 
 
-class Rule(NamedTuple):
+class SubscriptionRule(NamedTuple):
     """One enabled subscription."""
 
     subscription: EventSubscription
     glob: Glob
-    predicate: Predicate
+    predicate: EntryPredicate
     mapper: Mapper
 
     @classmethod
-    def of(cls, subscription: EventSubscription, limits: Limits) -> "Rule":
+    def of(cls, subscription: EventSubscription, limits: Limits) -> "SubscriptionRule":
         return cls(
             subscription,
             parse_glob(subscription.event_type_glob, limits),
@@ -65,14 +65,14 @@ class Rule(NamedTuple):
         return new.checked(limits)
 
 
-class Rules:
+class SubscriptionRules:
     """The enabled subscriptions of one drainer, by id."""
 
     def __init__(self, subscriptions: Iterable[EventSubscription], limits: Limits) -> None:
-        self._rules = [Rule.of(row, limits) for row in subscriptions if row.enabled]
-        self._remembered: dict[str, list[Rule]] = {}
+        self._rules = [SubscriptionRule.of(row, limits) for row in subscriptions if row.enabled]
+        self._remembered: dict[str, list[SubscriptionRule]] = {}
 
-    def of_type(self, event_type: str) -> list[Rule]:
+    def of_type(self, event_type: str) -> list[SubscriptionRule]:
         """Those whose globs match, in the order in which they are dispatched."""
         found = self._remembered.get(event_type)
         if found is None:

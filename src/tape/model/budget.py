@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.entry import Kind
 from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run
-from tape.model.run_write import Line, Written
+from tape.model.run_write import RunEntryDraft, RunWriteResult
 from tape.model.subjects import budget
+from tape.settings import Limits
 
 
-class Budget(NamedTuple):
+class BudgetRow(NamedTuple):
     """A cap of zero or less is none. `last_charge` is the id of the newest charge."""
 
     run_id: str
@@ -37,7 +37,7 @@ class Budget(NamedTuple):
         return ""
 
 
-BUDGETS = Table("budgets", Budget, lambda row: row.run_id)
+BUDGETS = Table("budgets", BudgetRow, lambda row: row.run_id)
 
 
 class SetBudget(NamedTuple):
@@ -57,13 +57,13 @@ class SetBudget(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         known = state.get(BUDGETS, run.run_id)
-        before = known or Budget(run.run_id)
+        before = known or BudgetRow(run.run_id)
         after = before._replace(usd_cap=max(0.0, self.usd_cap), token_cap=max(0, self.token_cap))
         if after == known:
-            return Written(run, known)
-        return Written(run, after, [_line("set", after)], [save(BUDGETS, after)])
+            return RunWriteResult(run, known)
+        return RunWriteResult(run, after, [_line("set", after)], [save(BUDGETS, after)])
 
 
 class ChargeBudget(NamedTuple):
@@ -85,10 +85,10 @@ class ChargeBudget(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
-        before = state.get(BUDGETS, run.run_id) or Budget(run.run_id)
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
+        before = state.get(BUDGETS, run.run_id) or BudgetRow(run.run_id)
         if self.charge_id and self.charge_id == before.last_charge:
-            return Written(run, before)
+            return RunWriteResult(run, before)
         after = before._replace(
             usd_spent=before.usd_spent + self.usd,
             tokens_spent=before.tokens_spent + self.tokens,
@@ -96,7 +96,7 @@ class ChargeBudget(NamedTuple):
         )
         check_amounts(after.usd_spent, after.tokens_spent)
         line = _line("charged", after, usd=self.usd, tokens=self.tokens)
-        return Written(run, after, [line], [save(BUDGETS, after)])
+        return RunWriteResult(run, after, [line], [save(BUDGETS, after)])
 
 
 def check_amounts(usd: float, tokens: int, *, signed: bool = False) -> None:
@@ -108,6 +108,8 @@ def check_amounts(usd: float, tokens: int, *, signed: bool = False) -> None:
         raise InvalidArgument(f"{tokens} is not a number of tokens", field=field)
 
 
-def _line(verb: str, after: Budget, **charge: float) -> Line:
+def _line(verb: str, after: BudgetRow, **charge: float) -> RunEntryDraft:
     payload = {**after._asdict(), **charge}
-    return Line(Kind.BUDGET.value, budget(verb, after.run_id), orjson.dumps(payload).decode())
+    return RunEntryDraft(
+        Kind.BUDGET.value, budget(verb, after.run_id), orjson.dumps(payload).decode()
+    )

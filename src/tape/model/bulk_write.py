@@ -17,16 +17,16 @@ from typing import Final, NamedTuple
 import orjson
 
 from tape.errors import InvalidArgument, StoreFailed
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.event import ENVELOPE_BYTES
-from tape.model.move import KNOWN, Change, Decision, Need, Overlay, State, Table, save
+from tape.model.move import KNOWN, Decision, Need, Overlay, RowChange, State, Table, save
 from tape.model.value import WriteValue
 
 BATCH: Final = "batch"
 """The origin of a write that is no stream's."""
 
 
-class Write(NamedTuple):
+class BulkWrite(NamedTuple):
     """How far a write has come: `recorded` of the `chunks` of its newest epoch.
 
     `origin` is the stream it belongs to. `rows` and `duplicates` count over all epochs: what was
@@ -55,7 +55,7 @@ class WriteList(NamedTuple):
     parts_json: str
 
 
-class Part(NamedTuple):
+class StagedPart(NamedTuple):
     """What one task has staged."""
 
     name: str
@@ -63,12 +63,12 @@ class Part(NamedTuple):
     rows: int
 
 
-WRITES = Table("writes", Write, lambda row: row.write_id)
+WRITES = Table("writes", BulkWrite, lambda row: row.write_id)
 WRITE_LISTS = Table("write_lists", WriteList, lambda row: (row.write_id, row.epoch))
 
 
-def parts_of(listed: WriteList) -> list[Part]:
-    return [Part(*part) for part in orjson.loads(listed.parts_json)]
+def parts_of(listed: WriteList) -> list[StagedPart]:
+    return [StagedPart(*part) for part in orjson.loads(listed.parts_json)]
 
 
 class RegisterWrite:
@@ -79,7 +79,7 @@ class RegisterWrite:
 
     __slots__ = ("_chunks", "_epoch", "_list", "_origin", "_write_id", "weight")
 
-    def __init__(self, write_id: str, epoch: int, origin: str, parts: Sequence[Part]) -> None:
+    def __init__(self, write_id: str, epoch: int, origin: str, parts: Sequence[StagedPart]) -> None:
         self._write_id = write_id
         self._epoch = epoch
         self._origin = origin
@@ -90,7 +90,7 @@ class RegisterWrite:
     def needs(self) -> Iterable[Need]:
         yield Need(WRITES, self._write_id)
 
-    def decide(self, state: State) -> Decision[Write]:
+    def decide(self, state: State) -> Decision[BulkWrite]:
         before = state.get(WRITES, self._write_id)
         if before is not None:
             self._check_origin(before)
@@ -103,14 +103,14 @@ class RegisterWrite:
                     f"epoch {self._epoch} cannot begin"
                 )
         rows, duplicates = (before.rows, before.duplicates) if before else (0, 0)
-        after = Write(
+        after = BulkWrite(
             self._write_id, self._epoch, self._origin, self._chunks, 0, rows, duplicates,
             state.now_ms,
         )  # fmt: skip
         changes = [save(WRITES, after), save(WRITE_LISTS, self._list)]
         return Decision(lambda _place: after, (), changes)
 
-    def _check_origin(self, before: Write) -> None:
+    def _check_origin(self, before: BulkWrite) -> None:
         if before.origin != self._origin:
             # A stream that begins again at epoch 0 under an old name would be skipped in silence.
             raise InvalidArgument(
@@ -135,14 +135,14 @@ class _RecordChunk:
         self._place = place
         self.weight = weight + ENVELOPE_BYTES
 
-    def _turn(self, state: State) -> Write | None:
+    def _turn(self, state: State) -> BulkWrite | None:
         """The write, if this chunk is the next of it."""
         write = state.get(WRITES, self._place.write_id)
         if write is None or (write.epoch, write.recorded) != self._place[1:]:
             return None
         return write
 
-    def _counted(self, write: Write, rows: int, duplicates: int, now_ms: int) -> Write:
+    def _counted(self, write: BulkWrite, rows: int, duplicates: int, now_ms: int) -> BulkWrite:
         return write._replace(
             recorded=write.recorded + 1,
             rows=write.rows + rows,
@@ -159,7 +159,7 @@ class RecordEventChunk(_RecordChunk):
 
     __slots__ = ("_drafts",)
 
-    def __init__(self, place: ChunkPlace, drafts: Sequence[Draft]) -> None:
+    def __init__(self, place: ChunkPlace, drafts: Sequence[EntryDraft]) -> None:
         super().__init__(place, sum(len(draft.payload_json) + ENVELOPE_BYTES for draft in drafts))
         self._drafts = drafts
 
@@ -173,7 +173,7 @@ class RecordEventChunk(_RecordChunk):
         write = self._turn(state)
         if write is None:
             return Decision(lambda _place: False)
-        entries: list[Draft] = []
+        entries: list[EntryDraft] = []
         mine: set[str] = set()
         for draft in self._drafts:
             key = draft.idempotency_key
@@ -206,11 +206,11 @@ class RecordValueChunk(_RecordChunk):
         if write is None:
             return Decision(lambda _place: False)
         seen = Overlay(state)
-        entries: list[Draft] = []
+        entries: list[EntryDraft] = []
         for value in self._values:
             decision = value.decide(seen)
             entries += decision.entries
             seen.apply(decision.changes)
         counted = self._counted(write, len(entries), 0, state.now_ms)
-        changes: list[Change] = [*seen.changes, save(WRITES, counted)]
+        changes: list[RowChange] = [*seen.changes, save(WRITES, counted)]
         return Decision(lambda _place: True, entries, changes)

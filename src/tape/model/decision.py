@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.entry import Kind
 from tape.model.json_text import check_json, to_json
 from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run
-from tape.model.run_write import Line, Written, raw
+from tape.model.run_write import RunEntryDraft, RunWriteResult, raw
 from tape.model.subjects import decision
+from tape.settings import Limits
 
 
 class DecisionPlace(NamedTuple):
@@ -71,10 +71,10 @@ class RecordDecision(NamedTuple):
     def size(self) -> int:
         return len(self.request_json) + len(self.response_json) + len(self.rationale)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         known = state.get(DECISIONS, (run.run_id, self.decision_index))
         if known is not None:
-            return Written(run, known)
+            return RunWriteResult(run, known)
         place = DecisionPlace(run.run_id, self.decision_index, run.seq_cursor + 1, state.now_ms)
         payload = {
             "decision_index": self.decision_index,
@@ -84,9 +84,9 @@ class RecordDecision(NamedTuple):
             "rationale": self.rationale,
             "policy_version": self.policy_version,
         }
-        line = Line(
+        line = RunEntryDraft(
             Kind.DECISION.value,
             decision(self.verb, run.run_id, self.decision_index),
             orjson.dumps(payload).decode(),
         )
-        return Written(run, place, [line], [save(DECISIONS, place)])
+        return RunWriteResult(run, place, [line], [save(DECISIONS, place)])

@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import StaleLease
-from tape.model.drainer import DISPATCH_FAILED, DRAINERS, Drainer, Hold, held_drainer
-from tape.model.entry import Draft, Entry, Kind
+from tape.model.drainer import DISPATCH_FAILED, DRAINERS, Drainer, DrainerLease, held_drainer
+from tape.model.entry import Entry, EntryDraft, Kind
 from tape.model.event import NewEvent, draft_own_event
 from tape.model.lease import BeginRun, Begun, NewRun, Taker
-from tape.model.move import Decision, Need, Place, State, save
+from tape.model.move import Decision, EntryPlace, Need, State, save
 from tape.model.subjects import drainer_halted, drainer_resumed
+from tape.settings import Limits
 
 ERROR_CHARACTERS = 2_000
 MOST_DOUBLINGS = 30
 _RUN = re.compile("^run '[^']*'")
-_NOWHERE = Place(0, 0)
+_NOWHERE = EntryPlace(0, 0)
 
 
-class Passed(NamedTuple):
+class PassProgress(NamedTuple):
     """How far a pass has come, and what it has done since it last said so."""
 
     global_seq: int
@@ -35,7 +35,7 @@ class Passed(NamedTuple):
     dispatched: int = 0
 
 
-class WaitsFor(NamedTuple):
+class AwaitedRun(NamedTuple):
     """The run that a pass waits for, and the event that made it."""
 
     run_id: str
@@ -58,7 +58,7 @@ class Pauses(NamedTuple):
 AT_ONCE = Pauses(0, 0, 0.0)
 
 
-class Failure(NamedTuple):
+class DispatchFailure(NamedTuple):
     """What could not be dispatched, to which subscription, and why; `attempt` is 0 for the next."""
 
     event: Entry
@@ -75,14 +75,14 @@ class DispatchEvents:
 
     def __init__(
         self,
-        hold: Hold,
-        passed: Passed,
+        hold: DrainerLease,
+        passed: PassProgress,
         runs: Sequence[NewRun],
         *,
         ids: Sequence[str],
         limits: Limits,
         letting_go: bool = False,
-        waits_for: WaitsFor | None = None,
+        waits_for: AwaitedRun | None = None,
     ) -> None:
         """`ids` has one more than there are runs."""
         self._waits_for = waits_for
@@ -131,9 +131,9 @@ class HaltDrainer:
 
     def __init__(
         self,
-        hold: Hold,
-        passed: Passed,
-        failure: Failure,
+        hold: DrainerLease,
+        passed: PassProgress,
+        failure: DispatchFailure,
         ids: Sequence[str],
         limits: Limits,
         *,
@@ -170,10 +170,10 @@ class HaltDrainer:
             attempts_json=attempts.to_json(),
         )  # fmt: skip
         if before.halted_on_event_id != event.event_id or _differs(before.last_error, error):
-            entries += self._told(drainer, attempts.failed[subscription_id])
+            entries += self._halt_entries(drainer, attempts.failed[subscription_id])
         return Decision(lambda _place: drainer, entries, [save(DRAINERS, drainer)])
 
-    def _told(self, drainer: Drainer, attempt: int) -> list[Draft]:
+    def _halt_entries(self, drainer: Drainer, attempt: int) -> list[EntryDraft]:
         event, subscription_id, run_id, error, _attempt = self._failure
         payload = orjson.dumps(
             {
@@ -197,7 +197,7 @@ class HaltDrainer:
             trace_id=event.trace_id,
             parent_span_id=event.span_id or event.parent_span_id,
         )
-        halted = Draft(
+        halted = EntryDraft(
             self._ids[2],
             Kind.DRAINER.value,
             drainer_halted(drainer.drainer_id),
@@ -208,15 +208,15 @@ class HaltDrainer:
 
 
 def _advanced(
-    drainer: Drainer, passed: Passed, event_id: str, now_ms: int
-) -> tuple[Drainer, list[Draft]]:
+    drainer: Drainer, passed: PassProgress, event_id: str, now_ms: int
+) -> tuple[Drainer, list[EntryDraft]]:
     """The drainer where the pass has come to. Past the event it was halted on it goes on."""
     if passed.global_seq < drainer.last_global_seq:
         raise StaleLease(
             f"drainer {drainer.drainer_id!r} is at {drainer.last_global_seq} already, this pass "
             f"only at {passed.global_seq}"
         )
-    entries: list[Draft] = []
+    entries: list[EntryDraft] = []
     if drainer.halted_on_event_id and passed.global_seq >= drainer.halted_on_global_seq:
         entries.append(resumed_entry(drainer, event_id, by="", how="dispatched"))
         drainer = drainer.unhalted()
@@ -229,7 +229,7 @@ def _advanced(
     ), entries
 
 
-def _waiting(drainer: Drainer, waits_for: WaitsFor, now_ms: int) -> Drainer:
+def _waiting(drainer: Drainer, waits_for: AwaitedRun, now_ms: int) -> Drainer:
     run_id, event = waits_for
     if drainer.waiting_on_run_id == run_id:
         return drainer
@@ -246,7 +246,7 @@ def _differs(before: str, now: str) -> bool:
     return _RUN.sub("", before) != _RUN.sub("", now)
 
 
-def resumed_entry(drainer: Drainer, event_id: str, *, by: str, how: str) -> Draft:
+def resumed_entry(drainer: Drainer, event_id: str, *, by: str, how: str) -> EntryDraft:
     """`how` is operator, or dispatched where a retry has succeeded by itself."""
     payload = {
         "drainer": drainer.drainer_id,
@@ -254,7 +254,7 @@ def resumed_entry(drainer: Drainer, event_id: str, *, by: str, how: str) -> Draf
         "by": by,
         "how": how,
     }
-    return Draft(
+    return EntryDraft(
         event_id,
         Kind.DRAINER.value,
         drainer_resumed(drainer.drainer_id),

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, StaleLease
 from tape.model.lease import MOST_TTL_MS
 from tape.model.move import Decision, Need, Reading, State, Table, save
 from tape.model.names import check_name
 from tape.model.subject import check_length
 from tape.model.subjects import drainer_resumed
+from tape.settings import Limits
 
 DISPATCH_FAILED = "workflow.dispatch_failed"
 """The type of the event that tells of a failed dispatch."""
@@ -180,7 +180,7 @@ class DrainerState(NamedTuple):
 DRAINERS = Table("event_drain_state", Drainer, lambda row: row.drainer_id)
 
 
-class Hold(NamedTuple):
+class DrainerLease(NamedTuple):
     """The lease that the writes of a pass are made under, renewed by each of them."""
 
     drainer_id: str
@@ -196,7 +196,7 @@ class Grant(NamedTuple):
     head: int
 
 
-def held_drainer(state: Reading, hold: Hold) -> Drainer:
+def held_drainer(state: Reading, hold: DrainerLease) -> Drainer:
     """The drainer with its lease renewed, if the token is the one it was last granted with."""
     drainer = state.get(DRAINERS, hold.drainer_id)
     if drainer is None or not drainer.lease_owner or drainer.fencing_token != hold.fencing_token:
@@ -250,7 +250,7 @@ class RenewDrainer:
 
     __slots__ = ("_hold", "_letting_go", "weight")
 
-    def __init__(self, hold: Hold, *, letting_go: bool = False) -> None:
+    def __init__(self, hold: DrainerLease, *, letting_go: bool = False) -> None:
         self._hold = hold
         self._letting_go = letting_go
         self.weight = 512

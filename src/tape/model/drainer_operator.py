@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import NotFound, NotHalted
 from tape.model.drain import resumed_entry
 from tape.model.drainer import DRAINERS, Drainer, check_drainer_id
-from tape.model.entry import Draft, Kind
+from tape.model.entry import EntryDraft, Kind
 from tape.model.move import Decision, Need, State, save
 from tape.model.names import check_name
 from tape.model.subjects import drainer_skipped
+from tape.settings import Limits
 
 
 class SkipEvent:
@@ -58,7 +58,7 @@ class SkipEvent:
                 skipped_total=drainer.skipped_total + 1,
             )
         )
-        draft = Draft(
+        draft = EntryDraft(
             self._entry_id,
             Kind.DRAINER.value,
             drainer_skipped(self._drainer_id),

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import BusinessKeyTaken, InvalidArgument, NotFound, RunCancelled, StaleLease
 from tape.model.entry import Kind
 from tape.model.json_text import check_json
@@ -22,8 +21,9 @@ from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name, check_names
 from tape.model.obligation import RegisterCompensation
 from tape.model.run import Run, RunName, RunStatus
-from tape.model.run_write import Line, Written, raw, run_line
+from tape.model.run_write import RunEntryDraft, RunWriteResult, raw, run_line
 from tape.model.subjects import effect
+from tape.settings import Limits
 
 
 class EffectStatus(IntEnum):
@@ -162,13 +162,13 @@ class BeginEffect(NamedTuple):
     def size(self) -> int:
         return 2 * len(self.request_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         key = self.key(run.run_id)
         known = state.get(EFFECTS, (run.run_id, key))
         if known is not None:
             if known.tool_name != self.tool_name:
                 raise InvalidArgument(f"{key!r} is {known.tool_name!r}'s", field="custom_key")
-            return Written(run, known)
+            return RunWriteResult(run, known)
         if run.cancel_reason and self.semantics != Semantics.OBSERVE_ONLY:
             raise RunCancelled(f"run {run.run_id!r} is being cancelled: {run.cancel_reason}")
         row = Effect(
@@ -200,7 +200,7 @@ class BeginEffect(NamedTuple):
             "connector": row.connector,
             "business_key": row.business_key,
         }
-        return Written(run, row, [effect_line("pending", row, **details)], changes)
+        return RunWriteResult(run, row, [effect_line("pending", row, **details)], changes)
 
     def _reserved(self, state: Reading, row: Effect) -> BusinessKey:
         wanted = BusinessKey(row.connector, row.business_key, row.run_id, row.idempotency_key)
@@ -240,10 +240,10 @@ class CompleteEffect(NamedTuple):
     def size(self) -> int:
         return len(self.response_json) + len(self.error_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = find_effect(state, run, self.idempotency_key)
         if row.status != EffectStatus.PENDING:
-            return Written(run, row)
+            return RunWriteResult(run, row)
         if row.dispatch_mode == DispatchMode.OUTBOX:
             raise InvalidArgument(
                 "only the worker that claimed an outbox effect may settle it",
@@ -252,15 +252,15 @@ class CompleteEffect(NamedTuple):
         row = row._replace(
             status=self.status, response_json=self.response_json, error_json=self.error_json
         )
-        written = Written(run, row, [outcome_line(row)], [save(EFFECTS, row)])
+        written = RunWriteResult(run, row, [outcome_line(row)], [save(EFFECTS, row)])
         if self.status != EffectStatus.CONFIRMED:
             return written
         return with_compensation(state, written, self.compensation)
 
 
 def with_compensation(
-    state: Reading, written: Written, compensation: RegisterCompensation | None
-) -> Written:
+    state: Reading, written: RunWriteResult, compensation: RegisterCompensation | None
+) -> RunWriteResult:
     """Add an obligation to what is written, in the same transaction."""
     if compensation is None:
         return written
@@ -299,19 +299,19 @@ def check_claim(row: Effect, token: int) -> None:
         )
 
 
-def effect_line(verb: str, row: Effect, **details: Any) -> Line:
+def effect_line(verb: str, row: Effect, **details: Any) -> RunEntryDraft:
     payload = {
         "idempotency_key": row.idempotency_key,
         "tool_name": row.tool_name,
         "decision_index": row.decision_index,
         **details,
     }
-    return Line(
+    return RunEntryDraft(
         Kind.EFFECT.value, effect(verb, row.tool_name, row.run_id), orjson.dumps(payload).decode()
     )
 
 
-def outcome_line(row: Effect, verb: str = "", **details: Any) -> Line:
+def outcome_line(row: Effect, verb: str = "", **details: Any) -> RunEntryDraft:
     status = STATUS_WORDS[row.status]
     return effect_line(
         verb or status,

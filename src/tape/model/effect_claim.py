@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.effect import (
     EFFECTS,
@@ -34,8 +33,9 @@ from tape.model.names import check_name
 from tape.model.obligation import RegisterCompensation
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import ended, ending_needs
-from tape.model.run_write import Written, check_claim_ttl, check_time, clipped, woken
+from tape.model.run_write import RunWriteResult, check_claim_ttl, check_time, clipped, woken
 from tape.model.traceback_text import raised_at, traceback_within
+from tape.settings import Limits
 
 STUCK_PAUSE_MS = 10 * 60_000
 """How long a stuck effect is left alone before it may be looked at again."""
@@ -82,38 +82,38 @@ class ClaimEffect(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = find_effect(state, run, self.idempotency_key)
         now = state.now_ms
         living = bool(row.dispatch_claimed_by) and row.dispatch_claim_expires_at_ms > now
         if row.is_settled or living or row.next_dispatch_at_ms > now:
-            return Written(run, None)
+            return RunWriteResult(run, None)
         if row.status == EffectStatus.PENDING:
             return self._dispatching(run, row, now)
         return self._claimed(run, row, now)
 
-    def _dispatching(self, run: Run, row: Effect, now_ms: int) -> Written:
+    def _dispatching(self, run: Run, row: Effect, now_ms: int) -> RunWriteResult:
         inline, ran_out = row.dispatch_mode == DispatchMode.INLINE, bool(row.dispatch_claimed_by)
         if not run.may_go_on:
             begun = inline or ran_out or row.error_json == RAN_OUT_JSON
             in_doubt = begun and row.semantics != Semantics.OBSERVE_ONLY
             return _lost(run, row) if in_doubt else _never(run, row)
         if inline:
-            return Written(run, None)
+            return RunWriteResult(run, None)
         if ran_out and row.semantics == Semantics.NON_IDEMPOTENT:
             return _lost(run, row)
         if ran_out:
             row = row._replace(error_json=RAN_OUT_JSON)
         return self._claimed(run, row._replace(dispatch_attempts=row.dispatch_attempts + 1), now_ms)
 
-    def _claimed(self, run: Run, row: Effect, now_ms: int) -> Written:
+    def _claimed(self, run: Run, row: Effect, now_ms: int) -> RunWriteResult:
         after = row._replace(
             dispatch_claimed_by=self.claimer,
             dispatch_claim_expires_at_ms=now_ms + self.lease_ttl_ms,
             claim_token=row.claim_token + 1,
         )
         line = effect_line("claimed", after, claimer=self.claimer, attempt=after.dispatch_attempts)
-        return Written(run, after, [line], [save(EFFECTS, after)])
+        return RunWriteResult(run, after, [line], [save(EFFECTS, after)])
 
 
 class RenewClaim(NamedTuple):
@@ -139,11 +139,11 @@ class RenewClaim(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = find_effect(state, run, self.idempotency_key)
         check_claim(row, self.claim_token)
         after = row._replace(dispatch_claim_expires_at_ms=state.now_ms + self.lease_ttl_ms)
-        return Written(run, after, (), [save(EFFECTS, after)])
+        return RunWriteResult(run, after, (), [save(EFFECTS, after)])
 
 
 class RecordDispatchAttempt(NamedTuple):
@@ -170,13 +170,13 @@ class RecordDispatchAttempt(NamedTuple):
     def size(self) -> int:
         return len(self.error) + len(self.traceback)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = find_effect(state, run, self.idempotency_key)
         recorded = (row.last_dispatch_error, row.next_dispatch_at_ms) == self[2:4]
-        if recorded and _was_let_go(row, self.claim_token):
-            return Written(run, row)
+        if recorded and _was_released_by(row, self.claim_token):
+            return RunWriteResult(run, row)
         check_claim(row, self.claim_token)
-        after = _let_go(row)._replace(
+        after = _without_claim(row)._replace(
             last_dispatch_error=self.error, next_dispatch_at_ms=self.next_dispatch_at_ms
         )
         if self.next_dispatch_at_ms:
@@ -184,7 +184,7 @@ class RecordDispatchAttempt(NamedTuple):
         else:
             after = after._replace(status=EffectStatus.UNKNOWN.value)
             line = outcome_line(after, **raised_at(self.traceback))
-        return Written(run, after, [line], [save(EFFECTS, after)])
+        return RunWriteResult(run, after, [line], [save(EFFECTS, after)])
 
 
 class RecordExternalObservation(NamedTuple):
@@ -236,12 +236,12 @@ class RecordExternalObservation(NamedTuple):
     def size(self) -> int:
         return len(self.response_json) + len(self.error_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = find_effect(state, run, self.idempotency_key)
         if self._is_repeat(row):
-            return Written(run, row)
+            return RunWriteResult(run, row)
         check_claim(row, self.claim_token)
-        observed = _let_go(row)._replace(external_ref=self.external_ref or row.external_ref)
+        observed = _without_claim(row)._replace(external_ref=self.external_ref or row.external_ref)
         resolution = Resolution(self.resolution)
         if resolution is Resolution.STUCK:
             return self._stuck(state, run, observed)
@@ -255,7 +255,9 @@ class RecordExternalObservation(NamedTuple):
             status=status.value, response_json=self.response_json, error_json=error_json
         )
         run, awake = woken(run, f"effect {row.idempotency_key}")
-        written = Written(run, after, [outcome_line(after, verb), *awake], [save(EFFECTS, after)])
+        written = RunWriteResult(
+            run, after, [outcome_line(after, verb), *awake], [save(EFFECTS, after)]
+        )
         if status is EffectStatus.CONFIRMED:
             written = with_compensation(state, written, self.compensation)
         if resolution is Resolution.DUPLICATE:
@@ -263,7 +265,7 @@ class RecordExternalObservation(NamedTuple):
         return written
 
     def _is_repeat(self, row: Effect) -> bool:
-        if not _was_let_go(row, self.claim_token):
+        if not _was_released_by(row, self.claim_token):
             return False
         if row.is_settled:
             return True
@@ -272,7 +274,7 @@ class RecordExternalObservation(NamedTuple):
         stuck = row.next_dispatch_at_ms > 0 and row.error_json == self.error_json
         return self.resolution == Resolution.STUCK and stuck
 
-    def _stuck(self, state: Reading, run: Run, row: Effect) -> Written:
+    def _stuck(self, state: Reading, run: Run, row: Effect) -> RunWriteResult:
         # Its run waits for an operator, but other effects must not wait behind it.
         after = row._replace(
             status=EffectStatus.UNKNOWN.value,
@@ -281,7 +283,7 @@ class RecordExternalObservation(NamedTuple):
         )
         line, change = outcome_line(after, "stuck"), save(EFFECTS, after)
         if not run.is_open:
-            return Written(run, after, [line], [change])
+            return RunWriteResult(run, after, [line], [change])
         end = ended(state, run, RunStatus.STUCK, self.error_json)
         return end._replace(reply=after, lines=[line, *end.lines], changes=[change, *end.changes])
 
@@ -308,7 +310,7 @@ class ReconcileEffect(NamedTuple):
     def size(self) -> int:
         return self._observation().size
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         return self._observation().write(state, run)
 
     def _observation(self) -> RecordExternalObservation:
@@ -323,23 +325,25 @@ class ReconcileEffect(NamedTuple):
         )
 
 
-def _never(run: Run, row: Effect) -> Written:
+def _never(run: Run, row: Effect) -> RunWriteResult:
     after = row._replace(status=EffectStatus.FAILED.value, error_json=_RUN_GONE_JSON)
-    return Written(run, None, [outcome_line(after)], [save(EFFECTS, after)])
+    return RunWriteResult(run, None, [outcome_line(after)], [save(EFFECTS, after)])
 
 
-def _lost(run: Run, row: Effect) -> Written:
+def _lost(run: Run, row: Effect) -> RunWriteResult:
     words = "the claim ran out" if row.dispatch_claimed_by else "its run ended meanwhile"
-    after = _let_go(row)._replace(status=EffectStatus.UNKNOWN.value, last_dispatch_error=words)
-    return Written(run, None, [outcome_line(after)], [save(EFFECTS, after)])
+    after = _without_claim(row)._replace(
+        status=EffectStatus.UNKNOWN.value, last_dispatch_error=words
+    )
+    return RunWriteResult(run, None, [outcome_line(after)], [save(EFFECTS, after)])
 
 
-def _was_let_go(row: Effect, token: int) -> bool:
+def _was_released_by(row: Effect, token: int) -> bool:
     """Whether the claim with that token was the last: then what it said may come again."""
     return row.claim_token == token > 0 and not row.dispatch_claimed_by
 
 
-def _let_go(row: Effect) -> Effect:
+def _without_claim(row: Effect) -> Effect:
     return row._replace(
         dispatch_claimed_by="", dispatch_claim_expires_at_ms=0, next_dispatch_at_ms=0
     )

@@ -37,7 +37,7 @@ class Trace(NamedTuple):
 NO_TRACE = Trace()
 
 
-class Draft(NamedTuple):
+class EntryDraft(NamedTuple):
     """An entry before the store gives it `global_seq` and `ts_ms`.
 
     None is what the store keeps as NULL; an entry read back has "" and 0 there. An

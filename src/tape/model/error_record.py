@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from tape.config import Limits
 from tape.model.traceback_text import harmless, traceback_within
+from tape.settings import Limits
 
 MESSAGE_CHARACTERS = 2_000
 _WORDS = {"type", "message"}

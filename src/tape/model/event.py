@@ -5,17 +5,17 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
-from tape.model.entry import Draft, Kind
+from tape.model.entry import EntryDraft, Kind
 from tape.model.event_glob import OWN_PREFIX
 from tape.model.json_text import check_json
-from tape.model.move import KNOWN, Change, Decision, Known, Need, Place, State, save
+from tape.model.move import KNOWN, Decision, EntryPlace, Need, RowChange, State, UsedKey, save
 from tape.model.names import check_name
 from tape.model.payload_schema import VERSION_FIELD
 from tape.model.run import RUNS, Run, check_token, fenced_run
 from tape.model.subject import check_length
 from tape.model.subjects import event_recorded
+from tape.settings import Limits
 
 VERSIONS = range(1, 32768)
 _KIND = Kind.EVENT.value
@@ -54,7 +54,7 @@ class Recorded(NamedTuple):
     duplicate: bool
 
 
-def draft_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
+def draft_event(event: NewEvent, event_id: str, limits: Limits) -> EntryDraft:
     """The entry that a user's event becomes; every fault in it is found here."""
     draft = draft_own_event(event, event_id, limits)
     # Nearly every event is of a type of its own and tells no version: it is let through here.
@@ -98,7 +98,7 @@ def refuse_reserved(event_type: str) -> None:
         )
 
 
-def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
+def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> EntryDraft:
     """The entry of an event that Tape itself records, or that is committed already.
 
     Its type may be a reserved one, and its payload may tell another version.
@@ -128,7 +128,7 @@ def draft_own_event(event: NewEvent, event_id: str, limits: Limits) -> Draft:
     subject = event_recorded(event_type, entity_type, entity_id)
     if len(subject) > limits.subject_bytes:
         check_length(subject, limits)
-    return Draft(
+    return EntryDraft(
         event_id,
         _KIND,
         subject,
@@ -175,7 +175,7 @@ class RecordEvents:
     ) -> None:
         if len(events) > limits.request_events:
             raise TooLarge(f"{len(events)} events, the limit is {limits.request_events}")
-        self._drafts: list[Draft] = []
+        self._drafts: list[EntryDraft] = []
         self._tokens: dict[str, int] = {}
         for event, event_id in zip(events, event_ids, strict=False):
             try:
@@ -198,7 +198,7 @@ class RecordEvents:
                 "the request has two fencing tokens for one run", field="fencing_token"
             )
 
-    def _all_new(self, place: Place) -> list[Recorded]:
+    def _all_new(self, place: EntryPlace) -> list[Recorded]:
         numbered = enumerate(self._drafts, place.global_seq)
         return [Recorded(draft[0], number, 0, False) for number, draft in numbered]
 
@@ -213,8 +213,8 @@ class RecordEvents:
             return Decision(self._all_new, self._drafts)
         found = {run_id: fenced_run(state, run_id, t) for run_id, t in self._tokens.items()}
         runs = dict(found)
-        entries: list[Draft] = []
-        results: list[Known | int] = []  # a key used before, or the index of the new entry
+        entries: list[EntryDraft] = []
+        results: list[UsedKey | int] = []  # a key used before, or the index of the new entry
         mine: dict[str, int] = {}
         for draft in self._drafts:
             key = draft.idempotency_key
@@ -226,9 +226,11 @@ class RecordEvents:
                 mine[key] = len(entries)
             results.append(len(entries))
             entries.append(_numbered(draft, draft.run_id, runs) if draft.run_id else draft)
-        changes: list[Change] = [save(RUNS, r) for r in runs.values() if r is not found[r.run_id]]
+        changes: list[RowChange] = [
+            save(RUNS, r) for r in runs.values() if r is not found[r.run_id]
+        ]
 
-        def reply(place: Place) -> list[Recorded]:
+        def reply(place: EntryPlace) -> list[Recorded]:
             seen: set[int] = set()
             return [_recorded(result, place.global_seq, entries, seen) for result in results]
 
@@ -239,14 +241,16 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _numbered(draft: Draft, run_id: str, runs: dict[str, Run]) -> Draft:
+def _numbered(draft: EntryDraft, run_id: str, runs: dict[str, Run]) -> EntryDraft:
     run = runs[run_id]
     runs[run_id] = run._replace(seq_cursor=run.seq_cursor + 1)
     return draft._replace(seq=run.seq_cursor + 1)
 
 
-def _recorded(result: Known | int, first: int, entries: list[Draft], seen: set[int]) -> Recorded:
-    if isinstance(result, Known):
+def _recorded(
+    result: UsedKey | int, first: int, entries: list[EntryDraft], seen: set[int]
+) -> Recorded:
+    if isinstance(result, UsedKey):
         return Recorded(result.event_id, result.global_seq, result.seq, True)
     again = result in seen
     seen.add(result)

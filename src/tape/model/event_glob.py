@@ -9,9 +9,9 @@ them: a catch-all that failed would otherwise be fed its own failures.
 
 from typing import NamedTuple
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.names import check_name
+from tape.settings import Limits
 
 OWN_PREFIX = "workflow."
 _NOT_WILD = frozenset("?[]{}\\")

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
-from tape.model.entry import Draft, Kind
+from tape.model.entry import EntryDraft, Kind
 from tape.model.event_glob import parse_glob
 from tape.model.input_mapper import parse_mapper
 from tape.model.move import Decision, Need, State, Table, delete, save
@@ -20,6 +19,7 @@ from tape.model.names import check_name
 from tape.model.run import RunName
 from tape.model.subject import check_length
 from tape.model.subjects import drainer_subscription, run_status
+from tape.settings import Limits
 
 DEFAULT_DRAINER = "workflow_runner"
 RUN_USER = "event"
@@ -125,7 +125,7 @@ class DeleteSubscription:
         return Decision(lambda _place: True, [draft], [gone])
 
 
-def _draft(event_id: str, verb: str, row: EventSubscription) -> Draft:
+def _draft(event_id: str, verb: str, row: EventSubscription) -> EntryDraft:
     subject = drainer_subscription(verb, row.drainer_id, row.subscription_id)
     payload = orjson.dumps(row._asdict()).decode()
-    return Draft(event_id, Kind.DRAINER.value, subject, payload)
+    return EntryDraft(event_id, Kind.DRAINER.value, subject, payload)

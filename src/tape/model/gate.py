@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.model.entry import Kind
 from tape.model.json_text import check_json
-from tape.model.move import Change, Need, Reading, Table, save
+from tape.model.move import Need, Reading, RowChange, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run
-from tape.model.run_write import Line, Written, raw, woken
+from tape.model.run_write import RunEntryDraft, RunWriteResult, raw, woken
 from tape.model.subjects import gate_released, gate_waiting
+from tape.settings import Limits
 
 
 class Gate(NamedTuple):
@@ -48,20 +48,20 @@ class AwaitSignal(NamedTuple):
     def size(self) -> int:
         return len(self.payload_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         before = state.get(GATES, (run.run_id, self.gate_name))
         if before is not None and before.awaited:
-            return Written(run, before)
+            return RunWriteResult(run, before)
         if before is None:
             before = Gate(run.run_id, self.gate_name, False, False, "null", "null")
         after = before._replace(awaited=True, payload_json=self.payload_json)
         payload = {"gate_name": self.gate_name, "payload": raw(self.payload_json)}
-        line = Line(
+        line = RunEntryDraft(
             Kind.GATE.value,
             gate_waiting(self.gate_name, run.run_id),
             orjson.dumps(payload).decode(),
         )
-        return Written(run, after, [line], [save(GATES, after)])
+        return RunWriteResult(run, after, [line], [save(GATES, after)])
 
 
 class Signalled(NamedTuple):
@@ -90,24 +90,24 @@ class SendSignal(NamedTuple):
     def size(self) -> int:
         return len(self.resolution_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         before = state.get(GATES, (run.run_id, self.gate_name))
         if not run.may_go_on or (before is not None and before.released):
-            return Written(run, Signalled(False, run))
+            return RunWriteResult(run, Signalled(False, run))
         run, lines, changes = release(before, run, self.gate_name, self.resolution_json)
         told = run._replace(seq_cursor=run.seq_cursor + len(lines))
-        return Written(run, Signalled(True, told), lines, changes)
+        return RunWriteResult(run, Signalled(True, told), lines, changes)
 
 
 def release(
     before: Gate | None, run: Run, gate_name: str, resolution_json: str
-) -> tuple[Run, list[Line], list[Change]]:
+) -> tuple[Run, list[RunEntryDraft], list[RowChange]]:
     """Open a gate of the run and wake it."""
     if before is None:
         before = Gate(run.run_id, gate_name, False, False, "null", "null")
     after = before._replace(released=True, resolution_json=resolution_json)
     payload = {"gate_name": gate_name, "resolution": raw(resolution_json)}
-    line = Line(
+    line = RunEntryDraft(
         Kind.GATE.value, gate_released(gate_name, run.run_id), orjson.dumps(payload).decode()
     )
     run, awake = woken(run, f"gate {gate_name}")

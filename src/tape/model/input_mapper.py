@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.entry import Entry
 from tape.model.json_text import check_json
+from tape.settings import Limits
 
 FIELD = "input_mapper"
 LITERAL = "literal:"

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
+from tape.settings import Limits
 
 UNLIMITED = Limits(**{each.name: sys.maxsize for each in fields(Limits)})
 """For whoever leaves it to the bus to judge sizes: it knows the limits."""

@@ -9,9 +9,8 @@ renewals are not.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, LeaseHeld, RunCancelled, RunEnded
-from tape.model.entry import NO_TRACE, Draft, Trace
+from tape.model.entry import NO_TRACE, EntryDraft, Trace
 from tape.model.event import check_trace
 from tape.model.json_text import check_json
 from tape.model.move import Decision, Need, State, save
@@ -29,6 +28,7 @@ from tape.model.run import (
 from tape.model.run_write import Extended, raw, run_line
 from tape.model.subject import check_length
 from tape.model.subjects import run_status
+from tape.settings import Limits
 
 DEFAULT_TTL_MS = 30_000
 MOST_TTL_MS = 24 * 3600 * 1000
@@ -344,9 +344,9 @@ def _granted(run: Run, taker: Taker, now_ms: int) -> tuple[Run, dict[str, Any]]:
     return run, lease
 
 
-def _draft(event_id: str, run: Run, details: dict[str, Any], trace: Trace) -> Draft:
+def _draft(event_id: str, run: Run, details: dict[str, Any], trace: Trace) -> EntryDraft:
     """For a run whose cursor has been advanced already."""
-    return Draft(
+    return EntryDraft(
         event_id,
         *run_line(run, **details),
         run_id=run.run_id,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -36,7 +36,7 @@ class Table(Generic[K, R]):
     parent: "Table[Any, Any] | None" = None
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A row to write, or (row is None) the key of one to delete."""
 
     table: Table[Any, Any]
@@ -44,12 +44,12 @@ class Change(NamedTuple):
     row: tuple[Any, ...] | None
 
 
-def save(table: Table[K, R], row: R) -> Change:
-    return Change(table, table.key(row), row)
+def save(table: Table[K, R], row: R) -> RowChange:
+    return RowChange(table, table.key(row), row)
 
 
-def delete(table: Table[K, R], key: K) -> Change:
-    return Change(table, key, None)
+def delete(table: Table[K, R], key: K) -> RowChange:
+    return RowChange(table, key, None)
 
 
 class Need(NamedTuple):
@@ -60,7 +60,7 @@ class Need(NamedTuple):
     is_new: bool = False
 
 
-class Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """Where a move's entries ended up: the first has `global_seq`, the next one more."""
 
     global_seq: int
@@ -68,9 +68,9 @@ class Place(NamedTuple):
 
 
 class Decision(NamedTuple, Generic[T_co]):
-    reply: Callable[[Place], T_co]
-    entries: Sequence[Draft] = ()
-    changes: Sequence[Change] = ()
+    reply: Callable[[EntryPlace], T_co]
+    entries: Sequence[EntryDraft] = ()
+    changes: Sequence[RowChange] = ()
 
 
 class Move(Protocol[T_co]):
@@ -88,7 +88,7 @@ _Rows = dict[Table[Any, Any], dict[Hashable, tuple[Any, ...]]]
 _NOTHING: dict[Hashable, tuple[Any, ...]] = {}
 
 
-class Known(NamedTuple):
+class UsedKey(NamedTuple):
     """An idempotency key that was used, and the ids of the entry it made."""
 
     idempotency_key: str
@@ -97,7 +97,7 @@ class Known(NamedTuple):
     seq: int
 
 
-KNOWN = Table("known", Known, lambda row: row.idempotency_key)
+KNOWN = Table("known", UsedKey, lambda row: row.idempotency_key)
 
 
 class Reading(Protocol):
@@ -124,13 +124,13 @@ class Overlay:
             return cast("R | None", self._changed[table, key])
         return self._below.get(table, key)
 
-    def apply(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[RowChange]) -> None:
         for table, key, row in changes:
             self._changed[table, key] = row
 
     @property
-    def changes(self) -> list[Change]:
-        return [Change(table, key, row) for (table, key), row in self._changed.items()]
+    def changes(self) -> list[RowChange]:
+        return [RowChange(table, key, row) for (table, key), row in self._changed.items()]
 
 
 class State:
@@ -141,7 +141,7 @@ class State:
     def __init__(self, now_ms: int = 0, next_global_seq: int = 0) -> None:
         self.now_ms = now_ms
         self.next_global_seq = next_global_seq
-        self.entries: list[Draft] = []
+        self.entries: list[EntryDraft] = []
         self.refused = 0
         """How many moves of the batch were not decided."""
         # What to write: deletions first, then saves.
@@ -168,7 +168,7 @@ class State:
             if draft.idempotency_key:
                 key = draft.idempotency_key
                 place = self.next_global_seq + index
-                known = Known(key, draft.event_id, place, draft.seq or 0)
+                known = UsedKey(key, draft.event_id, place, draft.seq or 0)
                 self._rows.setdefault(KNOWN, {})[key] = known
         self.entries += decision.entries
         return first

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.json_text import utf8_length
+from tape.settings import Limits
 
 
 def check_names(texts: Sequence[str], limits: Limits, *, fields: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, StaleLease
 from tape.model.entry import Kind
 from tape.model.json_text import check_json
@@ -19,9 +18,17 @@ from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import check_parent, ended, ending_needs
-from tape.model.run_write import Line, Written, check_claim_ttl, check_time, clipped, raw
+from tape.model.run_write import (
+    RunEntryDraft,
+    RunWriteResult,
+    check_claim_ttl,
+    check_time,
+    clipped,
+    raw,
+)
 from tape.model.subjects import obligation
 from tape.model.traceback_text import raised_at, traceback_within
+from tape.settings import Limits
 
 DEFAULT_ATTEMPTS = 5
 ALONE = -1
@@ -86,10 +93,10 @@ class RegisterCompensation(NamedTuple):
     def size(self) -> int:
         return len(self.payload_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         known = state.get(OBLIGATIONS, (run.run_id, self.effect_key, self.kind))
         if known is not None:
-            return Written(run, known)
+            return RunWriteResult(run, known)
         row = Obligation(
             run.run_id,
             self.effect_key,
@@ -111,7 +118,7 @@ class RegisterCompensation(NamedTuple):
         )
         if not self.alone:
             run = run._replace(top_obligation=row.seq)
-        return Written(run, row, [_line("registered", row)], [save(OBLIGATIONS, row)])
+        return RunWriteResult(run, row, [_line("registered", row)], [save(OBLIGATIONS, row)])
 
 
 class ObligationKey(NamedTuple):
@@ -148,17 +155,17 @@ class ClaimObligation(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = state.get(OBLIGATIONS, (run.run_id, *self.key))
         if row is None or row.status == ObligationStatus.COMPENSATED:
-            return Written(run, None)
+            return RunWriteResult(run, None)
         unwinding = run.status == RunStatus.COMPENSATING and row.seq == run.top_obligation
         if not unwinding and row.below != ALONE:
-            return Written(run, None)
+            return RunWriteResult(run, None)
         now = state.now_ms
         claimed = row.status == ObligationStatus.COMMITTED
         if row.next_attempt_at_ms > now or (claimed and row.claim_expires_at_ms > now):
-            return Written(run, None)
+            return RunWriteResult(run, None)
         if claimed and row.attempts >= row.max_attempts:
             lost = row._replace(last_error="the claim ran out")
             return _stuck(state, run, lost)._replace(reply=None)
@@ -170,7 +177,7 @@ class ClaimObligation(NamedTuple):
             claim_expires_at_ms=now + self.lease_ttl_ms,
             claim_token=row.claim_token + 1,
         )
-        return Written(run, after, [_line("committed", after)], [save(OBLIGATIONS, after)])
+        return RunWriteResult(run, after, [_line("committed", after)], [save(OBLIGATIONS, after)])
 
 
 class RenewObligationClaim(NamedTuple):
@@ -192,11 +199,11 @@ class RenewObligationClaim(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = _found(state, run, self.key)
         _check_claim(row, self.claim_token)
         after = row._replace(claim_expires_at_ms=state.now_ms + self.lease_ttl_ms)
-        return Written(run, after, (), [save(OBLIGATIONS, after)])
+        return RunWriteResult(run, after, (), [save(OBLIGATIONS, after)])
 
 
 class ResolveObligation(NamedTuple):
@@ -222,20 +229,20 @@ class ResolveObligation(NamedTuple):
     def size(self) -> int:
         return len(self.result_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = _found(state, run, self.key)
         if row.status == self.status and row.claim_token == self.claim_token:
-            return Written(run, row)
+            return RunWriteResult(run, row)
         _check_claim(row, self.claim_token)
         if self.status == ObligationStatus.STUCK:
             return _stuck(state, run, row._replace(result_json=self.result_json))
-        after = _let_go(row)._replace(status=self.status, result_json=self.result_json)
+        after = _without_claim(row)._replace(status=self.status, result_json=self.result_json)
         lines, changes = [_line("compensated", after)], [save(OBLIGATIONS, after)]
         if row.below == ALONE:
-            return Written(run, after, lines, changes)
+            return RunWriteResult(run, after, lines, changes)
         run = run._replace(top_obligation=row.below)
         if row.below:
-            return Written(run, after, lines, changes)
+            return RunWriteResult(run, after, lines, changes)
         check_parent(run, self.parent_run_id)
         end = ended(state, run, RunStatus(run.ending), run.outcome_json)
         return end._replace(
@@ -269,19 +276,19 @@ class RecordObligationAttempt(NamedTuple):
     def size(self) -> int:
         return len(self.error) + len(self.traceback)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         row = _found(state, run, self.key)
         if self._is_repeat(row):
-            return Written(run, row)
+            return RunWriteResult(run, row)
         _check_claim(row, self.claim_token)
-        after = _let_go(row)._replace(last_error=self.error)
+        after = _without_claim(row)._replace(last_error=self.error)
         if not self.next_attempt_at_ms or row.attempts >= row.max_attempts:
             return _stuck(state, run, after, self.traceback)
         after = after._replace(
             status=ObligationStatus.PENDING.value, next_attempt_at_ms=self.next_attempt_at_ms
         )
         line = _line("attempted", after, self.traceback)
-        return Written(run, after, [line], [save(OBLIGATIONS, after)])
+        return RunWriteResult(run, after, [line], [save(OBLIGATIONS, after)])
 
     def _is_repeat(self, row: Obligation) -> bool:
         if not row.claim_token == self.claim_token > 0 or row.last_error != self.error:
@@ -291,12 +298,12 @@ class RecordObligationAttempt(NamedTuple):
         return row.status == ObligationStatus.STUCK
 
 
-def _stuck(state: Reading, run: Run, row: Obligation, traceback: str = "") -> Written:
+def _stuck(state: Reading, run: Run, row: Obligation, traceback: str = "") -> RunWriteResult:
     """The obligation stays on top and its run is stuck: an operator must look."""
-    after = _let_go(row)._replace(status=ObligationStatus.STUCK.value)
+    after = _without_claim(row)._replace(status=ObligationStatus.STUCK.value)
     line = _line("stuck", after, traceback)
     if row.below == ALONE:
-        return Written(run, after, [line], [save(OBLIGATIONS, after)])
+        return RunWriteResult(run, after, [line], [save(OBLIGATIONS, after)])
     end = ended(state, run, RunStatus.STUCK, run.outcome_json)
     return end._replace(
         reply=after,
@@ -320,11 +327,11 @@ def _check_claim(row: Obligation, token: int) -> None:
         )
 
 
-def _let_go(row: Obligation) -> Obligation:
+def _without_claim(row: Obligation) -> Obligation:
     return row._replace(claimed_by="", claim_expires_at_ms=0, next_attempt_at_ms=0)
 
 
-def _line(verb: str, row: Obligation, traceback: str = "") -> Line:
+def _line(verb: str, row: Obligation, traceback: str = "") -> RunEntryDraft:
     payload: dict[str, Any] = {
         "obligation_seq": row.seq,
         "effect_key": row.effect_key,
@@ -337,7 +344,7 @@ def _line(verb: str, row: Obligation, traceback: str = "") -> Line:
         "result": raw(row.result_json),
         **raised_at(traceback),
     }
-    return Line(
+    return RunEntryDraft(
         Kind.OBLIGATION.value,
         obligation(verb, row.kind, row.run_id),
         orjson.dumps(payload).decode(),

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound
-from tape.model.entry import Draft, Kind
+from tape.model.entry import EntryDraft, Kind
 from tape.model.event import OUTBOX_KEY_PREFIX
-from tape.model.move import Decision, Need, Place, State, Table, save
+from tape.model.move import Decision, EntryPlace, Need, State, Table, save
 from tape.model.names import check_name
 from tape.model.subjects import outbox_skipped
+from tape.settings import Limits
 
 NATS_RELAY = "nats"
 """The relay that promotes rows to the journal and publishes them to NATS."""
@@ -206,14 +206,14 @@ class SkipOutboxRow:
             "global_seq": row.global_seq, "reason": self._reason, "by": self._by,
             "error": row.last_error,
         }  # fmt: skip
-        entry = Draft(
+        entry = EntryDraft(
             self._event_id,
             Kind.OUTBOX.value,
             outbox_skipped(row.subject, row.id),
             orjson.dumps(payload).decode(),
         )
 
-        def reply(_place: Place) -> OutboxPlace:
+        def reply(_place: EntryPlace) -> OutboxPlace:
             return skipped
 
         return Decision(reply, [entry], [save(OUTBOX, skipped)])

@@ -34,7 +34,7 @@ class PayloadSchema(NamedTuple):
     fields: Fields
 
 
-class Finding(NamedTuple):
+class SchemaBreak(NamedTuple):
     """Why a type is refused. `field` is a path into it, empty where the type itself is meant."""
 
     name: str
@@ -48,9 +48,9 @@ class Finding(NamedTuple):
         )  # fmt: skip
 
 
-def find_breaks(recorded: Iterable[PayloadSchema], declared: PayloadSchema) -> list[Finding]:
+def find_breaks(recorded: Iterable[PayloadSchema], declared: PayloadSchema) -> list[SchemaBreak]:
     """What in a type breaks with its history: versions in order, none where there is none."""
-    found: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str], SchemaBreak] = {}
     newest: PayloadSchema | None = None
     for version in recorded:
         newest = version
@@ -61,10 +61,10 @@ def find_breaks(recorded: Iterable[PayloadSchema], declared: PayloadSchema) -> l
     return [*_about_the_whole(newest, declared), *found.values()]
 
 
-def _about_the_whole(newest: PayloadSchema, declared: PayloadSchema) -> Iterator[Finding]:
-    def finding(what: What, message: str) -> Finding:
+def _about_the_whole(newest: PayloadSchema, declared: PayloadSchema) -> Iterator[SchemaBreak]:
+    def finding(what: What, message: str) -> SchemaBreak:
         field = VERSION_FIELD if what == "version" else ""
-        return Finding(declared.name, field, what, message)
+        return SchemaBreak(declared.name, field, what, message)
 
     if declared.version < newest.version:
         yield finding(
@@ -79,14 +79,14 @@ def _about_the_whole(newest: PayloadSchema, declared: PayloadSchema) -> Iterator
         )
 
 
-def _breaks(recorded: PayloadSchema, declared: PayloadSchema) -> Iterator[Finding]:
+def _breaks(recorded: PayloadSchema, declared: PayloadSchema) -> Iterator[SchemaBreak]:
     same = recorded.version == declared.version
     for field, what, message in _compare_fields(recorded.fields, declared.fields, ""):
         if what != "added":
-            yield Finding(declared.name, field, what, message)
+            yield SchemaBreak(declared.name, field, what, message)
         elif same:
             raised = f"{message} without raising {VERSION_FIELD}: make it {declared.version + 1}"
-            yield Finding(declared.name, field, what, raised)
+            yield SchemaBreak(declared.name, field, what, raised)
 
 
 _Break = tuple[str, What, str]
@@ -149,7 +149,7 @@ def _compare_types(old: Mapping[str, Any], new: Mapping[str, Any], path: str) ->
             continue
         del rest[key]
     if any(old.get(key) != new.get(key) for key in rest):
-        changed = f"changed its type from {_told(old)} to {_told(new)}"
+        changed = f"changed its type from {_type_text(old)} to {_type_text(new)}"
         yield path, "type", f"{changed}; add a field of the new type beside it"
         return
     for breaks in within:
@@ -160,12 +160,12 @@ def _type(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != "default"}
 
 
-def _told(schema: Mapping[str, Any]) -> str:
+def _type_text(schema: Mapping[str, Any]) -> str:
     """A schema in a few words."""
     if "anyOf" in schema:
-        return " or ".join(_told(part) for part in schema["anyOf"])
+        return " or ".join(_type_text(part) for part in schema["anyOf"])
     if "items" in schema:
-        return f"array of {_told(schema['items'])}"
+        return f"array of {_type_text(schema['items'])}"
     more = {k: v for k, v in schema.items() if k not in ("type", "properties", *_SINGLE, *_LISTS)}
     kind = str(schema.get("type", "any"))
     return f"{kind} {more}" if more else kind

@@ -15,12 +15,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.bus_subject import check_bus_subject
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.event import ENVELOPE_BYTES, NewEvent, draft_own_event, refuse_reserved
-from tape.model.move import KNOWN, Change, Decision, Known, Need, State, save
+from tape.model.move import KNOWN, Decision, Need, RowChange, State, UsedKey, save
 from tape.model.outbox import (
     OUTBOX,
     OUTBOX_IDS,
@@ -31,11 +30,12 @@ from tape.model.outbox import (
     OutboxRow,
     key_on_journal,
 )
+from tape.settings import Limits
 
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}").fullmatch
 
 
-class Unfit(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that cannot be an event, and why."""
 
     row: OutboxRow
@@ -46,7 +46,7 @@ class Promoted(NamedTuple):
     """What became of rows: how many were promoted now, which cannot be, how many are repeats."""
 
     promoted: int
-    unfit: list[Unfit]
+    unfit: list[RefusedRow]
     repeats: int = 0
 
 
@@ -67,8 +67,8 @@ class PromoteOutbox:
 
     def __init__(self, rows: Sequence[OutboxRow], limits: Limits) -> None:
         self._rows = {row.id: row for row in rows}
-        self._drafts: dict[int, Draft] = {}
-        self._unfit: list[Unfit] = []
+        self._drafts: dict[int, EntryDraft] = {}
+        self._unfit: list[RefusedRow] = []
         held: set[str] = set()
         for row in sorted(rows, key=lambda row: row.id):
             if row.subject in held:
@@ -77,7 +77,7 @@ class PromoteOutbox:
                 self._drafts[row.id] = draft_row(row, limits)
             except InvalidArgument as fault:
                 held.add(row.subject)
-                self._unfit.append(Unfit(row, str(fault)))
+                self._unfit.append(RefusedRow(row, str(fault)))
         self.weight = sum(len(row.payload_json) + ENVELOPE_BYTES for row in rows)
 
     def needs(self) -> Iterable[Need]:
@@ -90,8 +90,8 @@ class PromoteOutbox:
                 yield Need(OUTBOX_KEYS, (row.subject, row.idempotency_key))
 
     def decide(self, state: State) -> Decision[Promoted]:
-        entries: list[Draft] = []
-        changes: list[Change] = []
+        entries: list[EntryDraft] = []
+        changes: list[RowChange] = []
         unfit = [*self._unfit]
         held: set[str] = set()
         # Other moves of the batch may have promoted rows before this one.
@@ -99,7 +99,7 @@ class PromoteOutbox:
             draft.event_id: _first(draft, place, 0)
             for place, draft in enumerate(state.entries, state.next_global_seq)
         }
-        keys: dict[str, Known] = {}
+        keys: dict[str, UsedKey] = {}
         for row_id, draft in self._drafts.items():
             place = state.get(OUTBOX, row_id)
             if place is None or place.global_seq or place.subject in held:
@@ -116,7 +116,7 @@ class PromoteOutbox:
                 index = state.next_global_seq + len(state.entries) + len(entries)
                 made[draft.event_id] = _first(draft, index, row_id)
                 if key := draft.idempotency_key:
-                    keys[key] = Known(key, draft.event_id, index, 0)
+                    keys[key] = UsedKey(key, draft.event_id, index, 0)
                 entries.append(draft)
                 changes.append(
                     save(OUTBOX, place._replace(global_seq=index, has_entry=True, last_error=""))
@@ -125,13 +125,13 @@ class PromoteOutbox:
                 changes.append(save(OUTBOX, _repeat(place, same_id.event_id, same_id.global_seq)))
             else:
                 held.add(place.subject)
-                unfit.append(Unfit(self._rows[row_id], _taken(same_id)))
+                unfit.append(RefusedRow(self._rows[row_id], _taken(same_id)))
         promoted = Promoted(len(entries), unfit, len(changes) - len(entries))
         return Decision(lambda _place: promoted, entries, changes)
 
     def _find_key(
-        self, row_id: int, draft: Draft, state: State, mine: dict[str, Known]
-    ) -> Known | EntryOfKey | None:
+        self, row_id: int, draft: EntryDraft, state: State, mine: dict[str, UsedKey]
+    ) -> UsedKey | EntryOfKey | None:
         """The first event with the key on its subject, by the journal or else by the outbox."""
         if not draft.idempotency_key:
             return None
@@ -143,7 +143,7 @@ class PromoteOutbox:
         )
 
 
-def draft_row(row: OutboxRow, limits: Limits) -> Draft:
+def draft_row(row: OutboxRow, limits: Limits) -> EntryDraft:
     """The event that a row becomes; InvalidArgument if it cannot be one."""
     check_bus_subject(row.subject)
     if not _ULID(row.event_id):
@@ -166,11 +166,11 @@ def happened_at_ms(row: OutboxRow) -> int:
     return row.occurred_at_ms or row.created_at_ms
 
 
-def _first(draft: Draft, global_seq: int, row_id: int) -> _First:
+def _first(draft: EntryDraft, global_seq: int, row_id: int) -> _First:
     return _First(draft.event_id, global_seq, draft.event_type, draft.payload_json, row_id)
 
 
-def _find_id(draft: Draft, state: State) -> _First | None:
+def _find_id(draft: EntryDraft, state: State) -> _First | None:
     """The event that a row of the outbox has made under this id."""
     found = state.get(OUTBOX_IDS, draft.event_id)
     if found is None:
@@ -179,7 +179,7 @@ def _find_id(draft: Draft, state: State) -> _First | None:
     return _First(found.event_id, found.global_seq, found.subject, payload, found.row_id)
 
 
-def _is_same(draft: Draft, first: _First) -> bool:
+def _is_same(draft: EntryDraft, first: _First) -> bool:
     return (draft.event_type, draft.payload_json) == (first.subject, first.payload_json)
 
 

@@ -16,11 +16,11 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
-from tape.model.move import Change, Decision, Need, State, Table, delete, save
+from tape.model.move import Decision, Need, RowChange, State, Table, delete, save
 from tape.model.names import check_name
 from tape.model.subject import encode_segment, parse_pattern
+from tape.settings import Limits
 
 Engine = Literal["server", "spark"]
 ENGINES: tuple[Engine, ...] = ("server", "spark")
@@ -221,7 +221,7 @@ class RegisterReaction:
         settings = new._asdict()
         del settings["from_global_seq"]
         reaction = Reaction(**settings, created_at_ms=created, deleted=0)
-        changes: list[Change] = []
+        changes: list[RowChange] = []
         if before is not None and known:
             if reaction == before:
                 return Decision(lambda _place: reaction)
@@ -241,7 +241,7 @@ class RegisterReaction:
         changes += [save(REACTIONS, reaction), _turned(state, resharded=resharded)]
         return Decision(lambda _place: reaction, changes=changes)
 
-    def _first_cursors(self, state: State) -> list[Change]:
+    def _first_cursors(self, state: State) -> list[RowChange]:
         new, head = self._new, state.next_global_seq - 1
         # Whom the server does not match the matcher's position says nothing about.
         start, following = head, int(new.engine == "server")
@@ -259,7 +259,7 @@ class RegisterReaction:
             for shard in range(new.num_shards)
         ]
 
-    def _other_shards(self, state: State, before: Reaction) -> list[Change]:
+    def _other_shards(self, state: State, before: Reaction) -> list[RowChange]:
         """Shards added later stand where the others stand."""
         had, has = before.num_shards, self._new.num_shards
         first = state.get(CURSORS, (before.reaction_id, 0))
@@ -298,7 +298,7 @@ class DeregisterReaction:
         return Decision(lambda _place: True, changes=changes)
 
 
-def _turned(state: State, *, resharded: bool = False) -> Change:
+def _turned(state: State, *, resharded: bool = False) -> RowChange:
     book = state.get(BOOK, BOOK_NAME) or Book(BOOK_NAME, 0)
     upto = state.next_global_seq - 1 if resharded else book.resharded_at
     return save(BOOK, book._replace(version=book.version + 1, resharded_at=upto))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.model.entry import Draft, Kind
+from tape.model.entry import EntryDraft, Kind
 from tape.model.move import Decision, Need, State, save
 from tape.model.outbox import RELAYS, RelayTerm
 from tape.model.subjects import relay as relay_subject
@@ -76,6 +76,6 @@ class ResignRelay:
         )
 
 
-def _entry(verb: str, relay: str, event_id: str, payload: dict[str, object]) -> Draft:
+def _entry(verb: str, relay: str, event_id: str, payload: dict[str, object]) -> EntryDraft:
     subject = relay_subject(verb, relay)
-    return Draft(event_id, Kind.RELAY.value, subject, orjson.dumps(payload).decode())
+    return EntryDraft(event_id, Kind.RELAY.value, subject, orjson.dumps(payload).decode())

@@ -15,24 +15,24 @@ advances `seq_cursor`. Whoever has seen the run at that number has seen all ther
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tape.config import Limits
 from tape.errors import RunEnded, StaleLease
-from tape.model.entry import NO_TRACE, Draft, Trace
+from tape.model.entry import NO_TRACE, EntryDraft, Trace
 from tape.model.event import check_trace
 from tape.model.lease import FIRST_TOKEN, BeginRun, Begun, NewRun, Taker
-from tape.model.move import Change, Decision, Need, Overlay, Place, Reading, State, save
+from tape.model.move import Decision, EntryPlace, Need, Overlay, Reading, RowChange, State, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, SHOWN_WORDS, Run, fenced_run, find_run
 from tape.model.run_end import EndRun
-from tape.model.run_write import Extended, Line, RunWrite
+from tape.model.run_write import Extended, RunEntryDraft, RunWrite
+from tape.settings import Limits
 
 IDS_PER_WRITE = 6
 """No write makes more entries than that."""
 
-_NOWHERE = Place(0, 0)
+_NOWHERE = EntryPlace(0, 0)
 
 
-class _ChangeRun:
+class _RunMove:
     __slots__ = ("_ids", "_run_id", "_trace", "_writes", "weight")
 
     def __init__(
@@ -56,11 +56,13 @@ class _ChangeRun:
         for write in self._writes:
             yield from write.needs(self._run_id)
 
-    def _changed(self, state: Reading, run: Run) -> tuple[Extended, list[Draft], list[Change]]:
+    def _changed(
+        self, state: Reading, run: Run
+    ) -> tuple[Extended, list[EntryDraft], list[RowChange]]:
         overlay = Overlay(state)
         first, before = run.seq_cursor + 1, run
         ids = iter(self._ids)
-        drafts: list[Draft] = []
+        drafts: list[EntryDraft] = []
         replies: list[Any] = []
         for write in self._writes:
             if before.is_open and not run.is_open:
@@ -80,12 +82,12 @@ class _ChangeRun:
         return Extended(run, first, replies), drafts, changes
 
     def _numbered(
-        self, run: Run, lines: Sequence[Line], ids: Iterator[str], drafts: list[Draft]
+        self, run: Run, lines: Sequence[RunEntryDraft], ids: Iterator[str], drafts: list[EntryDraft]
     ) -> Run:
         """The run with its cursor behind these lines, which become entries."""
         for seq, line in enumerate(lines, run.seq_cursor + 1):
             drafts.append(
-                Draft(
+                EntryDraft(
                     next(ids),
                     *line,
                     run_id=run.run_id,
@@ -98,7 +100,7 @@ class _ChangeRun:
         return run._replace(seq_cursor=run.seq_cursor + len(lines))
 
 
-class ExtendRun(_ChangeRun):
+class ExtendRun(_RunMove):
     """Writes by the run's driver: all of them, or none."""
 
     __slots__ = ("_fencing_token",)
@@ -127,7 +129,7 @@ class ExtendRun(_ChangeRun):
         return Decision(_answer(Extended(run, 0, [*(None for _ in self._writes[1:]), run])))
 
 
-class ChangeRun(_ChangeRun):
+class ChangeRun(_RunMove):
     """Writes from outside or by a reactor; the writes themselves say who may."""
 
     __slots__ = ()
@@ -138,12 +140,12 @@ class ChangeRun(_ChangeRun):
 
 
 def _with_reply(
-    extended: Extended, drafts: list[Draft], changes: list[Change]
-) -> tuple[Callable[[Place], Extended], list[Draft], list[Change]]:
+    extended: Extended, drafts: list[EntryDraft], changes: list[RowChange]
+) -> tuple[Callable[[EntryPlace], Extended], list[EntryDraft], list[RowChange]]:
     return _answer(extended), drafts, changes
 
 
-def _answer(extended: Extended) -> Callable[[Place], Extended]:
+def _answer(extended: Extended) -> Callable[[EntryPlace], Extended]:
     return lambda _place: extended
 
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.gate import GATES, release
 from tape.model.json_text import check_json
 from tape.model.move import Need, Reading
 from tape.model.run import RUNS, Run, RunStatus
-from tape.model.run_write import Written, clipped, raw, run_line
+from tape.model.run_write import RunWriteResult, clipped, raw, run_line
+from tape.settings import Limits
 
 BY_DRIVER = (RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.STUCK)
 FOR_GOOD = (RunStatus.TERMINAL, RunStatus.FAILED, RunStatus.CANCELLED)
@@ -48,7 +48,7 @@ class EndRun(NamedTuple):
         """Whether the run ended like this, or will have once it is unwound."""
         return self.status in (run.status, run.ending) and self.detail_json == run.outcome_json
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         check_parent(run, self.parent_run_id)
         return ended_or_unwinding(state, run, RunStatus(self.status), self.detail_json)
 
@@ -72,18 +72,20 @@ class CancelRun(NamedTuple):
     def size(self) -> int:
         return len(self.reason)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         if not run.may_go_on or (run.cancel_reason and run.is_leased(state.now_ms)):
-            return Written(run, run)
+            return RunWriteResult(run, run)
         check_parent(run, self.parent_run_id)
         run = run._replace(cancel_reason=self.reason)
         if run.is_leased(state.now_ms):
-            return Written(run, run, [run_line(run, "cancel_requested", reason=self.reason)])
+            return RunWriteResult(run, run, [run_line(run, "cancel_requested", reason=self.reason)])
         detail = orjson.dumps({"cancelled": self.reason}).decode()
         return ended_or_unwinding(state, run, RunStatus.CANCELLED, detail)
 
 
-def ended_or_unwinding(state: Reading, run: Run, status: RunStatus, outcome_json: str) -> Written:
+def ended_or_unwinding(
+    state: Reading, run: Run, status: RunStatus, outcome_json: str
+) -> RunWriteResult:
     """The run at its end, or on the way there if it has obligations to unwind first."""
     if status not in (RunStatus.FAILED, RunStatus.CANCELLED) or not run.top_obligation:
         return ended(state, run, status, outcome_json)
@@ -95,10 +97,10 @@ def ended_or_unwinding(state: Reading, run: Run, status: RunStatus, outcome_json
         waiting_on="",
     )
     line = run_line(run, ending=status.name.lower(), detail=raw(outcome_json))
-    return Written(run, run, [line])
+    return RunWriteResult(run, run, [line])
 
 
-def ended(state: Reading, run: Run, status: RunStatus, outcome_json: str) -> Written:
+def ended(state: Reading, run: Run, status: RunStatus, outcome_json: str) -> RunWriteResult:
     stuck = status is RunStatus.STUCK
     run = run.unleased()._replace(
         status=status.value,
@@ -109,17 +111,17 @@ def ended(state: Reading, run: Run, status: RunStatus, outcome_json: str) -> Wri
     )
     line = run_line(run, detail=raw(outcome_json), fencing_token=run.fencing_token)
     if not run.parent_run_id or status not in FOR_GOOD:
-        return Written(run, run, [line])
+        return RunWriteResult(run, run, [line])
     parent = state.get(RUNS, run.parent_run_id)
     if parent is None or not parent.may_go_on:
-        return Written(run, run, [line])
+        return RunWriteResult(run, run, [line])
     name = child_gate(run.run_id)
     gate = state.get(GATES, (parent.run_id, name))
     if gate is not None and gate.released:
-        return Written(run, run, [line])
+        return RunWriteResult(run, run, [line])
     outcome = {"status": status.name.lower(), "outcome": raw(outcome_json)}
     parent, lines, changes = release(gate, parent, name, orjson.dumps(outcome).decode())
-    return Written(run, run, [line], changes, [(parent, lines)])
+    return RunWriteResult(run, run, [line], changes, [(parent, lines)])
 
 
 def child_gate(run_id: str) -> str:

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.entry import Kind
-from tape.model.move import Change, Need, Reading
+from tape.model.move import Need, Reading, RowChange
 from tape.model.run import STATUS_WORDS, Run, RunStatus
 from tape.model.subjects import run_status
+from tape.settings import Limits
 
 MOST_CLAIM_MS = 24 * 3600 * 1000
 
@@ -27,7 +27,7 @@ def check_time(ms: int, *, field: str) -> None:
         raise InvalidArgument("must be a time in milliseconds", field=field)
 
 
-class Line(NamedTuple):
+class RunEntryDraft(NamedTuple):
     """An entry of a run before it has its number."""
 
     kind: str
@@ -35,7 +35,7 @@ class Line(NamedTuple):
     payload_json: str
 
 
-class Written(NamedTuple):
+class RunWriteResult(NamedTuple):
     """What a write makes of a run: the run after it, its entries, other rows, and the answer.
 
     `beside` are other runs that it changes, with the entries on their journals.
@@ -43,9 +43,9 @@ class Written(NamedTuple):
 
     run: Run
     reply: Any
-    lines: Sequence[Line] = ()
-    changes: Sequence[Change] = ()
-    beside: Sequence[tuple[Run, Sequence[Line]]] = ()
+    lines: Sequence[RunEntryDraft] = ()
+    changes: Sequence[RowChange] = ()
+    beside: Sequence[tuple[Run, Sequence[RunEntryDraft]]] = ()
 
 
 class RunWrite(Protocol):
@@ -57,7 +57,7 @@ class RunWrite(Protocol):
     def needs(self, run_id: str, /) -> Iterable[Need]:
         """The rows it looks at besides the run's."""
 
-    def write(self, state: Reading, run: Run) -> Written: ...
+    def write(self, state: Reading, run: Run) -> RunWriteResult: ...
 
     @property
     def size(self) -> int:
@@ -76,7 +76,7 @@ class Extended(NamedTuple):
     replies: list[Any]
 
 
-def run_line(run: Run, verb: str = "", **details: Any) -> Line:
+def run_line(run: Run, verb: str = "", **details: Any) -> RunEntryDraft:
     """The entry for what the run's status has become, or for `verb`."""
     payload = {
         "app_name": run.app_name,
@@ -86,7 +86,7 @@ def run_line(run: Run, verb: str = "", **details: Any) -> Line:
         "pool": run.pool,
         **details,
     }
-    return Line(
+    return RunEntryDraft(
         Kind.RUN.value,
         run_status(
             verb or STATUS_WORDS[run.status],
@@ -109,7 +109,7 @@ def clipped(text: str, limits: Limits) -> str:
     return text.replace("\0", "\\0").encode(errors="replace").decode()[: limits.name_bytes]
 
 
-def woken(run: Run, because: str) -> tuple[Run, list[Line]]:
+def woken(run: Run, because: str) -> tuple[Run, list[RunEntryDraft]]:
     """A run that waits becomes runnable; any other stays as it is."""
     if run.status != RunStatus.WAITING:
         return run, []

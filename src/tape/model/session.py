@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, TooLarge
-from tape.model.entry import NO_TRACE, Draft, Kind, Trace
+from tape.model.entry import NO_TRACE, EntryDraft, Kind, Trace
 from tape.model.event import check_trace
 from tape.model.json_text import check_json, utf8_length
 from tape.model.move import Decision, Need, State, Table, delete, save
@@ -17,6 +16,7 @@ from tape.model.run import RUNS, check_token, fenced_run
 from tape.model.subject import check_length
 from tape.model.subjects import session as session_subject
 from tape.model.subjects import session_event_appended
+from tape.settings import Limits
 
 
 class SessionKey(NamedTuple):
@@ -118,7 +118,9 @@ class CreateSession:
         made = Session(*self._key, self._state_json, 0, now, now)
         payload = orjson.dumps({"state": orjson.Fragment(self._state_json)}).decode()
         subject = session_subject("created", *self._key)
-        draft = Draft(self._event_id, Kind.SESSION.value, subject, payload, **self._trace._asdict())
+        draft = EntryDraft(
+            self._event_id, Kind.SESSION.value, subject, payload, **self._trace._asdict()
+        )
         return Decision(lambda _place: made, [draft], [save(SESSIONS, made)])
 
 
@@ -143,7 +145,9 @@ class DeleteSession:
         if state.get(SESSIONS, self._key) is None:
             return Decision(lambda _place: False)
         subject = session_subject("deleted", *self._key)
-        draft = Draft(self._event_id, Kind.SESSION.value, subject, "{}", **self._trace._asdict())
+        draft = EntryDraft(
+            self._event_id, Kind.SESSION.value, subject, "{}", **self._trace._asdict()
+        )
         return Decision(lambda _place: True, [draft], [delete(SESSIONS, self._key)])
 
 
@@ -244,14 +248,14 @@ class AppendEvent:
             raise TooLarge(f"the state would have {size} bytes", field="state_delta_json")
         return merged
 
-    def _draft(self, event: SessionEvent, seq: int) -> Draft:
+    def _draft(self, event: SessionEvent, seq: int) -> EntryDraft:
         content = event._asdict() | {
             "content": orjson.Fragment(event.content_json),
             "actions": orjson.Fragment(event.actions_json),
         }
         del content["content_json"], content["actions_json"]
         payload = orjson.dumps({"event": content, "state_delta": self._delta_json}).decode()
-        return Draft(
+        return EntryDraft(
             event_id=self._event_id,
             kind=Kind.EVENT.value,
             subject=session_event_appended(*self._key),

@@ -10,9 +10,9 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.json_text import UNLIMITED
+from tape.settings import Limits
 
 ROOT = "/tape/"
 EVERYTHING = "/**"

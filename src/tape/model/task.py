@@ -21,15 +21,15 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError
-from tape.model.entry import Draft, Entry, Kind
+from tape.model.entry import Entry, EntryDraft, Kind
 from tape.model.json_text import utf8_length
-from tape.model.move import Change, Decision, Need, State, Table, delete, save
+from tape.model.move import Decision, Need, RowChange, State, Table, delete, save
 from tape.model.names import check_name
 from tape.model.reaction import REACTIONS, TALLIES, Reaction, Tally
 from tape.model.subjects import task_subject
 from tape.model.traceback_text import harmless, traceback_within
+from tape.settings import Limits
 
 ERROR_CHARACTERS = 2_000
 BACKOFF_MOST_MS = 86_400_000
@@ -113,7 +113,7 @@ class EndedTask(NamedTuple):
     last_traceback: str = ""
 
 
-class Source(NamedTuple):
+class SourceEntry(NamedTuple):
     """What an entry about a task says of the entry that made the task."""
 
     global_seq: int
@@ -125,7 +125,7 @@ class Source(NamedTuple):
 
 QUEUE = Table("task_queue", QueuedTask, lambda row: row.key)
 ENDED = Table("task_ended", EndedTask, lambda row: TaskKey(*row[:3]))
-SOURCES = Table("sources", Source, lambda row: row.global_seq)
+SOURCES = Table("sources", SourceEntry, lambda row: row.global_seq)
 
 
 class Task(NamedTuple):
@@ -172,7 +172,7 @@ def failed_task(task_id: str, error: str, *, permanent: bool, traceback: str = "
     return TaskOutcome(task_id, "refused" if permanent else "failed", error, traceback)
 
 
-class Failure(NamedTuple):
+class TaskFailure(NamedTuple):
     """Why a holder could not do a task. `given_back`: not its fault, so it does not count."""
 
     key: TaskKey
@@ -210,13 +210,13 @@ class _TaskMove:
             yield Need(TALLIES, key.reaction_id)
 
 
-class _Outcome:
+class _TaskChanges:
     """Collects the rows and entries of one decision."""
 
     def __init__(self, state: State, event_ids: Sequence[str]) -> None:
         self.state = state
-        self.entries: list[Draft] = []
-        self.changes: list[Change] = []
+        self.entries: list[EntryDraft] = []
+        self.changes: list[RowChange] = []
         self._event_ids = iter(event_ids)
         self._tallies: dict[str, Tally] = {}
 
@@ -229,7 +229,7 @@ class _Outcome:
                 dead_letters=tally.dead_letters + dead_letters,
             )
 
-    def end(self, task: QueuedTask, status: TaskStatus, failure: "Failure") -> None:
+    def end(self, task: QueuedTask, status: TaskStatus, failure: "TaskFailure") -> None:
         self.count(task.reaction_id, -1, -1, int(status is TaskStatus.DLQ))
         self.changes += [
             delete(QUEUE, task.key),
@@ -260,7 +260,7 @@ class _Outcome:
             **facts,
         }
         self.entries.append(
-            Draft(
+            EntryDraft(
                 next(self._event_ids),
                 Kind.TASK.value,
                 task_subject(verb, key.reaction_id, key.task_id),
@@ -270,7 +270,7 @@ class _Outcome:
             )
         )
 
-    def all_changes(self) -> list[Change]:
+    def all_changes(self) -> list[RowChange]:
         return [*self.changes, *(save(TALLIES, tally) for tally in self._tallies.values())]
 
 
@@ -283,7 +283,7 @@ class FailTasks(_TaskMove):
     __slots__ = ("_failures", "_owner")
 
     def __init__(
-        self, owner: str, failures: Sequence[Failure], event_ids: Sequence[str], limits: Limits
+        self, owner: str, failures: Sequence[TaskFailure], event_ids: Sequence[str], limits: Limits
     ) -> None:
         super().__init__([failure.key for failure in failures], event_ids)
         self._owner = check_name(owner, limits, field="owner", required=True)
@@ -298,7 +298,7 @@ class FailTasks(_TaskMove):
         self.weight += sum(len(failure.traceback) for failure in self._failures)
 
     def decide(self, state: State) -> Decision[list[TaskStatus | TapeError]]:
-        outcome = _Outcome(state, self._event_ids)
+        outcome = _TaskChanges(state, self._event_ids)
         results: list[TaskStatus | TapeError] = []
         settled: dict[TaskKey, TaskStatus | TapeError] = {}
         for failure in self._failures:
@@ -307,7 +307,7 @@ class FailTasks(_TaskMove):
             results.append(settled[failure.key])
         return Decision(lambda _place: results, outcome.entries, outcome.all_changes())
 
-    def _one(self, outcome: _Outcome, failure: Failure) -> TaskStatus | TapeError:
+    def _one(self, outcome: _TaskChanges, failure: TaskFailure) -> TaskStatus | TapeError:
         state, key = outcome.state, failure.key
         task = state.get(QUEUE, key)
         if task is None:
@@ -329,7 +329,7 @@ class ExpireTasks(_TaskMove):
     __slots__ = ()
 
     def decide(self, state: State) -> Decision[int]:
-        outcome = _Outcome(state, self._event_ids)
+        outcome = _TaskChanges(state, self._event_ids)
         expired = 0
         for key in dict.fromkeys(self._keys):
             task = state.get(QUEUE, key)
@@ -341,7 +341,7 @@ class ExpireTasks(_TaskMove):
                 continue
             expired += 1
             error = f"the lease of {task.lease_owner} ran out"
-            _after_failure(outcome, task, Failure(key, error), wait=False)
+            _after_failure(outcome, task, TaskFailure(key, error), wait=False)
         return Decision(lambda _place: expired, outcome.entries, outcome.all_changes())
 
 
@@ -352,7 +352,7 @@ class ReplayDeadLetters(_TaskMove):
     __slots__ = ()
 
     def decide(self, state: State) -> Decision[int]:
-        outcome = _Outcome(state, self._event_ids)
+        outcome = _TaskChanges(state, self._event_ids)
         replayed = 0
         for key, ended in _dead_letters(state, self._keys):
             replayed += 1
@@ -372,7 +372,7 @@ class DropDeadLetters(_TaskMove):
     __slots__ = ()
 
     def decide(self, state: State) -> Decision[int]:
-        outcome = _Outcome(state, self._event_ids)
+        outcome = _TaskChanges(state, self._event_ids)
         dropped = 0
         for key, ended in _dead_letters(state, self._keys):
             dropped += 1
@@ -385,7 +385,7 @@ class DropDeadLetters(_TaskMove):
 
 
 def _after_failure(
-    outcome: _Outcome, task: QueuedTask, failure: Failure, *, wait: bool = True
+    outcome: _TaskChanges, task: QueuedTask, failure: TaskFailure, *, wait: bool = True
 ) -> TaskStatus:
     now = outcome.state.now_ms
     reaction = outcome.state.get(REACTIONS, task.reaction_id)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.entry import Kind
 from tape.model.gate import GATES, release
@@ -17,8 +16,9 @@ from tape.model.json_text import check_json
 from tape.model.move import Need, Reading, Table, save
 from tape.model.names import check_name
 from tape.model.run import Run
-from tape.model.run_write import Line, Written, raw, woken
+from tape.model.run_write import RunEntryDraft, RunWriteResult, raw, woken
 from tape.model.subjects import timer
+from tape.settings import Limits
 
 REDRIVE = "redrive"
 GATE_TIMEOUT = "gate_timeout"
@@ -67,10 +67,10 @@ class SetTimer(NamedTuple):
     def size(self) -> int:
         return len(self.payload_json)
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         known = state.get(TIMERS, (run.run_id, self.timer_id))
         if known is not None:
-            return Written(run, known)
+            return RunWriteResult(run, known)
         row = Timer(
             run.run_id,
             self.timer_id,
@@ -81,7 +81,7 @@ class SetTimer(NamedTuple):
             False,
             state.now_ms,
         )
-        return Written(run, row, [_line("set", row)], [save(TIMERS, row)])
+        return RunWriteResult(run, row, [_line("set", row)], [save(TIMERS, row)])
 
 
 class CancelTimer(NamedTuple):
@@ -100,12 +100,12 @@ class CancelTimer(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         known = state.get(TIMERS, (run.run_id, self.timer_id))
         if known is None or known.fired or known.cancelled:
-            return Written(run, bool(known and known.cancelled))
+            return RunWriteResult(run, bool(known and known.cancelled))
         after = known._replace(cancelled=True)
-        return Written(run, True, [_line("cancelled", after)], [save(TIMERS, after)])
+        return RunWriteResult(run, True, [_line("cancelled", after)], [save(TIMERS, after)])
 
 
 class FireTimer(NamedTuple):
@@ -125,14 +125,14 @@ class FireTimer(NamedTuple):
     def size(self) -> int:
         return 64
 
-    def write(self, state: Reading, run: Run) -> Written:
+    def write(self, state: Reading, run: Run) -> RunWriteResult:
         known = state.get(TIMERS, (run.run_id, self.timer.timer_id))
         if known is None or known.fired or known.cancelled or known.fire_at_ms > state.now_ms:
-            return Written(run, None)
+            return RunWriteResult(run, None)
         after = known._replace(fired=True)
         lines, changes = [_line("fired", after)], [save(TIMERS, after)]
         if not run.may_go_on:
-            return Written(run, after, lines, changes)
+            return RunWriteResult(run, after, lines, changes)
         if after.kind == GATE_TIMEOUT:
             name = _gate_of(after.payload_json)
             gate = state.get(GATES, (run.run_id, name))
@@ -143,7 +143,7 @@ class FireTimer(NamedTuple):
         elif after.kind == REDRIVE:
             run, awake = woken(run, f"timer {after.timer_id}")
             lines += awake
-        return Written(run, after, lines, changes)
+        return RunWriteResult(run, after, lines, changes)
 
 
 def _gate_of(payload_json: str) -> str:
@@ -154,11 +154,13 @@ def _gate_of(payload_json: str) -> str:
     return name
 
 
-def _line(verb: str, row: Timer) -> Line:
+def _line(verb: str, row: Timer) -> RunEntryDraft:
     payload = {
         "timer_id": row.timer_id,
         "kind": row.kind,
         "fire_at_ms": row.fire_at_ms,
         "payload": raw(row.payload_json),
     }
-    return Line(Kind.TIMER.value, timer(verb, row.kind, row.run_id), orjson.dumps(payload).decode())
+    return RunEntryDraft(
+        Kind.TIMER.value, timer(verb, row.kind, row.run_id), orjson.dumps(payload).decode()
+    )

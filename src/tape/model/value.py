@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, VersionMismatch
-from tape.model.entry import NO_TRACE, Draft, Entry, Kind, Trace
+from tape.model.entry import NO_TRACE, Entry, EntryDraft, Kind, Trace
 from tape.model.json_text import check_json
-from tape.model.move import Change, Decision, Need, Reading, Table, save
+from tape.model.move import Decision, Need, Reading, RowChange, Table, save
 from tape.model.names import check_name
 from tape.model.run import RUNS, Run, check_token, fenced_run
 from tape.model.subject import check_length
 from tape.model.subjects import value_changed, value_deleted
+from tape.settings import Limits
 
 ANY_VERSION = -1
 
@@ -111,14 +111,14 @@ class _ChangeValue:
 
     def _written(
         self, before: ValueRow | None, after: ValueRow, run: Run | None
-    ) -> tuple[Draft, list[Change]]:
+    ) -> tuple[EntryDraft, list[RowChange]]:
         """The entry and rows of a change, numbered in its run if a run makes it."""
         author, changes, seq = self._author, [save(VALUES, after)], 0
         if run is not None:
             seq = run.seq_cursor + 1
             changes.append(save(RUNS, run._replace(seq_cursor=seq)))
         subject = value_deleted if after.deleted else value_changed
-        draft = Draft(
+        draft = EntryDraft(
             event_id=self._event_id,
             kind=Kind.VALUE.value,
             subject=subject(self._namespace, self._key),

@@ -8,10 +8,10 @@ second waits for the outcome of the first.
 
 import math
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.names import check_name
 from tape.ports.caller import Answer, CallerTransaction, Handled
+from tape.settings import Limits
 
 LEST = "the message could count as handled although your work was rolled back, or the reverse"
 CREATE_LEST = "the table could be created only in part"

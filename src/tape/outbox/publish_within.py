@@ -13,7 +13,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Protocol, runtime_checkable
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.journal.ids import UlidFactory
 from tape.model.bus_subject import check_bus_subject, matches_bus_pattern
@@ -21,6 +20,7 @@ from tape.model.event import NewEvent, check_statement, draft_event, stated_vers
 from tape.model.json_text import check_json, to_json
 from tape.model.outbox import NewOutboxRow
 from tape.ports.caller import CallerTransaction, settled
+from tape.settings import Limits
 from tape.telemetry.tracing import recording
 
 LEST = "the event could be committed without the change that it reports (a ghost event)"

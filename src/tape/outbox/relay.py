@@ -13,7 +13,6 @@ import logging
 import os
 import socket
 
-from tape.config import Limits, OutboxSettings
 from tape.errors import NotLeading, TapeError
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
@@ -23,13 +22,14 @@ from tape.outbox.term import Term
 from tape.ports.broker import BusBroker
 from tape.ports.outbox import Lead, OutboxLeader
 from tape.ports.store import Store
+from tape.settings import Limits, OutboxSettings
 from tape.telemetry import metrics
 from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.outbox")
 
 
-class Relay:
+class OutboxRelay:
     """Without a broker it puts rows on the journal and leaves publishing to others."""
 
     def __init__(

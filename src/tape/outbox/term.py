@@ -19,16 +19,16 @@ import logging
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from tape.config import Limits, OutboxSettings
 from tape.errors import BrokerError, BrokerRefused
 from tape.journal.writer import Writer
 from tape.model.entry import Entry, Kind
 from tape.model.outbox import OutboxRow
 from tape.model.promote import PromoteOutbox, happened_at_ms
 from tape.model.subjects import event_recorded
-from tape.outbox.held import HeldSubjects
+from tape.outbox.held_subjects import HeldSubjects
 from tape.ports.broker import BusBroker, Outgoing
 from tape.ports.outbox import OutboxLeader
+from tape.settings import Limits, OutboxSettings
 from tape.telemetry import metrics
 from tape.telemetry.retrying import Retrying
 

@@ -7,29 +7,29 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tape.errors import InvalidArgument
-from tape.model.payload_schema import Finding, PayloadSchema, find_breaks
+from tape.model.payload_schema import PayloadSchema, SchemaBreak, find_breaks
 from tape.payloads.payload import Payload
 from tape.payloads.shape import schema_of
 
 ENDING = ".json"
 
 
-class Checked(NamedTuple):
+class CheckedType(NamedTuple):
     """A declared type beside its history. `recorded` is the newest version there, 0 for none."""
 
     declared: PayloadSchema
     recorded: int
-    findings: list[Finding]
+    findings: list[SchemaBreak]
 
 
-class Checkup(NamedTuple):
+class HistoryCheck(NamedTuple):
     """`undeclared`: types that have a history and are declared nowhere any more."""
 
-    types: list[Checked]
-    undeclared: list[Finding]
+    types: list[CheckedType]
+    undeclared: list[SchemaBreak]
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[SchemaBreak]:
         return [*(f for checked in self.types for f in checked.findings), *self.undeclared]
 
 
@@ -52,18 +52,18 @@ def declared_in(modules: Iterable[ModuleType]) -> list[PayloadSchema]:
     ]
 
 
-def check_history(folder: Path, declared: Iterable[PayloadSchema]) -> Checkup:
+def check_history(folder: Path, declared: Iterable[PayloadSchema]) -> HistoryCheck:
     """Every break of declared types with what the folder has of them."""
     known = _read_folder(folder)
     types = []
     for schema in declared:
         versions = known.pop(schema.name, [])
         newest = versions[-1].version if versions else 0
-        types.append(Checked(schema, newest, find_breaks(versions, schema)))
-    return Checkup(types, [_undeclared(name) for name in known])
+        types.append(CheckedType(schema, newest, find_breaks(versions, schema)))
+    return HistoryCheck(types, [_undeclared(name) for name in known])
 
 
-def record_history(folder: Path, declared: Iterable[PayloadSchema]) -> Checkup:
+def record_history(folder: Path, declared: Iterable[PayloadSchema]) -> HistoryCheck:
     """Add the versions that are new; nothing is written if anything breaks."""
     checkup = check_history(folder, declared)
     for checked in [] if checkup.findings else checkup.types:
@@ -72,20 +72,20 @@ def record_history(folder: Path, declared: Iterable[PayloadSchema]) -> Checkup:
     return checkup
 
 
-def unrecorded(checked: Checked) -> list[Finding]:
+def unrecorded(checked: CheckedType) -> list[SchemaBreak]:
     schema = checked.declared
     if schema.version == checked.recorded:
         return []
     message = f"version {schema.version} is not recorded; run `tape schema record`"
-    return [Finding(schema.name, "", "unrecorded", message)]
+    return [SchemaBreak(schema.name, "", "unrecorded", message)]
 
 
-def _undeclared(name: str) -> Finding:
+def _undeclared(name: str) -> SchemaBreak:
     message = (
         "is in the history, but none of the given modules declares it; name all modules, and "
         "keep a type as long as payloads of it may be read"
     )
-    return Finding(name, "", "undeclared", message)
+    return SchemaBreak(name, "", "undeclared", message)
 
 
 def _read_folder(folder: Path) -> dict[str, list[PayloadSchema]]:

@@ -7,11 +7,11 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
 
-from tape.config import Settings
 from tape.ports.bulk import UseStore
+from tape.settings import Settings
 
 
-class Progress(NamedTuple):
+class JobProgress(NamedTuple):
     """How far a job has come: `done` of `total` (0 if nobody knows), of what `unit` names."""
 
     job: str
@@ -21,10 +21,10 @@ class Progress(NamedTuple):
     detail: str = ""
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[JobProgress], None]
 
 
-def say_nothing(_progress: Progress) -> None:
+def say_nothing(_progress: JobProgress) -> None:
     """For whoever does not watch."""
 
 
@@ -44,7 +44,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobContext:
     """What a job is given."""
 
     spark: SparkSession
@@ -62,7 +62,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class CheckContext:
     """What is known before Spark starts. `lakes` are those that earlier jobs of a file will make;
     a job adds its own. `remote` is the address of Spark Connect, if that is where it will run."""
 
@@ -76,7 +76,7 @@ class Job(Protocol):
 
     name: ClassVar[str]
 
-    def check_options(self, before: Before) -> None:
+    def check_options(self, before: CheckContext) -> None:
         """Refuse what can be seen to be wrong without Spark. Changes nothing."""
 
-    def run(self, work: Work) -> Summary: ...
+    def run(self, work: JobContext) -> Summary: ...

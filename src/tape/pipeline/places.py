@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tape.errors import InvalidArgument
-from tape.pipeline.job import Before
+from tape.pipeline.job import CheckContext
 from tape.pipeline.lake.log import LakeLog
 
 
@@ -30,7 +30,7 @@ def refuse_unwritable_file(path: str | Path, field: str) -> None:
     refuse_unwritable(file.absolute().parent, field)
 
 
-def refuse_no_lake(path: str, before: Before) -> None:
+def refuse_no_lake(path: str, before: CheckContext) -> None:
     """Refuse what is no lake, unless a job before this one makes it one."""
     if path and (log := LakeLog(path)).path not in before.lakes:
         log.require()

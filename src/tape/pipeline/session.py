@@ -124,7 +124,7 @@ def refuse_bad_address(master: str, remote: str) -> None:
 
 
 @contextlib.contextmanager
-def unheard_java() -> Iterator[None]:
+def silenced_java() -> Iterator[None]:
     """Whatever is started meanwhile has nowhere to talk to: Java greets whoever starts it.
 
     It does not keep the output open either, for a reader who waits for its end. If it cannot

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tape.config import Settings
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 from tape.ports.store import Store
+from tape.settings import Settings
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Scan(NamedTuple):
     upto: int
     columns: tuple[str, ...]
     conditions: tuple[Condition, ...] = ()
-    predicate: Predicate | None = None
+    predicate: EntryPredicate | None = None
 
 
 class Bounds(NamedTuple):

@@ -2,8 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
-from tape.model.budget import Budget
-from tape.model.bulk_write import Write, WriteList
+from tape.model.budget import BudgetRow
+from tape.model.bulk_write import BulkWrite, WriteList
 from tape.model.decision import DecisionPlace
 from tape.model.drainer import Drainer
 from tape.model.effect import BusinessKey, Effect
@@ -133,7 +133,7 @@ SIDE_TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "obligations": Obligation,
     "gates": Gate,
     "timers": Timer,
-    "budgets": Budget,
+    "budgets": BudgetRow,
     "values": Value,
     "decisions": DecisionPlace,
     "reactions": Reaction,
@@ -148,7 +148,7 @@ SIDE_TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "session_events": StoredEvent,
     "reaction_book": Book,
     "task_queue": QueuedTaskRow,
-    "writes": Write,
+    "writes": BulkWrite,
     "write_lists": WriteList,
     "write_chunks": StagedChunkRow,
     "retention": RetentionRow,

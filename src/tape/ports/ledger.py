@@ -2,10 +2,10 @@
 
 from typing import NamedTuple, Protocol
 
-from tape.config import MIB
 from tape.model.drainer import Drainer
 from tape.model.entry import Entry
 from tape.model.event_subscription import EventSubscription
+from tape.settings import MIB
 
 
 class RecentQuery(NamedTuple):

@@ -27,7 +27,7 @@ class MatcherLease(NamedTuple):
     position: int
 
 
-class Reactions(NamedTuple):
+class RegisteredReactions(NamedTuple):
     """Every reaction that is not deregistered, with its cursors, at one version of the book."""
 
     version: int
@@ -61,7 +61,7 @@ class CursorStep(NamedTuple):
     last_error_global_seq: int
 
 
-class Step(NamedTuple):
+class MatchStep(NamedTuple):
     """From `lease.position` to `position` (the same, if only a late reaction catches up).
 
     The reactions `put_off` follow no longer: they are late, from where their cursors are.
@@ -128,9 +128,9 @@ class MatchingStore(Protocol):
     async def release_matcher(self, lease: MatcherLease) -> None:
         """Let another begin at once."""
 
-    async def read_reactions(self) -> Reactions: ...
+    async def read_reactions(self) -> RegisteredReactions: ...
 
-    async def make_step(self, step: Step) -> StepResult: ...
+    async def make_step(self, step: MatchStep) -> StepResult: ...
 
     async def queue_tasks(self, step: QueueTasks) -> Queued:
         """Make those that are not there yet, in any shard, queued or ended.

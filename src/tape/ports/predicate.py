@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 Dialect = Literal["sqlite", "postgres"]
 
 
-class SqlCondition(Protocol):
+class SqlFilter(Protocol):
     """A predicate in SQL: TRUE, FALSE, or NULL for an error."""
 
     @property
@@ -15,11 +15,11 @@ class SqlCondition(Protocol):
     @property
     def params(self) -> tuple[object, ...]: ...
 
-    def renumbered(self, start: int) -> "SqlCondition":
+    def renumbered(self, start: int) -> "SqlFilter":
         """The same with its `$n` counted from `start`."""
 
 
-class Predicate(Protocol):
+class EntryPredicate(Protocol):
     @property
     def always_true(self) -> bool: ...
 
@@ -35,5 +35,5 @@ class Predicate(Protocol):
     def evaluate(self) -> Callable[[Mapping[str, object]], bool]:
         """Whether it holds for an envelope; raises PredicateError where it has no result."""
 
-    def sql_prefilter(self, dialect: Dialect) -> SqlCondition | None:
+    def sql_prefilter(self, dialect: Dialect) -> SqlFilter | None:
         """As far as a store can decide it: FALSE only where it is certainly false."""

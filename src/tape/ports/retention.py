@@ -13,7 +13,7 @@ at everything that could still need those entries, so a prune needs no lock that
 from typing import NamedTuple, Protocol
 
 
-class Hold(NamedTuple):
+class RetentionHold(NamedTuple):
     """A cursor in the store: nothing beyond `upto` may go as long as it stands there."""
 
     name: str
@@ -26,7 +26,7 @@ class Retention(NamedTuple):
     pruned_through: int
     first: int
     head: int
-    holds: list[Hold]
+    holds: list[RetentionHold]
 
 
 class PruneStep(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from tape.model.budget import Budget
+from tape.model.budget import BudgetRow
 from tape.model.effect import Effect
 from tape.model.entry import Entry
 from tape.model.obligation import Obligation
@@ -110,7 +110,7 @@ class RunStore(Protocol):
         With `include_stuck` also those that are stuck, which only an operator takes up again.
         """
 
-    async def get_budget(self, run_id: str) -> Budget | None: ...
+    async def get_budget(self, run_id: str) -> BudgetRow | None: ...
 
     async def list_timers(self, run_id: str) -> list[Timer]: ...
 

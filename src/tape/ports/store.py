@@ -14,19 +14,19 @@ The contract is executable: `tests/conformance` runs over every store. In words:
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from tape.config import MIB
 from tape.model.entry import Entry
-from tape.model.move import Need, Place, State
+from tape.model.move import EntryPlace, Need, State
 from tape.ports.ledger import LedgerStore
 from tape.ports.matching import MatchingStore
 from tape.ports.outbox import OutboxStore
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 from tape.ports.retention import RetentionStore
 from tape.ports.runs import RunStore
 from tape.ports.sessions import SessionStore
 from tape.ports.tasks import TaskStore
 from tape.ports.values import ValueStore
 from tape.ports.writes import WriteStore
+from tape.settings import MIB
 
 Decide = Callable[[State], None]
 """Lays what the moves decide over the rows of the state; pure. If it is called again, the last call
@@ -52,7 +52,7 @@ class ReadEntries(NamedTuple):
     kind: str = ""
     run_id: str = ""
     from_ts_ms: int = 0
-    predicate: Predicate | None = None
+    predicate: EntryPredicate | None = None
     unbroken: bool = False
     hurried: bool = False
 
@@ -109,7 +109,7 @@ class Store(Protocol):
     def head(self) -> int:
         """The highest `global_seq` this process knows to be committed."""
 
-    async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
+    async def commit(self, needs: Iterable[Need], decide: Decide) -> EntryPlace:
         """Load what is needed, decide, write, and make it durable, alone.
 
         The place is that of the first entry.

@@ -6,11 +6,11 @@ See `model.bulk_write`. Chunks get there by `ports.bulk.Staging`.
 from collections.abc import Sequence
 from typing import Protocol
 
-from tape.model.bulk_write import Write, WriteList
+from tape.model.bulk_write import BulkWrite, WriteList
 
 
 class WriteStore(Protocol):
-    async def get_write(self, write_id: str) -> Write | None: ...
+    async def get_write(self, write_id: str) -> BulkWrite | None: ...
 
     async def get_write_list(self, write_id: str, epoch: int) -> WriteList | None: ...
 

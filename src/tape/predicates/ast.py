@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from tape.predicates.functions import FUNCTIONS, result_type
 from tape.predicates.values import TYPE_NAMES, CelType, Type, UInt
-from tape.predicates.wire import Message
+from tape.predicates.wire import ProtoMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Has:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function that needs all its arguments; a method's receiver is the first of them."""
 
     function: str
@@ -99,7 +99,19 @@ class Loop:
     type: Type
 
 
-Node = Constant | Name | Local | Select | Has | Call | Logic | Conditional | ListOf | MapOf | Loop
+Node = (
+    Constant
+    | Name
+    | Local
+    | Select
+    | Has
+    | FunctionCall
+    | Logic
+    | Conditional
+    | ListOf
+    | MapOf
+    | Loop
+)
 
 TRUE: Final = Constant(value=True, type="bool")
 
@@ -118,7 +130,7 @@ def children(node: Node) -> tuple[Node, ...]:  # noqa: PLR0911  # one return per
             return ()
         case Select() | Has():
             return (node.operand,)
-        case Call():
+        case FunctionCall():
             return node.arguments
         case Logic():
             return node.operands
@@ -138,7 +150,7 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
-def read(checked: Message, names: Mapping[str, Type]) -> Node:
+def read(checked: ProtoMessage, names: Mapping[str, Type]) -> Node:
     """The tree of a cel.expr.CheckedExpr, given the types of the names it may refer to."""
     return _Reader(checked, names).node(checked.message(4), {})
 
@@ -147,7 +159,7 @@ class _Reader:
     """Types are inferred here, not taken from the checker: where `dyn` meets another type it may
     promise the other (`true ? payload.x : 1` as int), and generated code must not rely on that."""
 
-    def __init__(self, checked: Message, names: Mapping[str, Type]) -> None:
+    def __init__(self, checked: ProtoMessage, names: Mapping[str, Type]) -> None:
         self._names = names
         self._resolved = {
             entry.signed(1): entry.message(2).text(1)
@@ -159,7 +171,7 @@ class _Reader:
         }
         self._locals = count()
 
-    def node(self, expr: Message, scope: dict[str, Local]) -> Node:  # noqa: PLR0911  # one return per kind
+    def node(self, expr: ProtoMessage, scope: dict[str, Local]) -> Node:  # noqa: PLR0911  # one return per kind
         number = expr.signed(2)
         if expr.has(3):
             return self._constant(expr.message(3), number)
@@ -179,7 +191,7 @@ class _Reader:
     def _unsupported(self, reason: str, number: int) -> UnsupportedError:
         return UnsupportedError(reason, self._positions.get(number))
 
-    def _constant(self, constant: Message, number: int) -> Constant:
+    def _constant(self, constant: ProtoMessage, number: int) -> Constant:
         read: dict[int, tuple[Type, Callable[[int], object]]] = {
             1: ("null", lambda _: None),
             2: ("bool", lambda field: bool(constant.signed(field))),
@@ -207,7 +219,7 @@ class _Reader:
             return Constant(CelType(name), "type")
         raise self._unsupported(f"{name} is not supported", number)
 
-    def _select(self, select: Message, number: int, scope: dict[str, Local]) -> Node:
+    def _select(self, select: ProtoMessage, number: int, scope: dict[str, Local]) -> Node:
         if number in self._resolved:
             return self._global(self._resolved[number], number)
         operand = self.node(select.message(1), scope)
@@ -215,7 +227,7 @@ class _Reader:
             return Has(operand, select.text(2))
         return Select(operand, select.text(2))
 
-    def _call(self, call: Message, number: int, scope: dict[str, Local]) -> Node:
+    def _call(self, call: ProtoMessage, number: int, scope: dict[str, Local]) -> Node:
         function = call.text(2)
         target = [call.message(1)] if call.has(1) else []
         arguments = tuple(self.node(part, scope) for part in [*target, *call.messages(3)])
@@ -232,9 +244,9 @@ class _Reader:
         if function not in FUNCTIONS:
             raise self._unsupported(f"the function {function} is not supported", number)
         kind = result_type(function, [node.type for node in arguments])
-        return Call(function, arguments, kind, self._positions.get(number))
+        return FunctionCall(function, arguments, kind, self._positions.get(number))
 
-    def _map(self, struct: Message, number: int, scope: dict[str, Local]) -> Node:
+    def _map(self, struct: ProtoMessage, number: int, scope: dict[str, Local]) -> Node:
         if struct.has(1):
             raise self._unsupported("messages are not supported", number)
         return MapOf(
@@ -244,7 +256,7 @@ class _Reader:
             )
         )
 
-    def _loop(self, loop: Message, scope: dict[str, Local]) -> Node:
+    def _loop(self, loop: ProtoMessage, scope: dict[str, Local]) -> Node:
         """Undo the expansion of a macro. A user cannot name its accumulator, so the shape of the
         step tells with certainty which macro it was."""
         over = self.node(loop.message(2), scope)
@@ -266,7 +278,7 @@ class _Reader:
         result = self._appended(parts[1].message(6), inner)
         return Loop("collect", variable, over, chosen, result, "list")
 
-    def _appended(self, addition: Message, scope: dict[str, Local]) -> Node:
+    def _appended(self, addition: ProtoMessage, scope: dict[str, Local]) -> Node:
         """The one element of the list that a step adds to the accumulator."""
         return self.node(addition.messages(3)[1].message(7).messages(1)[0], scope)
 

@@ -7,10 +7,10 @@ from cel_expr_python import cel  # type: ignore[import-untyped]  # no py.typed i
 
 from tape.errors import InvalidArgument, TooLarge
 from tape.predicates import regex
-from tape.predicates.ast import TRUE, Call, Constant, Node, UnsupportedError, read, walk
+from tape.predicates.ast import TRUE, Constant, FunctionCall, Node, UnsupportedError, read, walk
 from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateLimits
 from tape.predicates.values import EvaluationError, Type
-from tape.predicates.wire import Message
+from tape.predicates.wire import ProtoMessage
 
 ENVELOPE: Final[dict[str, Type]] = {
     "global_seq": "int",
@@ -74,7 +74,7 @@ def check(
             f"a predicate must be bool, this is {result.lower()}", field=field, position=0
         )
     try:
-        tree = read(Message(checked.serialize()).message(2), ENVELOPE)
+        tree = read(ProtoMessage(checked.serialize()).message(2), ENVELOPE)
         _refuse_bad_regex(tree)
     except UnsupportedError as error:
         raise InvalidArgument(str(error), field=field, position=error.position) from error
@@ -107,10 +107,10 @@ def _complaint(expression: str, field: str, report: str) -> InvalidArgument:
         return InvalidArgument(reason, field=field, position=0)
     lines = expression.split("\n")[: int(found[1]) - 1]
     position = sum(len(line) + 1 for line in lines) + int(found[2]) - 1
-    return InvalidArgument(_plainly(found[3]), field=field, position=position)
+    return InvalidArgument(_plain_complaint(found[3]), field=field, position=position)
 
 
-def _plainly(complaint: str) -> str:
+def _plain_complaint(complaint: str) -> str:
     """Without what only the parser's author could use: token lists and the name of the end."""
     words = complaint.removesuffix(" (in container '')").partition(" expecting {")[0]
     words = words.replace("mismatched input '<EOF>'", "the expression ends too early")
@@ -120,7 +120,7 @@ def _plainly(complaint: str) -> str:
 def _refuse_bad_regex(tree: Node) -> None:
     for node in walk(tree):
         match node:
-            case Call("matches", (_, Constant(value=str() as pattern))):
+            case FunctionCall("matches", (_, Constant(value=str() as pattern))):
                 try:
                     regex.compiled(pattern)
                 except EvaluationError as error:

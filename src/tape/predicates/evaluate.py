@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from tape.predicates.ast import (
-    Call,
     Conditional,
     Constant,
+    FunctionCall,
     Has,
     ListOf,
     Local,
@@ -61,7 +61,7 @@ class Evaluation:
                 return select(self.value(node.operand), node.field)
             case Has():
                 return has_field(self.value(node.operand), node.field)
-            case Call():
+            case FunctionCall():
                 return self._call(node)
             case Logic():
                 decided = node.operator == "or"
@@ -78,7 +78,7 @@ class Evaluation:
             case _:
                 assert_never(node)
 
-    def _call(self, node: Call) -> object:
+    def _call(self, node: FunctionCall) -> object:
         function = FUNCTIONS[node.function]
         arguments = [self.value(argument) for argument in node.arguments]
         self._work[0] -= CALL

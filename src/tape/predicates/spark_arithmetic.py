@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tape.predicates.spark_values import Json, Typed, Untranslatable, Value, nothing, text_of
+from tape.predicates.spark_values import Json, Typed, Untranslatable, Value, null_of, text_of
 from tape.predicates.values import INT_MIN
 
 
@@ -51,7 +51,7 @@ def _of_ints(function: str, a: Column, b: Column) -> Column:
         case "_%_":
             return F.when((b != 0) & (b != -1), a % b).when(b == -1, a - a)
         case _:
-            return nothing("bigint")
+            return null_of("bigint")
 
 
 def _of_doubles(function: str, left: Typed, right: Typed) -> Column:

@@ -9,11 +9,10 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tape.config import Limits
 from tape.predicates.ast import (
-    Call,
     Conditional,
     Constant,
+    FunctionCall,
     Has,
     ListOf,
     Local,
@@ -40,7 +39,7 @@ from tape.predicates.spark_values import (
     compared_numbers,
     constant,
     is_number,
-    nothing,
+    null_of,
     size_of,
     text_of,
     to_double,
@@ -49,6 +48,7 @@ from tape.predicates.spark_values import (
 from tape.predicates.to_python import cost
 from tape.predicates.values import EvaluationError
 from tape.predicates.work import ELEMENT, READ, STEP, WALKED, LimitError, new_work
+from tape.settings import Limits
 
 _ORDERINGS: Final[dict[str, Comparison]] = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _INT_COLUMNS: Final = frozenset({"global_seq", "seq", "ts_ms", "schema_version"})
@@ -58,7 +58,7 @@ _WEIGHTS: Final = {"contains": READ, "double": READ, "int": READ, "_+_": 2}
 """What a character of a text costs; to compare two texts costs one each."""
 
 
-class Translator:
+class SparkTranslator:
     def __init__(self, tree: Node) -> None:
         self._locals: dict[int, Json] = {}
         self._most_elements = most_elements(tree)
@@ -80,13 +80,13 @@ class Translator:
                 return self._has(node)
             case Loop():
                 return self._loop(node)
-            case Call() if node.type == "bool":
+            case FunctionCall() if node.type == "bool":
                 return self._test(node)
             case _:
                 value = self.value(node)
                 if isinstance(value, Json):
                     return value.boolean
-                return value.column if value.type == "bool" else nothing()
+                return value.column if value.type == "bool" else null_of()
 
     def value(self, node: Node) -> Value:  # noqa: PLR0911  # one return per kind
         if is_closed(node):
@@ -100,11 +100,11 @@ class Translator:
                 return self._at(node.operand, node.field)
             case Conditional() if node.type != "bool":
                 return self._chosen(node)
-            case Call("_[_]", (operand, Constant(value=str() | int() as key, type=kind))) if (
-                kind in ("string", "int")
-            ):
+            case FunctionCall(
+                "_[_]", (operand, Constant(value=str() | int() as key, type=kind))
+            ) if kind in ("string", "int"):
                 return self._at(operand, key)
-            case Call() if node.type != "bool":
+            case FunctionCall() if node.type != "bool":
                 return self._call(node)
             case ListOf() | MapOf():
                 raise Untranslatable("a list or a map made of values that are not constant")
@@ -117,8 +117,8 @@ class Translator:
         try:
             value = _evaluated(node)
         except EvaluationError:
-            return nothing()
-        return F.lit(value) if isinstance(value, bool) else nothing()
+            return null_of()
+        return F.lit(value) if isinstance(value, bool) else null_of()
 
     def _at(self, operand: Node, key: str | int) -> Json:
         container = self.value(operand)
@@ -142,7 +142,7 @@ class Translator:
             return Typed(then.type, F.when(chosen, then.column).when(~chosen, otherwise.column))
         raise Untranslatable("a choice between values of different types")
 
-    def _call(self, node: Call) -> Value:
+    def _call(self, node: FunctionCall) -> Value:
         match node.function, node.arguments:
             case "_+_" | "_-_" | "_*_" | "_/_" | "_%_", (left, right):
                 return arithmetic(node.function, self.value(left), self.value(right))
@@ -159,7 +159,7 @@ class Translator:
             case _:
                 raise Untranslatable(f"{node.function}()")
 
-    def _test(self, node: Call) -> Column:  # noqa: PLR0911  # one return per function
+    def _test(self, node: FunctionCall) -> Column:  # noqa: PLR0911  # one return per function
         match node.function, node.arguments:
             case "!_", (operand,):
                 return ~self.truth(operand)
@@ -203,7 +203,7 @@ class Translator:
         members = held.members
         match value.type:
             case "null":
-                is_key = nothing()
+                is_key = null_of()
             case "string":
                 is_key = F.map_contains_key(members, value.column)
             case _:
@@ -265,7 +265,9 @@ def most_elements(tree: Node) -> int:
             raise Untranslatable("a macro that looks outside of its list")
     turns = sum(2 * cost(loop.predicate) + WALKED * _nodes(loop.predicate) for loop in loops)
     scans = sum(
-        2 * ELEMENT for part in walk(tree) if isinstance(part, Call) and part.function == "@in"
+        2 * ELEMENT
+        for part in walk(tree)
+        if isinstance(part, FunctionCall) and part.function == "@in"
     )
     _refuse_long_texts(tree, _HALF if turns or scans else 2 * _HALF)
     return _HALF // (turns + scans + ELEMENT)
@@ -280,11 +282,11 @@ def _refuse_long_texts(tree: Node, most: int) -> None:
     payload together are no longer than it, and it is no longer than the default limit."""
     weights: Counter[Node] = Counter()
     for part in walk(tree):
-        if isinstance(part, Call) and part.function in METERED:
+        if isinstance(part, FunctionCall) and part.function in METERED:
             texts = [one for one in part.arguments if not isinstance(one, Constant)]
             weight = _WEIGHTS.get(part.function, len(texts) - 1)
             for text in texts:
-                joined = sum(isinstance(one, Call) for one in walk(text)) + 1
+                joined = sum(isinstance(one, FunctionCall) for one in walk(text)) + 1
                 weights[text] += weight * joined
     if weights and 2 * max(weights.values()) * Limits().payload_bytes > most:
         raise Untranslatable("a text that is searched or read many times")
@@ -363,7 +365,7 @@ def _typed_equal(left: Typed, right: Typed) -> Column:
 def _ordered(ordering: Comparison, left: Value, right: Value) -> Column:
     kinds = {value.type for value in (left, right) if isinstance(value, Typed)}
     if len(kinds) > 1 and not kinds <= {"int", "double"}:
-        return nothing()
+        return null_of()
     options = []
     if kinds <= {"int", "double"}:
         options.append(compared_numbers(ordering, left, right))
@@ -371,7 +373,7 @@ def _ordered(ordering: Comparison, left: Value, right: Value) -> Column:
         options.append(compared(ordering, text_of(left), text_of(right)))
     if kinds <= {"bool"}:
         options.append(compared(ordering, _boolean(left), _boolean(right)))
-    return F.coalesce(*options) if options else nothing()
+    return F.coalesce(*options) if options else null_of()
 
 
 def _boolean(value: Value) -> Column:

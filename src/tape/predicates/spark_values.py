@@ -107,7 +107,7 @@ class Json:
 Value = Typed | Json
 
 
-def nothing(kind: str = "boolean") -> Column:
+def null_of(kind: str = "boolean") -> Column:
     return F.lit(None).cast(kind)
 
 
@@ -182,7 +182,7 @@ def text_of(value: Value) -> Column:
     """The value where it is a string."""
     if isinstance(value, Json):
         return value.text
-    return value.column if value.type == "string" else nothing("string")
+    return value.column if value.type == "string" else null_of("string")
 
 
 def to_double(value: Value) -> Typed:
@@ -194,7 +194,7 @@ def to_double(value: Value) -> Typed:
         case "string":
             return Typed("double", _parsed_double(value.column))
         case _:
-            return Typed("double", nothing("double"))
+            return Typed("double", null_of("double"))
 
 
 def _parsed_double(text: Column) -> Column:
@@ -219,7 +219,7 @@ def to_int(value: Value) -> Typed:
         case "string":
             return Typed("int", _parsed_int(value.column))
         case _:
-            return Typed("int", nothing("bigint"))
+            return Typed("int", null_of("bigint"))
 
 
 def _truncated(double: Column) -> Column:
@@ -233,7 +233,7 @@ def _parsed_int(text: Column) -> Column:
 
 def size_of(value: Value) -> Column:
     if isinstance(value, Typed):
-        measured = F.length(value.column) if value.type == "string" else nothing("int")
+        measured = F.length(value.column) if value.type == "string" else null_of("int")
         return measured.cast("bigint")
     elements, members = value.elements, value.members
     return F.coalesce(

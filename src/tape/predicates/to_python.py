@@ -19,9 +19,9 @@ from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
 from tape.predicates import regex
 from tape.predicates.ast import (
-    Call,
     Conditional,
     Constant,
+    FunctionCall,
     Has,
     ListOf,
     Local,
@@ -116,7 +116,7 @@ def compiled(
 def cost(node: Node) -> int:
     """One turn through a part of an expression, without what its functions charge themselves and
     without the turns of the macros in it."""
-    own = CALL if isinstance(node, Call | MapOf | Loop | Has) else NODE
+    own = CALL if isinstance(node, FunctionCall | MapOf | Loop | Has) else NODE
     inner = (node.over,) if isinstance(node, Loop) else children(node)
     return own + sum(map(cost, inner))
 
@@ -128,7 +128,7 @@ def is_short(node: Node) -> bool:
             return True
         case Name():
             return node.name not in ("payload", "prev_value_json")
-        case Call(function="_+_") | Conditional():
+        case FunctionCall(function="_+_") | Conditional():
             return all(map(is_short, children(node)))
         case _:
             return False
@@ -154,7 +154,7 @@ class _Generator:
                 return self._select(node.operand, node.field)
             case Has():
                 return self._has(node)
-            case Call():
+            case FunctionCall():
                 return self._call(node)
             case Logic():
                 return "(" + f" {node.operator} ".join(map(self._bool, node.operands)) + ")"
@@ -197,19 +197,19 @@ class _Generator:
         asked for anywhere inside a loop."""
         return f"t{next(self._temporaries)}"
 
-    def _call(self, node: Call) -> str:
+    def _call(self, node: FunctionCall) -> str:
         if not self._in_loop:
             inlined = self._inlined(node)
             if inlined is not None:
                 return inlined
         match node:
-            case Call("matches", (text, Constant(value=str() as pattern))):
+            case FunctionCall("matches", (text, Constant(value=str() as pattern))):
                 found = f"c{len(self.constants)}"
                 self.constants[found] = regex.compiled(pattern)
                 return f"searched({found}, {self.code(text)}, {self._work()})"
-            case Call("_[_]", (container, Constant() as key)):
+            case FunctionCall("_[_]", (container, Constant() as key)):
                 return f"at({self._value(container)}, {self.code(key)})"
-            case Call("_==_" | "_!=_" | "contains" | "startsWith" | "endsWith" | "double"):
+            case FunctionCall("_==_" | "_!=_" | "contains" | "startsWith" | "endsWith" | "double"):
                 arguments = [self.code(argument) for argument in node.arguments]
             case _:
                 arguments = [self._value(argument) for argument in node.arguments]
@@ -221,7 +221,7 @@ class _Generator:
         self.charges = True
         return "m"
 
-    def _inlined(self, node: Call) -> str | None:  # noqa: PLR0911  # one return per form
+    def _inlined(self, node: FunctionCall) -> str | None:  # noqa: PLR0911  # one return per form
         match node.function, node.arguments:
             case "_==_" | "_!=_", (left, right):
                 same = self._equality(left, right)
@@ -242,7 +242,7 @@ class _Generator:
                 return f"quick_double({self.code(operand)})"
         return self._text_test(node)
 
-    def _text_test(self, node: Call) -> str | None:
+    def _text_test(self, node: FunctionCall) -> str | None:
         match node.function, node.arguments:
             case "contains", (text, part) if _two_texts(text, part) and is_short(text):
                 return f"({self.code(part)} in {self.code(text)})"

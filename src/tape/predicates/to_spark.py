@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tape.predicates.ast import Logic, Name, Node, walk
 from tape.predicates.predicate import Predicate
-from tape.predicates.spark_translator import Translator
+from tape.predicates.spark_translator import SparkTranslator
 from tape.predicates.spark_udf import udf_predicate
 from tape.predicates.spark_values import LEFT_TO_PYTHON, Untranslatable
 
@@ -85,12 +85,12 @@ def parsed_payload(payload_json: Column) -> Column:
 def _translated(tree: Node) -> Column:
     """Conditions on the envelope come first: they cost least, and Parquet skips by them."""
     operands = tree.operands if isinstance(tree, Logic) and tree.operator == "and" else (tree,)
-    translator = Translator(tree)
+    translator = SparkTranslator(tree)
     parts = [_guarded(translator, operand) for operand in sorted(operands, key=_reads_payload)]
     return reduce(and_, parts)
 
 
-def _guarded(translator: Translator, node: Node) -> Column:
+def _guarded(translator: SparkTranslator, node: Node) -> Column:
     part = translator.truth(node)
     return F.coalesce(part, _refused_payload()) if _reads_payload(node) else part
 

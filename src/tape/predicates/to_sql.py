@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tape.predicates.ast import (
-    Call,
     Conditional,
     Constant,
+    FunctionCall,
     Has,
     ListOf,
     Logic,
@@ -71,13 +71,13 @@ Side = Literal["upper", "lower"]
 
 def exact(tree: Node, dialect: DialectName) -> SqlCondition | None:
     """TRUE, FALSE or NULL exactly where CEL has true, false or an error."""
-    translator = _Translator(_DIALECTS[dialect])
+    translator = _SqlTranslator(_DIALECTS[dialect])
     return translator.finished(tree, translator.exact(tree))
 
 
 def prefilter(tree: Node, dialect: DialectName) -> SqlCondition | None:
     """FALSE only where CEL has false; None where the store would take longer for it than Python."""
-    translator = _Translator(_DIALECTS[dialect])
+    translator = _SqlTranslator(_DIALECTS[dialect])
     condition = translator.finished(tree, translator.bound(tree, "upper"))
     if condition is None or condition.text.count(DOCUMENT) > MOST_READINGS:
         return None
@@ -85,7 +85,7 @@ def prefilter(tree: Node, dialect: DialectName) -> SqlCondition | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Translator:
+class _SqlTranslator:
     dialect: Dialect
 
     def finished(self, tree: Node, found: Sql | None) -> SqlCondition | None:
@@ -106,10 +106,10 @@ class _Translator:
                 if path is None or not comparable(node.field):
                     return None
                 return self.dialect.has(path, node.field)
-            case Select() | Call(function="_[_]"):
+            case Select() | FunctionCall(function="_[_]"):
                 path = _path(node)
                 return self.dialect.is_true(path) if path else None
-            case Call():
+            case FunctionCall():
                 return self._call(node)
             case _:
                 return None
@@ -126,15 +126,15 @@ class _Translator:
                 if then is None and otherwise is None:
                     return None
                 return self._conditional(node, then or UNKNOWN, otherwise or UNKNOWN)
-            case Call("!_", (operand,)):
+            case FunctionCall("!_", (operand,)):
                 found = self.bound(operand, "lower" if side == "upper" else "upper")
                 return found and sql("NOT ({})", found)
-            case Call("_==_", (left, right)):
+            case FunctionCall("_==_", (left, right)):
                 return self._near(left, right) if side == "upper" else None
-            case Call("_!=_", (left, right)):
+            case FunctionCall("_!=_", (left, right)):
                 found = self._near(left, right) if side == "lower" else None
                 return found and sql("NOT ({})", found)
-            case Call("_<_" | "_<=_" | "_>_" | "_>=_", (left, right)):
+            case FunctionCall("_<_" | "_<=_" | "_>_" | "_>=_", (left, right)):
                 return self._beyond(_ORDERINGS[node.function], left, right, side)
             case _:
                 return None
@@ -155,7 +155,7 @@ class _Translator:
         case = "CASE {} WHEN TRUE THEN {} WHEN FALSE THEN {} END"
         return sql(case, sql("({})", condition), sql("({})", then), sql("({})", otherwise))
 
-    def _call(self, node: Call) -> Sql | None:
+    def _call(self, node: FunctionCall) -> Sql | None:
         match node.function, node.arguments:
             case "!_", (operand,):
                 found = self.exact(operand)
@@ -222,7 +222,7 @@ class _Translator:
             return None
         return sql("{} IN ({})", scalar, joined(", ", known))
 
-    def _text_test(self, node: Call) -> Sql | None:
+    def _text_test(self, node: FunctionCall) -> Sql | None:
         match node.arguments:
             case (text, Constant(value=str() as part)) if (
                 text.type == "string" and "\0" not in part
@@ -251,7 +251,7 @@ class _Translator:
                 return self.dialect.integer(number)
             case Name(name=name) if name in _COLUMNS:
                 return Sql(_COLUMNS[name])
-            case Call("size", (operand,)) if operand.type == "string":
+            case FunctionCall("size", (operand,)) if operand.type == "string":
                 measured = self._scalar(operand)
                 return measured and self.dialect.length(measured)
             case _:
@@ -284,7 +284,9 @@ def _path(node: Node) -> Path | None:
             return ()
         case Select(operand, field):
             return _extended(_path(operand), field)
-        case Call("_[_]", (operand, Constant(value=str() | int() as key, type="string" | "int"))):
+        case FunctionCall(
+            "_[_]", (operand, Constant(value=str() | int() as key, type="string" | "int"))
+        ):
             return _extended(_path(operand), key)
         case _:
             return None
@@ -302,7 +304,7 @@ def _nesting(node: Node) -> int:
             own = 3
         case Conditional():
             own = 7
-        case Call("!_" | "_==_" | "_!=_"):
+        case FunctionCall("!_" | "_==_" | "_!=_"):
             own = 3
         case _:
             return 0

@@ -9,7 +9,7 @@ import struct
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-class Message:
+class ProtoMessage:
     """The fields of one message by number; those that are absent read as zero or empty."""
 
     __slots__ = ("_numbers", "_pieces")
@@ -50,11 +50,11 @@ class Message:
     def text(self, number: int) -> str:
         return self.blob(number).decode()
 
-    def message(self, number: int) -> "Message":
-        return Message(self.blob(number))
+    def message(self, number: int) -> "ProtoMessage":
+        return ProtoMessage(self.blob(number))
 
-    def messages(self, number: int) -> "list[Message]":
-        return [Message(piece) for piece in self._pieces.get(number, ())]
+    def messages(self, number: int) -> "list[ProtoMessage]":
+        return [ProtoMessage(piece) for piece in self._pieces.get(number, ())]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

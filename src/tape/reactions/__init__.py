@@ -11,8 +11,8 @@ from tape.model.run import DEFAULT_POOL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tape.config import Settings
     from tape.model.reaction import Reaction
+    from tape.settings import Settings
 
 __all__ = ["register_all", "run_dispatcher", "run_pubsub_bridge"]
 
@@ -32,8 +32,8 @@ def run_dispatcher(
     (`sqlite:`, `postgres:`) needs no server: then this process also matches. It also drives runs of
     `pool`.
     """
-    from tape.config import Settings
-    from tape.worker import WorkerOptions, refuse_inside_loop, run_worker
+    from tape.programs.worker import WorkerOptions, refuse_inside_loop, run_worker
+    from tape.settings import Settings
 
     refuse_inside_loop("run_dispatcher")
     run_worker(
@@ -63,8 +63,8 @@ def run_pubsub_bridge(
     By default it publishes the tasks of every registered reaction that makes tasks. A task is done
     when Pub/Sub has acknowledged it.
     """
-    from tape.config import Settings
-    from tape.worker import WorkerOptions, refuse_inside_loop, run_worker
+    from tape.programs.worker import WorkerOptions, refuse_inside_loop, run_worker
+    from tape.settings import Settings
 
     refuse_inside_loop("run_pubsub_bridge")
     run_worker(
@@ -85,7 +85,7 @@ def register_all(
     """Register every declared reaction and event subscription, and do nothing else."""
     import asyncio
 
-    from tape.worker import refuse_inside_loop, register
+    from tape.programs.worker import refuse_inside_loop, register
 
     refuse_inside_loop("register_all", "await asyncio.to_thread(tape.reactions.register_all, url)")
     return asyncio.run(register(url, token, settings))

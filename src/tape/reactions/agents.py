@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import orjson
 
-from tape.config import KIB, Limits
 from tape.errors import TapeError
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
@@ -22,6 +21,7 @@ from tape.ports.store import Store
 from tape.ports.tasks import Claim, Want
 from tape.reactions.tasks import Tasks
 from tape.reactions.work import handler_envelope
+from tape.settings import KIB, Limits
 
 LEASE_MS = 30_000
 AT_ONCE = 200

@@ -15,16 +15,16 @@ import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tape.config import DispatcherSettings
 from tape.errors import BrokerUnavailable, Overloaded, StoreUnavailable, TapeError
 from tape.model.task import ANY_SHARD, Task, TaskOutcome, TaskStatus, clipped_error
 from tape.ports.tasks import Claim, Want
 from tape.ports.user_code import as_failure
 from tape.ports.user_traceback import TracebackBlock
-from tape.reactions.work import Away, Work, described
+from tape.reactions.work import BrokerAway, TaskWork, described
+from tape.settings import DispatcherSettings
 from tape.telemetry import metrics
 from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
-from tape.telemetry.metrics import Outcome
+from tape.telemetry.metrics import AttemptOutcome
 from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.dispatcher")
@@ -59,15 +59,15 @@ class TaskSource(Protocol):
     ) -> list[TaskStatus | TapeError]: ...
 
 
-class Job(NamedTuple):
+class ReactionJob(NamedTuple):
     """One reaction's work and how many of its tasks may be in hand at once."""
 
-    work: Work
+    work: TaskWork
     max_concurrency: int
     shard: int = ANY_SHARD
 
 
-class _Held:
+class _ClaimedTask:
     """A task in hand, from its claim until its outcome is settled."""
 
     __slots__ = ("is_settling", "since", "task", "warned_at")
@@ -83,7 +83,7 @@ class Dispatcher:
     def __init__(
         self,
         source: TaskSource,
-        jobs: Mapping[str, Job],
+        jobs: Mapping[str, ReactionJob],
         owner: str,
         settings: DispatcherSettings,
     ) -> None:
@@ -92,12 +92,12 @@ class Dispatcher:
         self._owner = owner
         self._settings = settings
         self._lease_ms = int(settings.lease_s * 1000)
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _ClaimedTask] = {}
         self._claimed_again: dict[str, Task] = {}
         """Tasks to retry that were claimed before we were told that their failure is settled."""
         self._in_hand = dict.fromkeys(jobs, 0)
         self._in_threads = 0
-        self._breaks: dict[str, _Break] = {}
+        self._breaks: dict[str, _BrokerPause] = {}
         self._turn = 0
         self._outcomes: list[TaskOutcome] = []
         self._to_settle = asyncio.Event()
@@ -200,7 +200,7 @@ class Dispatcher:
         for task in tasks:
             held = self._held.get(task.task_id)
             if held is None:
-                self._held[task.task_id] = _Held(task, now)
+                self._held[task.task_id] = _ClaimedTask(task, now)
                 by_reaction.setdefault(task.reaction_id, []).append(task)
             elif held.is_settling:
                 self._claimed_again[task.task_id] = task
@@ -221,7 +221,7 @@ class Dispatcher:
             self._in_threads += change
         metrics.DISPATCHER_RUNNING.labels(reaction_id).set(self._in_hand[reaction_id])
 
-    async def _do(self, job: Job, tasks: Sequence[Task]) -> None:
+    async def _do(self, job: ReactionJob, tasks: Sequence[Task]) -> None:
         loop = asyncio.get_running_loop()
         reaction_id, started = tasks[0].reaction_id, loop.time()
         _observe_wait(tasks)
@@ -229,7 +229,7 @@ class Dispatcher:
             outcomes = await job.work.do(tasks)
             if self._breaks.pop(reaction_id, None):
                 self._publishing[reaction_id].succeeded()
-        except Away as away:
+        except BrokerAway as away:
             outcomes = away.outcomes
             self._take_a_break(reaction_id, str(away))
         except asyncio.CancelledError as error:
@@ -259,7 +259,7 @@ class Dispatcher:
         before = self._breaks.get(reaction_id)
         pause = min(2 * before.pause, AWAY_MOST_S) if before else AWAY_FIRST_S
         until = asyncio.get_running_loop().time() + pause
-        self._breaks[reaction_id] = _Break(until, pause)
+        self._breaks[reaction_id] = _BrokerPause(until, pause)
         self._publishing[reaction_id].failed(BrokerUnavailable(reason), pause)
 
     def _abandon(self, tasks: Sequence[Task]) -> None:
@@ -302,7 +302,7 @@ class Dispatcher:
             self._start(again, group)
         elif again:  # nobody waits for work that begins now
             for task in again:
-                self._held[task.task_id] = _Held(task, asyncio.get_running_loop().time())
+                self._held[task.task_id] = _ClaimedTask(task, asyncio.get_running_loop().time())
                 self._count(task.reaction_id, 1)
             self._settle([TaskOutcome(task.task_id, "given_back") for task in again])
 
@@ -331,7 +331,7 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._settings.lease_s / 3)
-            self._tell_stuck(loop.time())
+            self._log_stuck(loop.time())
             ids = list(self._held)
             if not ids:
                 continue
@@ -346,7 +346,7 @@ class Dispatcher:
                 why = f" while {block.what} blocked the event loop: {WHAT_TO_DO}" if block else ""
                 log.warning("task %s is no longer held: its lease ran out%s", task_id, why)
 
-    def _tell_stuck(self, now: float) -> None:
+    def _log_stuck(self, now: float) -> None:
         longest = dict.fromkeys(self._jobs, 0.0)
         for held in self._held.values():
             reaction_id, age = held.task.reaction_id, now - held.since
@@ -376,7 +376,7 @@ class Dispatcher:
             self._release(task_id)
 
 
-class _Break(NamedTuple):
+class _BrokerPause(NamedTuple):
     until: float
     pause: float
 
@@ -392,18 +392,22 @@ def _observe_wait(tasks: Sequence[Task]) -> None:
         wait.observe(max(0.0, now - task.entry.ts_ms / 1000))
 
 
-def _label(outcome: TaskOutcome, result: TaskStatus | TapeError) -> Outcome:
+def _label(outcome: TaskOutcome, result: TaskStatus | TapeError) -> AttemptOutcome:
     if isinstance(result, TapeError):
-        return Outcome.LOST
+        return AttemptOutcome.LOST
     match result:
         case TaskStatus.DONE:
-            return Outcome.DONE
+            return AttemptOutcome.DONE
         case TaskStatus.DLQ:
-            return Outcome.DEAD_LETTERED
+            return AttemptOutcome.DEAD_LETTERED
         case TaskStatus.FAILED:
-            return Outcome.FAILED
+            return AttemptOutcome.FAILED
         case TaskStatus.PENDING | TaskStatus.CLAIMED:
-            return Outcome.RELEASED if outcome.verdict == "given_back" else Outcome.RETRIED
+            return (
+                AttemptOutcome.RELEASED
+                if outcome.verdict == "given_back"
+                else AttemptOutcome.RETRIED
+            )
 
 
 async def _wait(event: asyncio.Event) -> None:

@@ -13,10 +13,10 @@ joins when nothing new has come meanwhile.
 import asyncio
 from collections.abc import Iterable
 
-from tape.config import MatcherSettings
-from tape.journal.pacer import Pacer, Turns
+from tape.journal.pacer import PacedTurns, Pacer
 from tape.ports.store import PAGE_BYTES, ReadEntries, Store
-from tape.reactions.rules import Matched, Matching, Rule, Rules
+from tape.reactions.rules import Matched, Matching, ReactionRule, ReactionRules
+from tape.settings import MatcherSettings
 
 
 class LateRules:
@@ -24,25 +24,25 @@ class LateRules:
         self._store = store
         self._settings = settings
         self._pacer = pacer
-        self._rules: dict[str, Rule] = {}
+        self._rules: dict[str, ReactionRule] = {}
         self._turn = 0
-        self._rule_in_bout: Rule | None = None
+        self._rule_in_bout: ReactionRule | None = None
         self.bout: asyncio.Task[Matched] | None = None
 
-    def place(self, rules: Iterable[Rule]) -> None:
+    def place(self, rules: Iterable[ReactionRule]) -> None:
         """These are late now, and no others."""
         self._rules = {rule.reaction_id: rule for rule in rules}
         rule = self._rule_in_bout
         if rule is not None and self._rules.get(rule.reaction_id) is not rule:
             self._end_bout()
 
-    def is_in_bout(self, rule: Rule) -> bool:
+    def is_in_bout(self, rule: ReactionRule) -> bool:
         return rule is self._rule_in_bout
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: ReactionRule) -> None:
         self._rules[rule.reaction_id] = rule
 
-    def take_out(self, rule: Rule) -> None:
+    def take_out(self, rule: ReactionRule) -> None:
         del self._rules[rule.reaction_id]
 
     def begin_bout(self, position: int) -> None:
@@ -57,7 +57,7 @@ class LateRules:
                 self._matched(rule, position, turns, most_s), name="tape-late-reaction"
             )
 
-    def ended_bout(self) -> tuple[Rule, Matched] | None:
+    def ended_bout(self) -> tuple[ReactionRule, Matched] | None:
         """What came of it, if it has ended; another can begin."""
         rule, bout = self._rule_in_bout, self.bout
         if rule is None or bout is None or not bout.done():
@@ -65,7 +65,9 @@ class LateRules:
         self._rule_in_bout = self.bout = None
         return rule, bout.result()
 
-    async def match_quick(self, position: int, turns: Turns) -> tuple[Rule, Matched] | None:
+    async def match_quick(
+        self, position: int, turns: PacedTurns
+    ) -> tuple[ReactionRule, Matched] | None:
         """A page of one that is quick, here and now. If it is not so any more, less than a page."""
         rule = self._next(quick=True)
         if rule is None:
@@ -78,7 +80,7 @@ class LateRules:
         if bout is not None:
             await asyncio.gather(bout, return_exceptions=True)
 
-    def _next(self, *, quick: bool) -> Rule | None:
+    def _next(self, *, quick: bool) -> ReactionRule | None:
         waiting = [
             rule
             for rule in self._rules.values()
@@ -90,11 +92,13 @@ class LateRules:
             rule.turn = self._turn
         return rule
 
-    def _is_quick(self, rule: Rule) -> bool:
+    def _is_quick(self, rule: ReactionRule) -> bool:
         is_tried = rule.turn > 0 and not rule.apart
         return is_tried and rule.owed_s <= self._pacer.settings.slice_s
 
-    async def _matched(self, rule: Rule, position: int, turns: Turns, most_s: float) -> Matched:
+    async def _matched(
+        self, rule: ReactionRule, position: int, turns: PacedTurns, most_s: float
+    ) -> Matched:
         """What a page up to the matcher's position makes."""
         after = min(rule.upto.values(), default=position)
         if after >= position:
@@ -108,7 +112,12 @@ class LateRules:
             )
         )  # fmt: skip
         matching = Matching(
-            Rules([rule]), page.entries, page.through, self._settings.step_tasks, most_s, alone=True
+            ReactionRules([rule]),
+            page.entries,
+            page.through,
+            self._settings.step_tasks,
+            most_s,
+            alone=True,
         )
         await turns.run(matching.steps(), is_light=rule.is_light)
         return matching.matched()
@@ -119,5 +128,5 @@ class LateRules:
         self._rule_in_bout = self.bout = None
 
 
-def _turn(rule: Rule) -> int:
+def _turn(rule: ReactionRule) -> int:
     return rule.turn

@@ -10,7 +10,6 @@ import contextlib
 import logging
 from typing import Protocol
 
-from tape.config import MatcherSettings
 from tape.errors import TapeError
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
@@ -19,6 +18,7 @@ from tape.model.task import ExpireTasks
 from tape.ports.matching import MatcherLease
 from tape.ports.store import Store
 from tape.reactions.match import LeaseLost, Matcher
+from tape.settings import MatcherSettings
 from tape.telemetry import metrics
 from tape.telemetry.retrying import Retrying
 

@@ -16,13 +16,13 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from tape.config import MatcherSettings
 from tape.journal.pacer import Pacer
 from tape.model.reaction import HandlerKind, Reaction, ReactionCursor
-from tape.ports.matching import CursorStep, MatcherLease, NewTask, Step
+from tape.ports.matching import CursorStep, MatcherLease, MatchStep, NewTask
 from tape.ports.store import PAGE_BYTES, EntryRange, ReadEntries, Store
 from tape.reactions.late import LateRules
-from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
+from tape.reactions.rules import Matched, Matching, ReactionRule, ReactionRules, late_steps
+from tape.settings import MatcherSettings
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.matcher")
@@ -53,12 +53,12 @@ class Matcher:
         self._ttl_ms = int(settings.ttl_s * 1000)
         self._version = -1
         self._through = lease.position
-        self._rules: dict[str, Rule] = {}
-        self._common = Rules([])
+        self._rules: dict[str, ReactionRule] = {}
+        self._common = ReactionRules([])
         self._pacer = pacer or Pacer()
         self._late = LateRules(store, settings, self._pacer)
         self._told_of: set[str] = set()
-        self._telling = _Telling()
+        self._report = _MatchReport()
         self._turns = self._pacer.service_turns(comes_first=True)
         self._stepped_at = 0.0
         self.agents: list[str] = []
@@ -126,7 +126,7 @@ class Matcher:
         self._version = book.version
         self._rules = {rule.reaction_id: rule for rule in rules}
         self._late.place(rule for rule in rules if not rule.following)
-        self._common = Rules([rule for rule in rules if rule.following])
+        self._common = ReactionRules([rule for rule in rules if rule.following])
         self._through = self._lease.position
         self.agents = [
             reaction.reaction_id
@@ -134,26 +134,28 @@ class Matcher:
             if reaction.handler_kind == HandlerKind.AGENT
         ]
 
-    async def _made(self, reactions: Sequence[Reaction]) -> dict[str, Rule]:
+    async def _made(self, reactions: Sequence[Reaction]) -> dict[str, ReactionRule]:
         """Rules of reactions that are new or have changed. Their predicates are compiled, which can
         take long, so it is done in a thread."""
         new = [each for each in reactions if each.engine == "server" and not self._knows(each)]
         if not new:
             return {}
-        return await asyncio.to_thread(lambda: {each.reaction_id: Rule(each, ()) for each in new})
+        return await asyncio.to_thread(
+            lambda: {each.reaction_id: ReactionRule(each, ()) for each in new}
+        )
 
     def _knows(self, reaction: Reaction) -> bool:
         known = self._rules.get(reaction.reaction_id)
         return known is not None and known.reaction == reaction
 
     def _rule(
-        self, reaction: Reaction, cursors: Sequence[ReactionCursor], made: dict[str, Rule]
-    ) -> Rule:
+        self, reaction: Reaction, cursors: Sequence[ReactionCursor], made: dict[str, ReactionRule]
+    ) -> ReactionRule:
         """Keep the rule of a reaction that has not changed: what it owes is remembered."""
         if not self._knows(reaction):
             rule = made.get(reaction.reaction_id)
             if rule is None or rule.reaction != reaction:
-                return Rule(reaction, cursors)
+                return ReactionRule(reaction, cursors)
             rule.place(cursors)
             return rule
         known = self._rules[reaction.reaction_id]
@@ -178,12 +180,12 @@ class Matcher:
         if matched.cursors or self._is_due():
             await self._step(matched.through, matched.cursors, matched.tasks, matched.put_off)
             self._common.advance(matched.cursors)
-            self._telling.tell(matched)
+            self._report.report(matched)
         for reaction_id in matched.put_off:
             self._put_off(self._common.take_out(reaction_id))
         return True
 
-    def _put_off(self, rule: Rule) -> None:
+    def _put_off(self, rule: ReactionRule) -> None:
         self._late.add(rule)
         if rule.reaction_id not in self._told_of:  # it may come and go with every entry
             self._told_of.add(rule.reaction_id)
@@ -203,14 +205,14 @@ class Matcher:
                 await self._step(self._lease.position, (), ())
         return matching.matched()
 
-    async def _step_late(self, rule: Rule, matched: Matched) -> None:
+    async def _step_late(self, rule: ReactionRule, matched: Matched) -> None:
         """Move a late reaction on. If it has caught up, it follows from now on."""
         position = self._lease.position
         caught_up = matched.through >= position
         steps = late_steps(rule, matched, caught_up=caught_up)
         await self._step(position, steps, matched.tasks)
-        self._telling.tell(matched)
-        Rules([rule]).advance(steps)
+        self._report.report(matched)
+        ReactionRules([rule]).advance(steps)
         if caught_up:
             self._late.take_out(rule)
             self._common.add(rule)
@@ -224,7 +226,9 @@ class Matcher:
         tasks: Sequence[NewTask],
         put_off: Sequence[str] = (),
     ) -> None:
-        step = Step(self._lease, self._ttl_ms, self._version, position, cursors, tasks, put_off)
+        step = MatchStep(
+            self._lease, self._ttl_ms, self._version, position, cursors, tasks, put_off
+        )
         result = await self._store.matching.make_step(step)
         if result == "lost":
             raise LeaseLost
@@ -250,15 +254,15 @@ class Matcher:
         return self._stepped_at + pause_s - asyncio.get_running_loop().time()
 
 
-class _Telling:
+class _MatchReport:
     """Metrics of what was matched, and a line in the log for a reaction whose predicate fails: at
     once, and after that every `AGAIN_S` with how often it failed meanwhile."""
 
     def __init__(self) -> None:
         self._quiet_until: dict[str, float] = {}
-        self._untold: Counter[str] = Counter()
+        self._unreported: Counter[str] = Counter()
 
-    def tell(self, matched: Matched) -> None:
+    def report(self, matched: Matched) -> None:
         for step in matched.cursors:
             if step.matched:
                 metrics.MATCHES.labels(step.reaction_id).inc(step.matched)
@@ -266,14 +270,14 @@ class _Telling:
                 metrics.COALESCED.labels(step.reaction_id).inc(step.coalesced)
             if step.predicate_errors:
                 metrics.PREDICATE_ERRORS.labels(step.reaction_id).inc(step.predicate_errors)
-                self._tell_failed(step)
+                self._log_failed(step)
 
-    def _tell_failed(self, step: CursorStep) -> None:
+    def _log_failed(self, step: CursorStep) -> None:
         reaction_id, now = step.reaction_id, asyncio.get_running_loop().time()
-        self._untold[reaction_id] += step.predicate_errors
+        self._unreported[reaction_id] += step.predicate_errors
         if now >= self._quiet_until.get(reaction_id, 0.0):
             self._quiet_until[reaction_id] = now + AGAIN_S
             log.warning(
                 "reaction %s: its predicate failed for %d entries, the last: %s",
-                reaction_id, self._untold.pop(reaction_id), step.last_error,
+                reaction_id, self._unreported.pop(reaction_id), step.last_error,
             )  # fmt: skip

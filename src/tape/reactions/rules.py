@@ -18,7 +18,7 @@ from tape.model.reaction import Reaction, ReactionCursor, shard_of
 from tape.model.subject import Pattern, parse_pattern
 from tape.model.subject_trie import SubjectTrie
 from tape.ports.matching import CursorStep, NewTask
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 from tape.predicates import STORED_LIMITS, check
 
 SUBJECTS_REMEMBERED = 50_000
@@ -26,7 +26,7 @@ ERROR_CHARACTERS = 500
 
 
 @lru_cache(20_000)
-def _checked(expression: str) -> Predicate:
+def _checked(expression: str) -> EntryPredicate:
     """Compiled once: every registration is followed by reading all reactions again."""
     return check(expression, limits=STORED_LIMITS)
 
@@ -41,7 +41,7 @@ class Matched(NamedTuple):
     put_off: tuple[str, ...] = ()
 
 
-class Rule:
+class ReactionRule:
     """One reaction. `upto` is how far each of its shards has been considered.
 
     `owed_s` is what its predicate took beyond `FREE_S` for an entry. If that is too much it is
@@ -58,7 +58,7 @@ class Rule:
         self.reaction = reaction
         self.reaction_id = reaction.reaction_id
         self.pattern: Pattern = parse_pattern(reaction.subject_pattern)
-        self.predicate: Predicate = _checked(reaction.predicate_cel)
+        self.predicate: EntryPredicate = _checked(reaction.predicate_cel)
         self.evaluate = None if self.predicate.always_true else self.predicate.evaluate
         self.is_light = self.predicate.is_light
         self.with_payload = reads_payload(self.predicate)
@@ -123,20 +123,20 @@ class _View:
         self.entry = entry
         self._seen: dict[str, object] = {}
 
-    def envelope(self, rule: Rule) -> dict[str, object]:
+    def envelope(self, rule: ReactionRule) -> dict[str, object]:
         seen = self._seen
         if not seen or (rule.with_payload and "payload" not in seen):
             seen = self._seen = envelope(self.entry, with_payload=rule.with_payload)
         return seen
 
 
-class Rules:
+class ReactionRules:
     """Some reactions that are matched together, in one pass over the journal."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[ReactionRule]) -> None:
         self._rules = {rule.reaction_id: rule for rule in rules}
-        self._trie: SubjectTrie[Rule] = SubjectTrie()
-        self._remembered: dict[str, list[Rule]] = {}
+        self._trie: SubjectTrie[ReactionRule] = SubjectTrie()
+        self._remembered: dict[str, list[ReactionRule]] = {}
         self._heavy = sum(not rule.is_light for rule in rules)
         self.owed_s = sum(rule.owed_s for rule in rules if not rule.apart)
         for rule in rules:
@@ -149,14 +149,14 @@ class Rules:
     def are_light(self) -> bool:
         return not self._heavy
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: ReactionRule) -> None:
         self._rules[rule.reaction_id] = rule
         self._trie.add(rule.pattern, rule)
         self._heavy += not rule.is_light
         self.owed_s += 0.0 if rule.apart else rule.owed_s
         self._remembered.clear()
 
-    def take_out(self, reaction_id: str) -> Rule:
+    def take_out(self, reaction_id: str) -> ReactionRule:
         """One that was put off."""
         rule = self._rules.pop(reaction_id)
         self._trie.remove(rule.pattern, rule)
@@ -164,18 +164,18 @@ class Rules:
         self._remembered.clear()
         return rule
 
-    def set_apart(self, rule: Rule) -> None:
+    def set_apart(self, rule: ReactionRule) -> None:
         if not rule.apart:
             self.owed_s -= rule.owed_s
             rule.set_apart(apart=True)
 
-    def owe(self, rule: Rule, seconds: float, most_s: float) -> None:
+    def owe(self, rule: ReactionRule, seconds: float, most_s: float) -> None:
         """One of the rules owes so much more, or less; at most so much in all."""
         before_s = rule.owed_s
         rule.owe(seconds, most_s)
         self.owed_s += rule.owed_s - before_s
 
-    def owes_much(self, rule: Rule) -> bool:
+    def owes_much(self, rule: ReactionRule) -> bool:
         """Whether it owes half of what they owe on average, which one of them always does: on a
         busy machine even the quickest predicate takes too long now and then."""
         return 2 * len(self._rules) * rule.owed_s > self.owed_s
@@ -193,7 +193,7 @@ class Rules:
             rule.upto[step.shard] = max(rule.upto.get(step.shard, 0), step.last_global_seq)
             rule.following = bool(step.following)
 
-    def of(self, subject: str) -> list[Rule]:
+    def of(self, subject: str) -> list[ReactionRule]:
         found = self._remembered.get(subject)
         if found is None:
             if len(self._remembered) >= SUBJECTS_REMEMBERED:
@@ -214,7 +214,7 @@ class Matching:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: ReactionRules,
         entries: Sequence[Entry],
         through: int,
         most: int,
@@ -229,8 +229,8 @@ class Matching:
         self._allowed_s = allowed_s
         self._alone = alone
         self._made: list[NewTask | None] = []
-        self._touched: set[Rule] = set()
-        self._put_off: dict[Rule, int] = {}
+        self._touched: set[ReactionRule] = set()
+        self._put_off: dict[ReactionRule, int] = {}
         self._spent_s = 0.0
         self.is_watching = alone
 
@@ -276,7 +276,7 @@ class Matching:
                 asked, watching = 0, self.is_watching
         yield asked + len(self._entries)  # those that nobody was asked about are free, too
 
-    def _holds(self, rule: Rule, view: "_View", shard: int) -> bool:
+    def _holds(self, rule: ReactionRule, view: "_View", shard: int) -> bool:
         """Ask a predicate and see what it takes, unless its rule has had its time."""
         if rule in self._put_off:
             return False
@@ -306,7 +306,7 @@ class Matching:
 
 
 def _replaced(
-    rule: Rule,
+    rule: ReactionRule,
     entry: Entry,
     made: list[NewTask | None],
     waiting: dict[tuple[str, str], int],
@@ -324,7 +324,7 @@ def _replaced(
     return 1
 
 
-def _cursor_steps(touched: Iterable[Rule], through: int) -> list[CursorStep]:
+def _cursor_steps(touched: Iterable[ReactionRule], through: int) -> list[CursorStep]:
     steps: list[CursorStep] = []
     for rule in touched:
         for shard, count in rule.counts.items():
@@ -338,7 +338,7 @@ def _cursor_steps(touched: Iterable[Rule], through: int) -> list[CursorStep]:
     return steps
 
 
-def late_steps(rule: Rule, matched: Matched, *, caught_up: bool) -> list[CursorStep]:
+def late_steps(rule: ReactionRule, matched: Matched, *, caught_up: bool) -> list[CursorStep]:
     """The steps of a rule matched alone: every shard moves, and joins once it has caught up."""
     found = {step.shard: step for step in matched.cursors}
     blank = CursorStep(rule.reaction_id, 0, matched.through, 0, 0, 0, 0, "", 0)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, TapeError, TooLarge
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
@@ -13,9 +12,9 @@ from tape.model.names import check_name
 from tape.model.task import (
     DropDeadLetters,
     FailTasks,
-    Failure,
     ReplayDeadLetters,
     Task,
+    TaskFailure,
     TaskKey,
     TaskOutcome,
     TaskStatus,
@@ -25,6 +24,7 @@ from tape.model.task import (
 )
 from tape.ports.store import Store
 from tape.ports.tasks import Claim
+from tape.settings import Limits
 
 DEFAULT_LEASE_MS = 60_000
 DEFAULT_CLAIM = 16
@@ -102,7 +102,7 @@ class Tasks:
             # Whoever waits may be cancelled at any time. A question that was asked is answered all
             # the same, for breaking it off would cost the store a session.
             asking = asyncio.ensure_future(self._store.tasks.read_next_due_ms(reaction_ids))
-            asking.add_done_callback(_heed)
+            asking.add_done_callback(_retrieve_error)
             due_ms = await asyncio.shield(asking)
             if due_ms is not None:
                 pause = min(pause, max(due_ms, 1) / 1000)
@@ -146,7 +146,7 @@ class Tasks:
         keys = self._keys([outcome.task_id for outcome in outcomes])
         done = {k: None for k, o in zip(keys, outcomes, strict=True) if o.verdict == "done"}
         failures = [
-            Failure(
+            TaskFailure(
                 key,
                 outcome.error,
                 outcome.verdict == "refused",
@@ -239,7 +239,7 @@ class Tasks:
         return [parse_task_id(task_id) for task_id in task_ids]
 
 
-def _heed(asked: "asyncio.Future[int | None]") -> None:
+def _retrieve_error(asked: "asyncio.Future[int | None]") -> None:
     """Its error is told to whoever waits; if nobody does any more, to nobody."""
     if not asked.cancelled():
         asked.exception()

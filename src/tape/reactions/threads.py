@@ -14,7 +14,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class _Job(NamedTuple):
+class _Submitted(NamedTuple):
     future: Future[Any]
     function: Callable[[], Any]
 
@@ -24,14 +24,14 @@ class HandlerThreads(Executor):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Submitted | None] = SimpleQueue()
         self._lock = Lock()
         self._threads = 0
         self._unfinished = 0
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         future: Future[T] = Future()
-        self._jobs.put(_Job(future, lambda: function(*args, **kwargs)))
+        self._jobs.put(_Submitted(future, lambda: function(*args, **kwargs)))
         with self._lock:
             self._unfinished += 1
             if self._threads < min(self._unfinished, self._most):

@@ -19,7 +19,7 @@ from tape.telemetry.tracing import handling, is_tracing
 Handler = Callable[[dict[str, Any]], Any]
 
 
-class Away(Exception):
+class BrokerAway(Exception):
     """The broker cannot be reached; it is not the tasks' fault."""
 
     def __init__(self, outcomes: Sequence[TaskOutcome], reason: str) -> None:
@@ -27,7 +27,7 @@ class Away(Exception):
         self.outcomes = outcomes
 
 
-class Work(Protocol):
+class TaskWork(Protocol):
     """How the tasks of one reaction are done. `batch`: how many at a time."""
 
     @property
@@ -53,7 +53,7 @@ def handler_envelope(task: Task) -> dict[str, Any]:
     }
 
 
-class Call:
+class CallHandler:
     """A handler of ours: asynchronous ones on the loop, others in a thread."""
 
     batch = 1
@@ -102,7 +102,7 @@ class Call:
             await result
 
 
-class Publish:
+class PublishTasks:
     """To a broker, many at a time, each done when the broker has acknowledged it."""
 
     threaded = False
@@ -142,7 +142,7 @@ class Publish:
                 refused[message.ordering_key] = error
                 outcomes.append(TaskOutcome(task.task_id, "refused", described(error)))
         if away:
-            raise Away(outcomes, away)
+            raise BrokerAway(outcomes, away)
         return outcomes
 
 

@@ -133,7 +133,7 @@ class EffectSpec:
                 )
 
 
-class Effect(Generic[P, R]):
+class DeclaredEffect(Generic[P, R]):
     """A declared effect. Called in a run it is durable: done once in effect, replayed after.
 
     An asynchronous one is awaited in an asynchronous app, another is called in a synchronous one;
@@ -258,7 +258,7 @@ def _check_arity(name: str, function: AppFunction) -> None:
 
 
 @overload
-def effect(function: Callable[P, R], /) -> Effect[P, R]: ...
+def effect(function: Callable[P, R], /) -> DeclaredEffect[P, R]: ...
 
 
 @overload
@@ -277,7 +277,7 @@ def effect(
     estimate: Callable[..., Spend] | None = None,
     spent: Callable[[Any], Spend] | None = None,
     registry: Apps | None = None,
-) -> Callable[[Callable[P, R]], Effect[P, R]]: ...
+) -> Callable[[Callable[P, R]], DeclaredEffect[P, R]]: ...
 
 
 def effect(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -287,7 +287,7 @@ def effect(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     observe_only; `dispatch` is inline or outbox.
     """
 
-    def declare(body: Callable[..., Any]) -> Effect[..., Any]:
+    def declare(body: Callable[..., Any]) -> DeclaredEffect[..., Any]:
         chosen = dict(options)
         registry = chosen.pop("registry", None)
         chosen["name"] = chosen.get("name") or effect_name(body)
@@ -295,7 +295,7 @@ def effect(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
         chosen["dispatch"] = _member(DispatchMode, chosen.get("dispatch", "inline"), "dispatch")
         spec = EffectSpec(body=body, **chosen)
         (DECLARED_APPS if registry is None else registry).add_effect(spec)
-        return Effect(spec, body)
+        return DeclaredEffect(spec, body)
 
     return declare(function) if function is not None else declare
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from tape.config import Limits
 from tape.model.error_record import error_json, error_words, traceback_in
 from tape.model.json_text import UNLIMITED
 from tape.model.run_write import clipped
 from tape.ports.user_traceback import TracebackBlock, traceback_of
+from tape.settings import Limits
 
 
 def described(error: BaseException) -> str:
@@ -36,7 +36,7 @@ def log_raised(log: logging.Logger, level: int, what: str, recorded_json: str) -
     log.log(level, "%s: %s%s", what, error_words(recorded), block)
 
 
-def untold(traceback: str, words: str, told: str, limits: Limits) -> TracebackBlock:
+def traceback_if_new(traceback: str, words: str, told: str, limits: Limits) -> TracebackBlock:
     """A traceback for the log: nothing if these words are what was told of the time before."""
     return TracebackBlock("" if clipped(words, limits) == told else traceback)
 

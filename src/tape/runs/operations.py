@@ -8,12 +8,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound
 from tape.journal.follow import check_position, follow_run, read_run, refuse_beyond_the_run
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
-from tape.model.budget import Budget, check_amounts
+from tape.model.budget import BudgetRow, check_amounts
 from tape.model.decision import DRAWN, FAILED, RECORDED, RecordDecision
 from tape.model.effect import Effect
 from tape.model.entry import NO_TRACE, Entry, Trace
@@ -35,6 +34,7 @@ from tape.model.run_write import Extended, RunWrite
 from tape.model.timer import FireTimer, Timer
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery, WaitingRuns
 from tape.ports.store import Store
+from tape.settings import Limits
 
 NOBODY = Taker()
 PAGE = 1_000
@@ -48,7 +48,7 @@ MOST_TRACES = 4_000
 class Admission(NamedTuple):
     admitted: bool
     reason: str
-    budget: Budget
+    budget: BudgetRow
 
 
 class RunOperations(Protocol):
@@ -290,7 +290,7 @@ class Runs:
         budget = await self._store.runs.get_budget(self._name(run_id, "run_id"))
         if budget is None:
             await self._nothing_of(run_id)
-            budget = Budget(run_id)
+            budget = BudgetRow(run_id)
         reason = budget.refusal(usd, tokens)
         return Admission(not reason, reason, budget)
 

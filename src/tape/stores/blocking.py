@@ -5,9 +5,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tape.config import Settings
 from tape.ports.bulk import BulkReader, Staging, UseStore
 from tape.ports.store import Store
+from tape.settings import Settings
 from tape.stores.bulk import located, open_reader, open_staging
 from tape.stores.by_url import open_store
 

@@ -5,8 +5,8 @@ The drivers come with the extra `spark`, so they are imported when they are aske
 
 from urllib.parse import quote
 
-from tape.config import Settings
 from tape.ports.bulk import BulkReader, Staging
+from tape.settings import Settings
 from tape.stores.by_url import dialect_of, sqlite_path
 
 

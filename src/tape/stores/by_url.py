@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from tape.config import Settings
 from tape.errors import InvalidArgument, StoreMismatch
 from tape.ports.clock import Clock, system_clock
 from tape.ports.store import Store
+from tape.settings import Settings
 from tape.stores.login import UNSAID, scheme_of, without_login
 from tape.stores.migrations import (
-    Applied,
+    AppliedMigration,
     NumberSequence,
     Upgraded,
     load_migrations,
@@ -32,7 +32,7 @@ from tape.stores.sqlite.store import SqliteStore
 STORE_URLS = "sqlite:PATH or postgres://USER@HOST/DATABASE"
 
 
-class Step(NamedTuple):
+class MigrationStep(NamedTuple):
     """One migration that this version of Tape knows, or that a newer one has applied."""
 
     number: int
@@ -46,7 +46,7 @@ class Inspection(NamedTuple):
     """`sequences` are those of a store that is up to date."""
 
     facts: Mapping[str, str | int]
-    steps: list[Step]
+    steps: list[MigrationStep]
     sequences: list[NumberSequence]
 
     @property
@@ -161,12 +161,12 @@ def _check_postgres_url(url: str) -> None:
         raise InvalidArgument("names no database", field="store")
 
 
-def _steps(dialect: str, applied: list[Applied]) -> list[Step]:
+def _steps(dialect: str, applied: list[AppliedMigration]) -> list[MigrationStep]:
     known = load_migrations(f"tape.stores.{dialect}")
     todo = {migration.number for migration in pending(known, applied, with_post=True)}
-    ours = [Step(m.number, m.phase, m.name, m.number not in todo) for m in known]
+    ours = [MigrationStep(m.number, m.phase, m.name, m.number not in todo) for m in known]
     theirs = [
-        Step(step.number, "pre", step.name, applied=True, known=False)
+        MigrationStep(step.number, "pre", step.name, applied=True, known=False)
         for step in newer(known, applied)
     ]
     return sorted(ours + theirs)

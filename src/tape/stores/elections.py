@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from tape.model.move import Decision, Need, Place, State
+from tape.model.move import Decision, EntryPlace, Need, State
 from tape.model.outbox import RelayTerm
 from tape.model.relay import Candidate, ElectRelay
 from tape.ports.store import Decide
 
-Commit = Callable[[Iterable[Need], Decide], Awaitable[Place]]
+Commit = Callable[[Iterable[Need], Decide], Awaitable[EntryPlace]]
 
 
 async def elect(commit: Commit, candidate: Candidate, event_id: str) -> RelayTerm | None:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tape.ports.predicate import Dialect, Predicate, SqlCondition
+from tape.ports.predicate import Dialect, EntryPredicate, SqlFilter
 from tape.ports.store import EntryRange, ReadEntries
 
 FILTER_S: Final = 0.5
@@ -20,7 +20,7 @@ SHORTER: Final = 16
 REMEMBERED: Final = 1_000
 _UNBOUNDED: Final = 2**63
 
-Read = Callable[[ReadEntries, SqlCondition | None], Awaitable[EntryRange | None]]
+Read = Callable[[ReadEntries, SqlFilter | None], Awaitable[EntryRange | None]]
 """None if the condition took longer than it may."""
 
 
@@ -28,7 +28,7 @@ class FilteredReads:
     def __init__(self, dialect: Dialect, sessions: int) -> None:
         self._dialect = dialect
         self._room = asyncio.Semaphore(max(1, sessions // 4))
-        self._widest: dict[Predicate, int] = {}
+        self._widest: dict[EntryPredicate, int] = {}
         """How many entries a slow predicate is given at once; 0 if it is left to Python."""
 
     async def read(self, query: ReadEntries, read: Read) -> EntryRange:
@@ -61,7 +61,7 @@ class FilteredReads:
         except TimeoutError:
             return False
 
-    def _remember(self, predicate: Predicate, width: int) -> None:
+    def _remember(self, predicate: EntryPredicate, width: int) -> None:
         self._widest.pop(predicate, None)
         self._widest[predicate] = width
         if len(self._widest) > REMEMBERED:

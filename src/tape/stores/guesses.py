@@ -34,7 +34,7 @@ Keys = dict[Table[Any, Any], list[tuple[Any, ...]]]
 
 
 @dataclass(slots=True)
-class _Known:
+class _GuessedRun:
     run: Run
     pending: dict[str, Effect] = field(default_factory=dict)
     """Its effects without an outcome; the others are not needed again.
@@ -60,7 +60,7 @@ class Guess:
 
 class Guesses:
     def __init__(self) -> None:
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _GuessedRun] = OrderedDict()
 
     def guess(self, keys: Keys, needs: Iterable[Need]) -> Guess | None:
         """The rows that these keys have, None if that is not known."""
@@ -120,7 +120,7 @@ class Guesses:
             known.run = run
             self._known.move_to_end(run.run_id)
         else:
-            self._known[run.run_id] = _Known(run)
+            self._known[run.run_id] = _GuessedRun(run)
             if len(self._known) > MOST_RUNS:
                 self._known.popitem(last=False)
 

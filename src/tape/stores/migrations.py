@@ -56,7 +56,7 @@ class Migration(NamedTuple):
         return self.phase == "post" or self.number <= RECORDED_FOR_ALL
 
 
-class Applied(NamedTuple):
+class AppliedMigration(NamedTuple):
     number: int
     name: str
     checksum: str
@@ -68,12 +68,12 @@ def record_of(migration: Migration) -> str:
     return next(table for table, for_all in RECORDS if for_all == migration.must_be_known)
 
 
-class Seen(NamedTuple):
+class RecordedState(NamedTuple):
     """What a store says of itself: facts by name, the migrations recorded and, if none is missing,
     its sequences."""
 
     facts: dict[str, str | int]
-    applied: list[Applied]
+    applied: list[AppliedMigration]
     sequences: "list[NumberSequence]"
 
 
@@ -107,7 +107,7 @@ def load_migrations(package: str) -> list[Migration]:
 
 
 def pending(
-    known: Sequence[Migration], applied: Sequence[Applied], *, with_post: bool
+    known: Sequence[Migration], applied: Sequence[AppliedMigration], *, with_post: bool
 ) -> list[Migration]:
     """What is still to be applied, or a refusal if the database is not one of ours as it stands."""
     by_number = {migration.number: migration for migration in known}
@@ -129,18 +129,20 @@ def pending(
     return [m for m in known if m.number not in done and (with_post or m.phase == "pre")]
 
 
-def has_draw_subjects(applied: Sequence[Applied]) -> bool:
+def has_draw_subjects(applied: Sequence[AppliedMigration]) -> bool:
     """Whether no version is left that does not read the subjects of draws."""
     return any(record.number == DRAW_SUBJECTS for record in applied)
 
 
-def newer(known: Sequence[Migration], applied: Sequence[Applied]) -> list[Applied]:
+def newer(
+    known: Sequence[Migration], applied: Sequence[AppliedMigration]
+) -> list[AppliedMigration]:
     """The steps that a newer version has applied, with which this one works."""
     numbers = {migration.number for migration in known}
     return [record for record in applied if record.number not in numbers]
 
 
-def log_newer(known: Sequence[Migration], applied: Sequence[Applied]) -> None:
+def log_newer(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> None:
     if steps := newer(known, applied):
         names = ", ".join(f"{step.number:04d} {step.name}" for step in steps)
         log.info(
@@ -150,7 +152,7 @@ def log_newer(known: Sequence[Migration], applied: Sequence[Applied]) -> None:
         )
 
 
-def refuse_outdated(known: Sequence[Migration], applied: Sequence[Applied]) -> None:
+def refuse_outdated(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> None:
     """For who opens a database and may not change it."""
     if todo := pending(known, applied, with_post=False):
         names = ", ".join(migration.name for migration in todo)

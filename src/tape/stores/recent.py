@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tape.model.entry import Draft, Entry
-from tape.model.move import Place
+from tape.model.entry import Entry, EntryDraft
+from tape.model.move import EntryPlace
 from tape.ports.store import EntryRange, ReadEntries
 
 BATCH_MOST = 100
@@ -18,20 +18,20 @@ ENTRIES_MOST = 1_000
 BYTES_MOST = 1024 * 1024
 
 
-class _Batch(NamedTuple):
-    place: Place
-    drafts: Sequence[Draft]
+class _RecentBatch(NamedTuple):
+    place: EntryPlace
+    drafts: Sequence[EntryDraft]
     size: int
 
 
 class Recent:
     def __init__(self) -> None:
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[_RecentBatch] = deque()
         self._next = 0  # the global_seq that would go on from here
         self._entries = 0
         self._bytes = 0
 
-    def note(self, place: Place, drafts: Sequence[Draft]) -> None:
+    def note(self, place: EntryPlace, drafts: Sequence[EntryDraft]) -> None:
         """These have been committed there."""
         if not drafts:
             return
@@ -42,7 +42,7 @@ class Recent:
         if len(drafts) > BATCH_MOST:
             return
         size = sum(_bytes_of(draft.payload_json) for draft in drafts)
-        self._batches.append(_Batch(place, drafts, size))
+        self._batches.append(_RecentBatch(place, drafts, size))
         self._entries += len(drafts)
         self._bytes += size
         while self._entries > ENTRIES_MOST or self._bytes > BYTES_MOST:
@@ -81,7 +81,7 @@ class Recent:
                         return EntryRange(found, number)
         return EntryRange(found, query.upto)
 
-    def _since(self, after: int) -> list[_Batch]:
+    def _since(self, after: int) -> list[_RecentBatch]:
         """The batches with entries after this one: few, for whoever follows live."""
         newest_first = []
         for batch in reversed(self._batches):
@@ -95,7 +95,7 @@ def _bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _entry(global_seq: int, ts_ms: int, draft: Draft) -> Entry:
+def _entry(global_seq: int, ts_ms: int, draft: EntryDraft) -> Entry:
     return Entry(
         global_seq,
         draft.run_id or "",

@@ -6,7 +6,7 @@ from typing import Any
 
 from tape.errors import InvalidArgument, Pruned
 from tape.model.entry import Entry
-from tape.ports.retention import Hold, PruneStep
+from tape.ports.retention import PruneStep, RetentionHold
 from tape.ports.store import EntryRange, ReadEntries
 
 
@@ -17,7 +17,7 @@ def refuse_gap(step: PruneStep, pruned_through: int) -> None:
         )
 
 
-def step_limit(step: PruneStep, head: int, holds: Iterable[Hold]) -> int:
+def step_limit(step: PruneStep, head: int, holds: Iterable[RetentionHold]) -> int:
     """How far the step may go; the newest entry stays, since the head is read from it."""
     return min(step.upto, head - 1, *(hold.upto for hold in holds))
 

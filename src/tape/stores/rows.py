@@ -8,7 +8,7 @@ from tape.model.bulk_write import WRITE_LISTS, WRITES
 from tape.model.decision import DECISIONS
 from tape.model.drainer import DRAINERS
 from tape.model.effect import BUSINESS_KEYS, EFFECTS
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.event_subscription import SUBSCRIPTIONS
 from tape.model.gate import GATES
 from tape.model.move import KNOWN, Need, State, Table
@@ -54,8 +54,8 @@ TABLES: tuple[Table[Any, Any], ...] = (
 )
 
 _PLACES = {table: place for place, table in enumerate(TABLES)}
-PLACED_COLUMNS = ("global_seq", "ts_ms", *Draft._fields)
-_OCCURRED = Draft._fields.index("occurred_at_ms")
+PLACED_COLUMNS = ("global_seq", "ts_ms", *EntryDraft._fields)
+_OCCURRED = EntryDraft._fields.index("occurred_at_ms")
 
 
 def group_needs(needs: Iterable[Need]) -> dict[Table[Any, Any], list[tuple[Any, ...]]]:
@@ -84,7 +84,7 @@ def as_tuple(key: Hashable) -> tuple[Any, ...]:
     return tuple(key) if isinstance(key, tuple) else (key,)
 
 
-def numbered_rows(entries: list[Draft], first: int, now_ms: int) -> list[tuple[Any, ...]]:
+def numbered_rows(entries: list[EntryDraft], first: int, now_ms: int) -> list[tuple[Any, ...]]:
     """Entries as rows of PLACED_COLUMNS, the first with `global_seq` first."""
     return [
         (number, now_ms, *draft[:_OCCURRED], draft[_OCCURRED] or now_ms, draft[-1])

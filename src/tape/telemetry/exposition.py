@@ -44,7 +44,7 @@ def _histogram(family: Family[Histogram]) -> Metric:
     return shown
 
 
-class _Ours(Collector):
+class _TapeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         return map(_shown, FAMILIES)
 
@@ -53,7 +53,7 @@ REGISTRY = CollectorRegistry(auto_describe=True)
 ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
-REGISTRY.register(_Ours())
+REGISTRY.register(_TapeCollector())
 
 
 def render(accept: str = "") -> tuple[bytes, str]:

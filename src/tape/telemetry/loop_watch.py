@@ -70,13 +70,13 @@ class LoopWatch:
                 return
             if answered.wait(self._blocked_s):
                 continue
-            self._tell(asked_at)
+            self._log_block(asked_at)
             while not answered.wait(self._blocked_s):
                 if self._stopping.is_set() or self._loop.is_closed():
                     return
-            self._went_on()
+            self._log_end_of_block()
 
-    def _tell(self, began: float) -> None:
+    def _log_block(self, began: float) -> None:
         task = asyncio.current_task(self._loop)
         what = "something" if task is None else task.get_name()
         where = _line_of(sys._current_frames().get(self._loop_thread))  # noqa: SLF001 - documented
@@ -88,7 +88,7 @@ class LoopWatch:
         )  # fmt: skip
         metrics.LOOP_BLOCKS.inc()
 
-    def _went_on(self) -> None:
+    def _log_end_of_block(self) -> None:
         if self.last is not None:
             self.last = block = self.last._replace(ended=time.monotonic())
             metrics.LOOP_BLOCKED_SECONDS.inc(block.seconds)

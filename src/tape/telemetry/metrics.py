@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
-from tape.model.entry import Draft, Kind
+from tape.model.entry import EntryDraft, Kind
 from tape.telemetry.instruments import Counter, Family, Gauge, Histogram, S
 
 REACTION = ("reaction",)
@@ -24,7 +24,7 @@ RUNS_WAITING_SERIES = 50
 FAMILIES: list[Family[Any]] = []
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt at a task ended, for `TASK_ATTEMPTS`."""
 
     DONE = "done"
@@ -258,7 +258,7 @@ _COUNTED: dict[str, tuple[Family[Counter], frozenset[str]]] = {
 }
 
 
-def count_entries(entries: Iterable[Draft]) -> None:
+def count_entries(entries: Iterable[EntryDraft]) -> None:
     """Count what becomes of runs, by the entries that this process commits."""
     for entry in entries:
         counted = _COUNTED.get(entry.kind)

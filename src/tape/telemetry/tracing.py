@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from tape.config import VERSION
 from tape.model.entry import NO_TRACE, Trace
+from tape.settings import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -131,11 +131,11 @@ def export_spans(service_name: str) -> Callable[[], None]:
     """
     endpoint = next(filter(os.environ.get, ENDPOINTS), None)
     if endpoint is None or not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return _nothing
+        return _send_no_spans
     protocol = next(filter(None, map(os.environ.get, PROTOCOLS)), "grpc")
     if protocol != "grpc":
         log.warning("no spans are sent: OTLP is supported over grpc, not over %s", protocol)
-        return _nothing
+        return _send_no_spans
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -144,7 +144,7 @@ def export_spans(service_name: str) -> Callable[[], None]:
     except ModuleNotFoundError as missing:
         log.warning("%s is set, but no spans are sent: %s; the extra `otel` installs it",
                     endpoint, missing)  # fmt: skip
-        return _nothing
+        return _send_no_spans
     own = Resource.create({"service.name": service_name, "service.version": VERSION})
     provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -152,5 +152,5 @@ def export_spans(service_name: str) -> Callable[[], None]:
     return provider.shutdown
 
 
-def _nothing() -> None:
+def _send_no_spans() -> None:
     pass

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tape.bus import Bus, Operations
-from tape.client.run_calls import RunCalls
-from tape.config import Settings
+from tape.client.run_calls import RunMethods
 from tape.model.entry import Entry
 from tape.model.run import DEFAULT_POOL, Run
 from tape.ports.clock import system_clock
@@ -30,6 +29,7 @@ from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.driving import pen
 from tape.runs.driving.replay import ReplayLog
 from tape.runs.reactors.run_reactors import RunReactors
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 
 ROUNDS = 100
@@ -88,7 +88,7 @@ class RunJournal:
         ]
 
 
-class AppKit(RunCalls):
+class AppKit(RunMethods):
     """Tape on a file, with a clock that you move and a worker that works when you call it."""
 
     def __init__(self, bus: Bus, clock: MovedClock, apps: Apps, settings: Settings) -> None:

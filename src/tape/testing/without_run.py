@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
-from tape.config import Limits
 from tape.model.effect import effect_key
 from tape.model.json_text import to_json
 from tape.runs.ambient import EFFECT_KEY, WITHOUT_RUN, refuse_within, within
-from tape.runs.declare import Effect
+from tape.runs.declare import DeclaredEffect
+from tape.settings import Limits
 
 RUN_ID = "test-run"
 
@@ -28,20 +28,20 @@ def effects(key: str = "") -> Iterator[None]:
     counted from 0. A run must be able to record the arguments and results; the caller gets a result
     as JSON returns it. The function's exception is raised unchanged, and nothing is retried.
     """
-    token = WITHOUT_RUN.set(_Calls(key))
+    token = WITHOUT_RUN.set(_DirectCalls(key))
     try:
         yield
     finally:
         WITHOUT_RUN.reset(token)
 
 
-class _Calls:
+class _DirectCalls:
     def __init__(self, key: str) -> None:
         self._key = key
         self._calls = 0
 
     def call_same_colour(
-        self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, effect: DeclaredEffect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         name = effect.spec.name
         refuse_within(f"effect {name}")
@@ -55,7 +55,7 @@ class _Calls:
 
 
 async def _awaited(
-    effect: Effect[Any, Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    effect: DeclaredEffect[Any, Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     with _doing(effect.spec.name, key):
         return _recorded(effect.spec.name, await effect.body(*args, **kwargs))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tape.config import KIB, MIB, DoorSettings, Limits
+from tape.settings import KIB, MIB, DoorSettings, Limits
 
 Options = tuple[tuple[str, Any], ...]
 

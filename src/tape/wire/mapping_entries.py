@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 
-from tape.config import Limits
 from tape.model.entry import Entry
 from tape.ports.store import JournalInfo
+from tape.settings import Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 _entry_fields = attrgetter(*Entry._fields)

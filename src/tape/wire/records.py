@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tape.model.budget import Budget, ChargeBudget, SetBudget
+from tape.model.budget import BudgetRow, ChargeBudget, SetBudget
 from tape.model.decision import DecisionPlace, RecordDecision
 from tape.model.drainer import Drainer, DrainerState, DrainReport, Triggered
 from tape.model.effect import BeginEffect, CompleteEffect, Effect
@@ -75,7 +75,7 @@ SIGNALLED: Final = Record(Signalled, pb.SendSignalResponse, held={"run": One(RUN
 TIMER: Final = Record(Timer, pb.TimerRecord)
 SET_TIMER: Final = Record(SetTimer, pb.SetTimerRequest)
 CANCEL_TIMER: Final = Record(CancelTimer, pb.CancelTimerRequest)
-BUDGET: Final = Record(Budget, pb.BudgetState)
+BUDGET: Final = Record(BudgetRow, pb.BudgetState)
 SET_BUDGET: Final = Record(SetBudget, pb.SetBudgetRequest)
 CHARGE_BUDGET: Final = Record(ChargeBudget, pb.ChargeBudgetRequest)
 

@@ -5,19 +5,19 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from tape.app import open_bus
 from tape.bus import FollowQuery
+from tape.journal_relay.relay import RelayBackoff, RelayProgress
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
-from tape.outbox.journal_relay import Backoff, Progress
 from tape.ports.sink import Sink
-from tape.reactors import relay_outbox
+from tape.programs.connect import open_bus
+from tape.programs.journal_relay import relay_journal
 from tests.conformance.broker import Received, ids_by_key
 
 ENTRIES = 2_500
 KEYS = 25
 REQUEST = 10_000
-QUICK = Backoff(0.05, 0.5)
+QUICK = RelayBackoff(0.05, 0.5)
 
 
 async def make_journal(url: str, count: int = ENTRIES) -> list[Entry]:
@@ -46,9 +46,9 @@ async def relay_with_kills(
 ) -> None:
     """Relay all there is. When `kills[i][0]` entries are through, the next page is on its way and
     `kills[i][1]` happens to it."""
-    progress: asyncio.Queue[Progress] = asyncio.Queue()
+    progress: asyncio.Queue[RelayProgress] = asyncio.Queue()
     relaying = asyncio.create_task(
-        relay_outbox(
+        relay_journal(
             url, sink=sink, cursor_path=cursor, live=False, backoff=QUICK,
             on_progress=progress.put_nowait,
         )
@@ -64,7 +64,9 @@ async def relay_with_kills(
         relaying.cancel()
 
 
-async def _next(progress: "asyncio.Queue[Progress]", relaying: "asyncio.Task[None]") -> Progress:
+async def _next(
+    progress: "asyncio.Queue[RelayProgress]", relaying: "asyncio.Task[None]"
+) -> RelayProgress:
     waiting = asyncio.ensure_future(progress.get())
     await asyncio.wait((waiting, relaying), return_when=asyncio.FIRST_COMPLETED)
     if not waiting.done():

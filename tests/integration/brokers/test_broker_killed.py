@@ -8,7 +8,7 @@ import pytest
 
 from tape.errors import BrokerError
 from tape.ports.broker import Broker, Outgoing
-from tape.sinks import BrokerSink, KafkaSink, NatsSink, WebhookSink
+from tape.programs.sinks import BrokerSink, KafkaSink, NatsSink, WebhookSink
 from tests.conformance.broker import ids_by_key
 from tests.integration.brokers.far_sides import KafkaFarSide, NatsFarSide, PubSubFarSide
 from tests.integration.brokers.receiver_process import ReceiverProcess

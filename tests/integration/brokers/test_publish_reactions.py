@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tape.app import open_bus
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction, ReactionState
 from tape.model.task import TaskStatus
+from tape.programs.connect import open_bus
+from tape.programs.worker import WorkerOptions, work
 from tape.reactions.declare import Declaration, Registry
-from tape.worker import WorkerOptions, work
 from tests.conformance.broker import Received, ids_by_key
 from tests.integration.brokers.far_sides import KafkaFarSide, NatsFarSide
 from tests.integration.brokers.receiver_process import ReceiverProcess

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import tape
-from tape.app import Addresses, ServeOptions, serve
-from tape.brokers.reach import Place, Reach
-from tape.config import BrokersSettings, Settings
+from tape.brokers.reach import HostPort, Reach
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
 from tape.model.reaction import HandlerKind, NewReaction
+from tape.programs.serve import Addresses, ServeOptions, serve
+from tape.programs.worker import WorkerOptions, work
 from tape.reactions.declare import Declaration, Registry
 from tape.runs.declare import Apps
-from tape.worker import WorkerOptions, work
+from tape.settings import BrokersSettings, Settings
 
 OURS, THEIRS = "nats://ours.example:4222/a", "nats://theirs.example:4222/a"
 
@@ -105,7 +105,7 @@ async def test_a_worker_on_the_store_goes_where_its_settings_allow(
     resolved: list[BaseException | list[str]] = []
     resolve, asked = Reach.resolve, asyncio.Event()
 
-    async def watched(reach: Reach, place: Place) -> list[str]:
+    async def watched(reach: Reach, place: HostPort) -> list[str]:
         try:
             resolved.append(await resolve(reach, place))
         except BrokerRefused as error:

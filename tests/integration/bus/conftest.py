@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 import tape
-from tape.app import open_bus
 from tape.bus import Bus
+from tape.programs.connect import open_bus
 from tape.stores.by_url import sqlite_path
 from tests.integration.bus.relays import Relays, quick
 from tests.servers.nats import NatsServer, nats_server_program

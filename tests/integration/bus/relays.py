@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 from nats.aio.client import Client
 
 from tape.bus import Bus, FollowQuery
-from tape.config import ConsumerSettings, OutboxSettings, Settings, StreamSettings
 from tape.model.entry import Entry
-from tape.relaying import relay_until
+from tape.programs.outbox_relay import relay_until
+from tape.settings import ConsumerSettings, OutboxSettings, Settings, StreamSettings
 
 T = TypeVar("T")
 BOUND_S = 20.0

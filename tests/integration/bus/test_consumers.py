@@ -11,8 +11,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.client import JetStreamContext
 
-from tape.consumers import Consumer, Handler, Message, consume
 from tape.errors import InvalidArgument
+from tape.programs.consumers import Consumer, Handler, Message, consume
 from tests.integration.bus.relays import BOUND_S, CONSUMERS
 from tests.servers.nats import NatsServer
 

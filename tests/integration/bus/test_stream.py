@@ -11,8 +11,8 @@ import pytest
 from tape.brokers.jetstream import apply_stream, check_stream, differences, new_config, read_stream
 from tape.brokers.nats_bus import open_connection
 from tape.brokers.nats_connection import NatsConnection
-from tape.config import StreamSettings
 from tape.errors import BrokerUnavailable, InvalidArgument, NotFound
+from tape.settings import StreamSettings
 from tests.servers.nats import NatsServer
 
 

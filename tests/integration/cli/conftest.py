@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tape.config import Settings
+from tape.settings import Settings
 from tape.stores.by_url import upgrade_store
 
 

@@ -4,7 +4,6 @@ These call the command line in this process, which is what `tape` does, to keep 
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -138,8 +137,7 @@ def test_verbose_shows_where_it_happened() -> None:
 def test_an_absent_default_server_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
     assert "tape serve" not in _said(["record", "x", "--url", "tape://127.0.0.1:1"], capfd)[1]
     with pytest.MonkeyPatch.context() as patch:
-        # By that name the package has the decorator.
-        patch.setattr(sys.modules["tape.app"], "DEFAULT_URL", "tape://127.0.0.1:1")
+        patch.setattr("tape.programs.connect.DEFAULT_URL", "tape://127.0.0.1:1")
         assert "start one with: tape serve" in _said(["record", "x"], capfd)[1]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tape.cli.root import run
-from tape.config import DispatcherSettings, ReactorSettings, ReactorsSettings, Settings
-from tape.settings_file import read_settings
-from tape.worker import WorkerOptions
+from tape.programs.worker import WorkerOptions
+from tape.settings import DispatcherSettings, ReactorSettings, ReactorsSettings, Settings
+from tape.settings.file import read_settings
 from tests.integration.cli.command import start, tape
 from tests.integration.docs.pages import ROOT
 

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from tape.app import connect_async
 from tape.cli.demo import command, limits, pipeline, trading
 from tape.cli.demo.stage import Stage
 from tape.cli.root import run
+from tape.programs.connect import connect_async
 from tests.integration.cli.command import start, tape
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import tape as tape_package
-from tape.app import open_bus
 from tape.cli.newest import position_before, read_newest
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.subject import parse_pattern
@@ -17,6 +16,7 @@ from tape.model.task import ANY_SHARD
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.ports.tasks import Claim, Want
 from tape.predicates import check
+from tape.programs.connect import open_bus
 from tests.integration.cli.command import Done, start, tape
 from tests.servers.tape_server import ServerProcess
 

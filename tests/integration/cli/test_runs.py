@@ -15,7 +15,7 @@ import pytest
 import tape as tape_package
 from tape.cli.root import run
 from tape.model.lease import Taker
-from tape.running import recover_once
+from tape.programs.run_control import recover_once
 from tape.runs.driving.run_here import new_run
 from tests.integration.cli import desk_apps
 from tests.integration.cli.command import Done, start, tape

@@ -20,10 +20,10 @@ from examples.trading.manager import Manager
 from examples.trading.market import minutes
 from examples.trading.risk import Risk
 from examples.trading.service import Connection, Desk, new_message
-from tape.consumers import Message
 from tape.payloads import Payload
 from tape.payloads.history import check_history, declared_in, unrecorded
 from tape.ports.consumer import Delivery
+from tape.programs.consumers import Message
 from tests.integration.cli.command import clean_environment
 from tests.integration.docs.pages import ROOT
 

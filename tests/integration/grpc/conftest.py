@@ -13,8 +13,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from tape.app import Addresses, ServeOptions, serve
-from tape.config import Settings, SqliteSettings
+from tape.programs.serve import Addresses, ServeOptions, serve
+from tape.settings import Settings, SqliteSettings
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 
 CERTS = Path(__file__).parent / "certs"

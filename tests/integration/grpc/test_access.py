@@ -21,7 +21,7 @@ from tape.bus import Operations
 from tape.calls.call import SERVICE
 from tape.calls.role import Role
 from tape.calls.table import ROLES
-from tape.config import Limits
+from tape.settings import Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 TOKENS = "read:reader-token,write:writer-token,admin:admin-token"

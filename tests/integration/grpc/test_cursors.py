@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tape.app import open_operations
 from tape.bus import Operations
 from tape.client import AsyncTapeClient
-from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName
 from tape.model.value import Author
 from tape.ports.ledger import RecentQuery
-from tape.reactors import relay_outbox
-from tape.sinks import LogSink
+from tape.programs.connect import open_operations
+from tape.programs.journal_relay import relay_journal
+from tape.programs.sinks import LogSink
+from tape.settings import Settings
 
 PATIENCE_S = 10
 ME = Taker("me", "agent", 60_000)
@@ -92,5 +92,5 @@ async def test_a_relay_of_the_journal(world: World, url: str, tmp_path: Path, li
     cursor.write_text('{"last_global_seq": 7000}')
     with pytest.raises(InvalidArgument, match=f"beyond the end of this journal, {world.head}"):
         async with asyncio.timeout(PATIENCE_S):
-            await relay_outbox(url, sink=LogSink(), cursor_path=cursor, live=live)
+            await relay_journal(url, sink=LogSink(), cursor_path=cursor, live=live)
     assert json.loads(cursor.read_text()) == {"last_global_seq": 7000}

@@ -10,8 +10,8 @@ import pytest
 from tape.api.auth import Tokens
 from tape.api.grpc import record_stream
 from tape.api.grpc.server import GrpcServer
-from tape.config import Limits
 from tape.model.event import NewEvent, Recorded
+from tape.settings import Limits
 from tape.wire.v1 import tape_pb2 as pb
 
 

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from tape import __version__
-from tape.config import Settings
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tape.wire.v1 import tape_pb2 as pb
 from tests.conformance.playing import a_run, save_run

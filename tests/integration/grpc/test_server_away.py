@@ -9,13 +9,13 @@ import pytest
 
 import tape
 from tape.client.server import Server
-from tape.config import Settings, WriterSettings
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import RecordDecision
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName, RunStatus
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
+from tape.settings import Settings, WriterSettings
 from tape.stores.by_url import open_store
 from tests.conformance.playing import a_run, save_run
 

@@ -16,12 +16,12 @@ import tape
 from tape.api.auth import Tokens
 from tape.api.grpc import streams
 from tape.api.grpc.server import GrpcServer
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
-from tape.config import MIB, DoorSettings, Limits
 from tape.journal.follow import Page
 from tape.model.entry import Entry
 from tape.model.value import Author
+from tape.programs.connect import open_bus
+from tape.settings import MIB, DoorSettings, Limits
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 from tests.integration.grpc.conftest import QUICK
@@ -242,7 +242,7 @@ def test_a_page_is_cut_into_messages_that_anyone_accepts() -> None:
 
 SERVE = """
 import asyncio, sys
-from tape.app import ServeOptions, serve
+from tape.programs.serve import ServeOptions, serve
 async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, stop.set)

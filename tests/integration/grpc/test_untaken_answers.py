@@ -15,8 +15,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tape.api.grpc.calls_in_hand import CallsInHand
 from tape.api.grpc.health import WATCHERS_OF_A_HOST
-from tape.config import MIB, DoorSettings, Settings
 from tape.errors import Overloaded
+from tape.settings import MIB, DoorSettings, Settings
 from tape.wire.v1 import tape_pb2 as pb
 from tests.crash import raw_http2
 from tests.integration.grpc.conftest import QUICK

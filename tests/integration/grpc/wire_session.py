@@ -19,10 +19,10 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from tape.api.auth import Tokens
 from tape.api.grpc.server import GrpcServer
-from tape.app import open_bus
 from tape.bus import Bus
 from tape.calls.call import SERVICE
-from tape.config import Settings
+from tape.programs.connect import open_bus
+from tape.settings import Settings
 from tape.wire.v1 import tape_pb2 as pb
 from tests.integration.grpc.fenced import FENCED, LIVING, SESSION, STALE
 

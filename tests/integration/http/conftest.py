@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tape.app import Addresses, ServeOptions, serve
+from tape.programs.serve import Addresses, ServeOptions, serve
 
 CERTS = Path(__file__).parents[1] / "grpc" / "certs"
 TLS = {"tls_cert": CERTS / "cert.pem", "tls_key": CERTS / "key.pem"}

@@ -2,8 +2,6 @@
 
 import httpx
 
-from tape.app import Addresses, open_operations
-from tape.config import Settings
 from tape.model.event import NewEvent
 from tape.model.lease import NewRun
 from tape.model.reaction import HandlerKind, NewReaction
@@ -11,6 +9,9 @@ from tape.model.run import RunName
 from tape.model.task import TaskOutcome
 from tape.model.value import ANY_VERSION, Author
 from tape.ports.tasks import Claim, Want
+from tape.programs.connect import open_operations
+from tape.programs.serve import Addresses
+from tape.settings import Settings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

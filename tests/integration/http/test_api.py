@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tape.config import Limits, Settings
+from tape.settings import Limits, Settings
 from tests.integration.http.conftest import TOKENS, Serving, door
 from tests.integration.http.some_of_everything import TRACE, fill
 

@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
 from tape.errors import InvalidArgument
 from tape.ledger import rules as ledger_rules
@@ -17,6 +16,7 @@ from tape.model.event_subscription import NewSubscription
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.ports.tasks import Claim, Want
 from tape.predicates import check, checker
+from tape.programs.connect import open_bus
 from tape.reactions import rules as reaction_rules
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tape.config import PredicateSettings, Settings
+from tape.settings import PredicateSettings, Settings
 from tests.crash.predicate_attacks import ATTACKS, fill
 from tests.integration.http.conftest import Serving, door
 from tests.servers.tape_server import ServerProcess

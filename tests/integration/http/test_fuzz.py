@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tape.app import Addresses
+from tape.programs.serve import Addresses
 from tests.integration.http.some_of_everything import fill
 from tests.servers.tape_server import ServerProcess
 

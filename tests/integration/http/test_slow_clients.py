@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tape.app import Addresses
-from tape.config import KIB, DoorSettings, Settings
+from tape.programs.serve import Addresses
+from tape.settings import KIB, DoorSettings, Settings
 from tests.integration.http.conftest import Serving
 
 HEAD = b"GET /api/events/recent HTTP/1.1\r\nHost: localhost\r\nX-A: "

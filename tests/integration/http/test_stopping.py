@@ -17,9 +17,10 @@ from tape.api.auth import Tokens
 from tape.api.grpc.server import GrpcServer
 from tape.api.http.door import Door
 from tape.api.http_server import HttpServer, server_app
-from tape.app import open_bus, refresh_metrics
-from tape.config import Limits
 from tape.model.event_subscription import NewSubscription
+from tape.programs.connect import open_bus
+from tape.programs.store_gauges import refresh_metrics
+from tape.settings import Limits
 from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 from tests.servers.postgres import PostgresServer

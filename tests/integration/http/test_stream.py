@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 import tape
-from tape.config import Settings
 from tape.errors import StoreUnavailable
 from tape.journal.retention import Bound, plan_prune, prune
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tests.integration.http.conftest import Serving, door
 from tests.integration.http.following import events

@@ -10,10 +10,10 @@ import pytest
 import tape
 from tape.errors import EffectFailed
 from tape.model.task import TaskStatus
+from tape.programs.worker import WorkerOptions, work
 from tape.reactions.declare import Declaration, Registry
 from tape.reactions.settings import new_reaction
 from tape.runs.declare import Apps, RetryPolicy
-from tape.worker import WorkerOptions, work
 from tests.integration.http.conftest import Serving
 
 CAUSED = "The above exception was the direct cause"

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 
 import tape
+from tape.programs.worker import WorkerOptions, work
 from tape.reactions.declare import Registry
 from tape.runs.declare import Apps
-from tape.worker import WorkerOptions, work
 from tests.integration.http.conftest import Serving, door
 from tests.integration.http.following import events
 from tests.integration.http.some_of_everything import fill

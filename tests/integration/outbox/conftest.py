@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import tape
-from tape.config import Settings
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tests.integration.outbox.handles import KINDS, POSTGRES_ORDERS, SQLITE_ORDERS, Kind, engine_of
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 
 import tape
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.outbox import OutboxRow
 from tape.model.promote import draft_row
+from tape.settings import Limits
 from tests.integration.docs.pages import ROOT
 from tests.integration.outbox.conftest import Shop
 

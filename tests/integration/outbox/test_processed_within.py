@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 import tape
-from tape.config import Settings
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tests.integration.outbox.conftest import Shop
 from tests.integration.outbox.handles import Kind, Rollback, awaited

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.outbox import FailingRow
+from tape.programs.connect import open_bus
 from tests.integration.bus.relays import entries, until
 from tests.integration.outbox.conftest import Shop
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tape
-from tape.config import DispatcherSettings, Settings
 from tape.reactions import run_dispatcher
+from tape.settings import DispatcherSettings, Settings
 
 RATE, OVERLAP_S = 40, 0.08
 GRACE_S = 10.0

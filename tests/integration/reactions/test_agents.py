@@ -10,11 +10,11 @@ import pytest
 import tape
 from tape.model.reaction import Reaction
 from tape.model.task import Task, TaskStatus
+from tape.programs.worker import Ready, WorkerOptions, work
 from tape.reactions.declare import Declaration, Registry
 from tape.reactions.settings import new_reaction
 from tape.reactions.work import handler_envelope
 from tape.runs.declare import Apps
-from tape.worker import Ready, WorkerOptions, work
 from tests.conformance.reacting import until
 
 PLACED = "/tape/event/recorded/order.placed/**"

@@ -5,13 +5,13 @@ import contextlib
 
 import psycopg
 
-from tape.app import open_bus
 from tape.bus import Bus
 from tape.errors import StoreUnavailable
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.task import ExpireTasks
 from tape.ports.tasks import Claim, Want
+from tape.programs.connect import open_bus
 from tests.conformance.reacting import a_task, expect_sound, queue, until
 from tests.crash import watching
 from tests.servers.postgres import PostgresServer

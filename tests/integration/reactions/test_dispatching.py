@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
-from tape.config import DispatcherSettings, MatcherSettings, Settings
 from tape.errors import BrokerError, BrokerUnavailable, GiveUp
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.task import Task, TaskStatus
 from tape.ports.broker import Outgoing
+from tape.programs.connect import open_bus
 from tape.reactions import dispatch
-from tape.reactions.dispatch import Dispatcher, Job
+from tape.reactions.dispatch import Dispatcher, ReactionJob
 from tape.reactions.threads import HandlerThreads
-from tape.reactions.work import Call, Handler, Publish, Work
+from tape.reactions.work import CallHandler, Handler, PublishTasks, TaskWork
+from tape.settings import DispatcherSettings, MatcherSettings, Settings
 from tape.telemetry import metrics
 from tests.conformance.reacting import expect_sound, until
 
@@ -46,9 +46,9 @@ def reaction(reaction_id: str = "r", **settings: Any) -> NewReaction:
 
 @asynccontextmanager
 async def dispatching(
-    bus: Bus, work: dict[str, Work], settings: DispatcherSettings | None = None, most: int = 10
+    bus: Bus, work: dict[str, TaskWork], settings: DispatcherSettings | None = None, most: int = 10
 ) -> AsyncIterator[Dispatcher]:
-    jobs = {name: Job(each, most) for name, each in work.items()}
+    jobs = {name: ReactionJob(each, most) for name, each in work.items()}
     dispatcher = Dispatcher(bus.tasks, jobs, "me", settings or DispatcherSettings())
     stop = asyncio.Event()
     running = asyncio.create_task(dispatcher.run(stop))
@@ -62,8 +62,8 @@ async def dispatching(
     assert [state.claimed for state in await bus.reactions.list_reactions()] == [0] * len(jobs)
 
 
-def call(handler: Handler) -> Call:
-    return Call(handler, THREADS)
+def call(handler: Handler) -> CallHandler:
+    return CallHandler(handler, THREADS)
 
 
 async def until_true(ask: Callable[[], object]) -> None:
@@ -205,7 +205,7 @@ async def test_handlers_longer_than_their_lease_keep_it_and_are_seen(
         await asyncio.sleep(3)
 
     settings = DispatcherSettings(lease_s=1.5, stuck_s=1.0)
-    work: dict[str, Work] = {"plain": call(plain), "async": call(asynchronous)}
+    work: dict[str, TaskWork] = {"plain": call(plain), "async": call(asynchronous)}
     longest = [metrics.DISPATCHER_LONGEST_RUNNING.labels(name) for name in work]
     async with dispatching(bus, work, settings):
         await bus.record_events([NewEvent("a")])
@@ -249,7 +249,7 @@ async def test_while_a_broker_is_away_tasks_are_given_back_and_none_is_given_up(
     )
     await bus.reactions.register_reaction(target)
     broker = FakeBroker()
-    async with dispatching(bus, {"r": Publish(broker)}):
+    async with dispatching(bus, {"r": PublishTasks(broker)}):
         recorded = await bus.record_events([NewEvent("a") for _ in range(5)])
         await until_true(lambda: broker.tries >= 3)
         assert await bus.tasks.list_tasks("", TaskStatus.DLQ) == []

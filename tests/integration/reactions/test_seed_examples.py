@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.move import Decision, Need, State
 from tape.model.subjects import effect
 from tape.model.task import TaskStatus
 from tape.model.value import Author
+from tape.programs.connect import open_bus
 from tests.conformance.reacting import until
 from tests.integration.brokers.far_sides import PubSubFarSide
 from tests.servers.pubsub import PubSubEmulator, why_no_emulator
@@ -52,7 +52,7 @@ class AppendEntry:
     weight = 512
 
     def __init__(self, verb: str, tool: str) -> None:
-        self._draft = Draft(
+        self._draft = EntryDraft(
             f"effect-{verb}", "effect", effect(verb, tool, "run-1"), f'{{"tool":"{tool}"}}'
         )
 

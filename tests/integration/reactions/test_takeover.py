@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 
 import tape
-from tape.config import MatcherSettings
+from tape.settings import MatcherSettings
 from tape.stores.by_url import sqlite_path
 from tests.crash import watching
 from tests.crash.watching import Watcher, await_true

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tape.config import Settings
 from tape.errors import TapeError
+from tape.settings import Settings
 
 
 class Demonstration(NamedTuple):

@@ -8,17 +8,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
-from tape.app import bus_broker
 from tape.brokers.by_target import check_target
 from tape.brokers.jetstream import new_config
 from tape.brokers.nats_consumer import NatsConsumer
 from tape.brokers.reach import Reach
-from tape.config import Settings
-from tape.consumers import Consumer, _handle
 from tape.errors import BrokerUnavailable, InvalidArgument, StoreUnavailable
 from tape.journal.ids import UlidFactory
-from tape.outbox.relay import Relay
+from tape.outbox.relay import OutboxRelay
 from tape.outbox.term import Term
+from tape.programs.connect import bus_broker
+from tape.programs.consumers import Consumer, _handle
+from tape.settings import Settings
 from tests.integration.settings.demonstrating import Demonstration, Demonstrations, Waited
 
 NATS = "nats://127.0.0.1:4222"
@@ -101,7 +101,7 @@ async def _elects(settings: Settings, _folder: Path) -> Any:
     pauses, leads = [], []
     for away in (False, True):
         store = _Store(away=away)
-        relay = Relay(cast("Any", store), cast("Any", None), UlidFactory(), settings.outbox,
+        relay = OutboxRelay(cast("Any", store), cast("Any", None), UlidFactory(), settings.outbox,
                             settings.limits)  # fmt: skip
         pauses.append(await relay._once(asyncio.Event()))
         leads += store.leads
@@ -211,7 +211,7 @@ async def _redelivers(settings: Settings, _folder: Path) -> list[float]:
 
     for deliveries in (1, 5):
         message = SimpleNamespace(deliveries=deliveries, message_id="m", subject="a", nak=nak)
-        with patch("tape.consumers.log"):
+        with patch("tape.programs.consumers.log"):
             await _handle(_consumer(settings), cast("Any", message), fail)
     return delays
 

@@ -9,11 +9,11 @@ import h11
 
 from tape.api.grpc.calls_in_hand import CallsInHand
 from tape.api.grpc.rpcs import Rpcs
-from tape.api.http.connections import Crowd, _Guarded
+from tape.api.http.connections import OpenConnections, _Guarded
 from tape.api.http.door import Door
 from tape.api.stream_slots import StreamSlots
-from tape.config import Settings
 from tape.errors import Overloaded
+from tape.settings import Settings
 from tape.wire.channel import server_options
 from tests.integration.settings.demonstrating import Demonstration, Demonstrations
 
@@ -21,7 +21,7 @@ from tests.integration.settings.demonstrating import Demonstration, Demonstratio
 class _Connection:
     """One that has sent half a request, or does not read what was answered."""
 
-    def __init__(self, crowd: Crowd, state: object = h11.IDLE) -> None:
+    def __init__(self, crowd: OpenConnections, state: object = h11.IDLE) -> None:
         self.crowd = crowd
         self.conn = SimpleNamespace(their_state=state)
         self.loop = self
@@ -59,7 +59,7 @@ class _Connection:
 
 async def _waits(settings: Settings, _folder: Path) -> list[list[float]]:
     """For a head, for a body, and for a reader."""
-    crowd = Crowd(settings.doors)
+    crowd = OpenConnections(settings.doors)
     head, body, reader = _Connection(crowd), _Connection(crowd, h11.SEND_BODY), _Connection(crowd)
     for one in (head, body):
         _Guarded._follow_phase(cast("Any", one))
@@ -69,7 +69,7 @@ async def _waits(settings: Settings, _folder: Path) -> list[list[float]]:
 
 async def _crowds(settings: Settings, _folder: Path) -> list[bool]:
     """Which of five half-sent requests are cut off."""
-    crowd = Crowd(settings.doors)
+    crowd = OpenConnections(settings.doors)
     five = [_Connection(crowd) for _ in range(5)]
     for one in cast("Any", five):
         crowd.unfinished[one] = None
@@ -79,7 +79,7 @@ async def _crowds(settings: Settings, _folder: Path) -> list[bool]:
 
 async def _unread(settings: Settings, _folder: Path) -> list[bool]:
     """Which of five readers who do not read are cut off."""
-    crowd = Crowd(settings.doors)
+    crowd = OpenConnections(settings.doors)
     five = [_Connection(crowd) for _ in range(5)]
     crowd.paused = dict.fromkeys(cast("Any", five))
     crowd.bound_unread()

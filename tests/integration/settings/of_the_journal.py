@@ -8,19 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
-from tape.config import Settings
 from tape.errors import StoreUnavailable
 from tape.journal.queue import MoveQueue
 from tape.journal.writer import Writer
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.event import NewEvent, RecordEvents
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.ports.tasks import Claim, Want
+from tape.programs.connect import open_bus
+from tape.settings import Settings
 from tape.stores.postgres.connection import connect_worker, connect_writer
 from tape.stores.postgres.store import PostgresStore
-from tape.stores.postgres.turn import Turns
+from tape.stores.postgres.turn import PostgresTurns
 from tape.stores.sqlite.store import SqliteStore
 from tests.integration.settings.demonstrating import (
     Demonstration,
@@ -188,8 +188,8 @@ async def _listens(settings: Settings, _folder: Path) -> float:
 
 
 async def _looks_for_a_commit(settings: Settings, _folder: Path) -> str:
-    turns = Turns(PG, settings.postgres)
-    draft = Draft._make("" for _ in Draft._fields)
+    turns = PostgresTurns(PG, settings.postgres)
+    draft = EntryDraft._make("" for _ in EntryDraft._fields)
     with told("asyncpg.connect", OSError()), patch("asyncio.sleep", _soon):
         try:
             await turns._find([draft], 0, StoreUnavailable())

@@ -11,9 +11,7 @@ from unittest.mock import patch
 
 import tape
 from tape.api.http.recent import _Search
-from tape.app import open_bus
 from tape.bus import Bus
-from tape.config import DispatcherSettings, Settings
 from tape.errors import StoreUnavailable
 from tape.journal.pacer import READ_S
 from tape.model.drain import Pauses
@@ -25,7 +23,8 @@ from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.run import Run
 from tape.model.task import Task
 from tape.ports.matching import MatcherLease
-from tape.reactions.dispatch import Dispatcher, Job, _Held
+from tape.programs.connect import open_bus
+from tape.reactions.dispatch import Dispatcher, ReactionJob, _ClaimedTask
 from tape.reactions.lead import Leader
 from tape.reactions.match import Matcher
 from tape.reactions.threads import HandlerThreads
@@ -33,6 +32,7 @@ from tape.runs.declare import Apps
 from tape.runs.reactors.reactor import react
 from tape.runs.reactors.recovery import Recovery
 from tape.runs.reactors.run_reactors import RunReactors
+from tape.settings import DispatcherSettings, Settings
 from tests.integration.settings.demonstrating import (
     Demonstration,
     Demonstrations,
@@ -137,7 +137,7 @@ class _Work:
 
 
 def _dispatcher(settings: DispatcherSettings, source: Any) -> Dispatcher:
-    return Dispatcher(source, {"r": Job(cast("Any", _Work()), 5_000)}, "me", settings)
+    return Dispatcher(source, {"r": ReactionJob(cast("Any", _Work()), 5_000)}, "me", settings)
 
 
 async def _claims(settings: Settings, _folder: Path) -> Any:
@@ -155,14 +155,14 @@ def _held(dispatcher: Dispatcher) -> None:
     """A task that has been in hand for ten seconds."""
     entry = Entry._make(0 if kind is int else "" for kind in Entry.__annotations__.values())
     task = Task("r/0/1", "r", 0, 1, 2, 1, 0, "me", 0, 0, "", 0, 0, entry)
-    dispatcher._held["r/0/1"] = _Held(task, asyncio.get_running_loop().time() - 10)
+    dispatcher._held["r/0/1"] = _ClaimedTask(task, asyncio.get_running_loop().time() - 10)
 
 
 async def _warns(settings: Settings, _folder: Path) -> int:
     dispatcher = _dispatcher(settings.dispatcher, None)
     _held(dispatcher)
     with patch.object(logging.getLogger("tape.dispatcher"), "warning") as warned:
-        dispatcher._tell_stuck(asyncio.get_running_loop().time())
+        dispatcher._log_stuck(asyncio.get_running_loop().time())
     return warned.call_count
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tape.config import Settings
+from tape.settings import Settings
 from tests.integration.docs.pages import ROOT
 from tests.integration.settings.demonstrating import changed, every_setting
 from tests.integration.settings.of_brokers import OF_BROKERS

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 
 import tape
-from tape.app import Addresses, ServeOptions, serve
-from tape.config import MIB, Limits, Settings, SqliteSettings
 from tape.errors import InvalidArgument, TapeError
 from tape.model.json_text import UNLIMITED
-from tape.pipeline.jobs.ingest.validate import Rules, checking
+from tape.pipeline.jobs.ingest.validate import IngestRules, checking
 from tape.pipeline.source.forms import FORMS
+from tape.programs.serve import Addresses, ServeOptions, serve
 from tape.runs.declare import Apps
 from tape.runs.driving.run_here import new_run
+from tape.settings import MIB, Limits, Settings, SqliteSettings
 from tests.pipeline.ingest.test_validate import message
 
 GREAT = Settings(limits=Limits(payload_bytes=4 * MIB), sqlite=SqliteSettings(poll_s=0.02))
@@ -156,7 +156,7 @@ def _write_by_spark(text: str, settings: Settings) -> None:
 def _ingest(text: str, settings: Settings) -> None:
     body = f'"{text}"'
     batch = pa.RecordBatch.from_pylist([message(body)])
-    (checked,) = checking(Rules(event_type="a"), settings.limits)(iter([batch]))
+    (checked,) = checking(IngestRules(event_type="a"), settings.limits)(iter([batch]))
     if reason := checked.to_pylist()[0]["reason"]:
         raise InvalidArgument(reason)
 

@@ -5,21 +5,25 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
 
-import tape.config
+import tape.settings
 
-SOURCE = Path(tape.config.__file__).parent
-KINDS = {name for name, kind in vars(tape.config).items() if is_dataclass(kind)}
-ELSEWHERE = ("config.py", "testing/", "cli/demo/")  # where they are declared, or a scene is set
+SOURCE = Path(tape.__file__ or "").parent
+KINDS = {name for name, kind in vars(tape.settings).items() if is_dataclass(kind)}
+ELSEWHERE = (
+    "settings/__init__.py",
+    "testing/",
+    "cli/demo/",
+)  # where they are declared, or a scene is set
 REASONS = {
     "cli/config.py: Settings": "shows what differs from the defaults",
     "cli/worker.py: DispatcherSettings": "the help of the options names the defaults",
     "journal/pacer.py: PredicateSettings": "the default of a parameter, by a name",
     "model/json_text.py: Limits": "no limits at all",
-    "pipeline/jobs/audit/second_look.py: Limits": "a job of the pipeline is given no limits",
+    "pipeline/jobs/audit/recheck.py: Limits": "a job of the pipeline is given no limits",
     "predicates/spark_translator.py: Limits": "a bound on the code that Spark makes, no refusal",
-    "settings_file.py: Settings": "what a file changes",
     "spark.py: Settings": "what a file changes, where there is no other",
-    "worker.py: DispatcherSettings": "whether the lease was set or is the default",
+    "programs/worker.py: DispatcherSettings": "whether the lease was set or is the default",
+    "settings/file.py: Settings": "what a file changes",
 }
 
 

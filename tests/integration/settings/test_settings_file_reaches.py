@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_tape import DefaultSource
-from tape.config import ConsumerSettings, Settings
-from tape.consumers import Consumer
 from tape.errors import InvalidArgument
+from tape.programs.consumers import Consumer
+from tape.settings import ConsumerSettings, Settings
 
 NATS = "nats://127.0.0.1:4222"
 

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus
-from tape.config import PostgresSettings, Settings, WriterSettings
 from tape.errors import OutcomeUnknown, StoreUnavailable
 from tape.model.event import NewEvent, Recorded
+from tape.programs.connect import open_bus
+from tape.settings import PostgresSettings, Settings, WriterSettings
 from tape.stores.postgres.store import PostgresStore
-from tape.stores.postgres.turn import COPY_FROM, Turns
+from tape.stores.postgres.turn import COPY_FROM, PostgresTurns
 from tests.integration.store_faults.load import everything
 from tests.integration.store_faults.proxy import Cut, Proxy, line_to
 from tests.servers.postgres import PostgresServer
@@ -88,7 +88,7 @@ async def test_a_writer_that_only_retries_is_caught(
     async def just_retry(_self: object, _entries: object, _head: int, cause: Exception) -> None:
         raise cause
 
-    monkeypatch.setattr(Turns, "_find", just_retry)
+    monkeypatch.setattr(PostgresTurns, "_find", just_retry)
     recorded = await record_cut_off(bus, line, events, message, "after")
     copies = [entry for entry in await everything(bus) if entry.event_type == "a"]
     if events[0].idempotency_key:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus
-from tape.config import PostgresSettings, Settings, WriterSettings
+from tape.programs.connect import open_bus
+from tape.settings import PostgresSettings, Settings, WriterSettings
 from tests.integration.store_faults.load import load
 from tests.servers.postgres import PostgresServer
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus
-from tape.config import Settings, SqliteSettings, WriterSettings
 from tape.errors import StoreFailed, StoreFull, StoreUnavailable, TapeError
 from tape.model.event import NewEvent
+from tape.programs.connect import open_bus
+from tape.settings import Settings, SqliteSettings, WriterSettings
 from tape.stores.by_url import open_store
 from tape.stores.sqlite.store import SqliteStore
 from tests.integration.store_faults.load import everything, load

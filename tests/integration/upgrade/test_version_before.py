@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import tape
-from tape.config import Settings
-from tape.settings_yaml import read_yaml
+from tape.settings import Settings
+from tape.settings.yaml_file import read_yaml
 from tape.stores.by_url import upgrade_store
 from tape.stores.migrations import RECORDED_FOR_ALL, Migration, load_migrations
 

@@ -5,11 +5,11 @@ from typing import Any
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.bulk_write import BATCH, RegisterWrite
 from tape.model.decision import RecordDecision
-from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed
-from tape.model.drainer import AcquireDrainer, Hold
+from tape.model.drain import DispatchEvents, DispatchFailure, HaltDrainer, PassProgress
+from tape.model.drainer import AcquireDrainer, DrainerLease
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DeleteSubscription, NewSubscription, PutSubscription
 from tape.model.gate import AwaitSignal, SendSignal
@@ -156,9 +156,9 @@ async def drain_events(store: Store) -> None:
         await play(store, PutSubscription(new, next(IDS), LIMITS))
         for _ in range(2):
             grant = await play(store, AcquireDrainer(drainer_id, next(IDS), 60_000, LIMITS))
-            hold = Hold(drainer_id, grant.drainer.fencing_token, 60_000)
-            failure = Failure(entries[0], new.subscription_id, "", "no")
-            before = Passed(event.global_seq - 1, "")
+            hold = DrainerLease(drainer_id, grant.drainer.fencing_token, 60_000)
+            failure = DispatchFailure(entries[0], new.subscription_id, "", "no")
+            before = PassProgress(event.global_seq - 1, "")
             await play(store, HaltDrainer(hold, before, failure, IDS.take(3), LIMITS))
             if drainer_id == "d/1":
                 await play(store, ResumeDrainer(drainer_id, "me", next(IDS), LIMITS))
@@ -173,25 +173,25 @@ async def drain_events(store: Store) -> None:
         )
     for drainer_id in ("gone on", "halted", "resumed"):
         grant = await play(store, AcquireDrainer(drainer_id, next(IDS), 60_000, LIMITS))
-        hold = Hold(drainer_id, grant.drainer.fencing_token, 60_000)
-        passed = Passed(event.global_seq, event.event_id, 1)
+        hold = DrainerLease(drainer_id, grant.drainer.fencing_token, 60_000)
+        passed = PassProgress(event.global_seq, event.event_id, 1)
         if drainer_id == "gone on":
             await play(store, DispatchEvents(hold, passed, [], ids=IDS.take(1), limits=LIMITS))
             continue
-        failure = Failure(entries[1], "s", "", "no")
+        failure = DispatchFailure(entries[1], "s", "", "no")
         await play(store, HaltDrainer(hold, passed, failure, IDS.take(3), LIMITS))
         if drainer_id == "resumed":
             await play(store, ResumeDrainer(drainer_id, "me", next(IDS), LIMITS))
     grant = await play(store, AcquireDrainer("d/1", next(IDS), 60_000, LIMITS))
-    hold = Hold("d/1", grant.drainer.fencing_token, 60_000)
-    failure = Failure(entries[0], "s of d/1", "", "still no")
+    hold = DrainerLease("d/1", grant.drainer.fencing_token, 60_000)
+    failure = DispatchFailure(entries[0], "s of d/1", "", "still no")
     await play(store, HaltDrainer(hold, before, failure, IDS.take(3), LIMITS))
     skip = SkipEvent("d/1", event.event_id, next(IDS), LIMITS, reason="enough", by="me")
     await play(store, skip)
     grant = await play(store, AcquireDrainer("d/1", next(IDS), 60_000, LIMITS))
-    hold = Hold("d/1", grant.drainer.fencing_token, 60_000)
+    hold = DrainerLease("d/1", grant.drainer.fencing_token, 60_000)
     run = NewRun(RunName("app", "event", "s of d/1", f"event:b:{other.event_id}"), "2")
-    passed = Passed(other.global_seq, other.event_id, 1, 1)
+    passed = PassProgress(other.global_seq, other.event_id, 1, 1)
     ids = IDS.take(2)
     await play(store, DispatchEvents(hold, passed, [run], ids=ids, limits=LIMITS, letting_go=True))
     await play(store, DeleteSubscription("s of d/1", next(IDS), LIMITS))
@@ -211,8 +211,8 @@ async def drain_nothing(store: Store) -> None:
     )
     await play(store, after)
     grant = await play(store, AcquireDrainer("at the end", next(IDS), 60_000, LIMITS))
-    hold = Hold("at the end", grant.drainer.fencing_token, 60_000)
-    passed = Passed(grant.head, event.event_id, 1)
+    hold = DrainerLease("at the end", grant.drainer.fencing_token, 60_000)
+    passed = PassProgress(grant.head, event.event_id, 1)
     await play(store, DispatchEvents(hold, passed, [], ids=IDS.take(1), limits=LIMITS))
 
 
@@ -226,7 +226,7 @@ class _Skipped:
 
     def decide(self, _state: State) -> Decision[None]:
         subject = outbox_skipped("Not A Subject/1", 7)
-        entry = Draft(next(IDS), "outbox", subject, '{"row_id": 7, "reason": "a slip"}')
+        entry = EntryDraft(next(IDS), "outbox", subject, '{"row_id": 7, "reason": "a slip"}')
         return Decision(lambda _place: None, [entry])
 
 

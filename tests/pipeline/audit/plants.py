@@ -5,7 +5,7 @@ from typing import Any
 from tape.model import subjects
 from tape.model.run import Run
 from tape.pipeline.jobs.audit.catalogue import CHECKS
-from tape.pipeline.jobs.audit.check import Rule
+from tape.pipeline.jobs.audit.check import RowRule
 from tests.pipeline.audit.healthy import Driven
 from tests.pipeline.audit.planting import (
     IDS,
@@ -396,7 +396,7 @@ def plant_columns(field: Field, runs: Driven) -> None:
 
     def spoil(name: str, change: str, where: str = "TRUE") -> None:
         rule = CHECKS[f"{name}_columns"].find
-        assert isinstance(rule, Rule)
+        assert isinstance(rule, RowRule)
         named = rule.key.removeprefix("CONCAT_WS('/', ").removesuffix(")")
         field.sql(f"UPDATE tape_{name} SET {change} WHERE {where}")
         rows = field.db.execute(f"SELECT {named} FROM tape_{name} WHERE {where}")

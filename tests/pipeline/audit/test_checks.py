@@ -13,18 +13,18 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tape.config import Settings
 from tape.journal.ids import UlidFactory
 from tape.journal.retention import plan_prune, prune
-from tape.pipeline.job import Work
+from tape.pipeline.job import JobContext
 from tape.pipeline.jobs.audit import reading
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.finding import Violation, run_checks
 from tape.pipeline.jobs.audit.frames import Frames
 from tape.pipeline.jobs.audit.job import Audit
 from tape.pipeline.jobs.audit.reading import read_frames
-from tape.pipeline.jobs.audit.small import sized_for
+from tape.pipeline.jobs.audit.small_tables import sized_for
 from tape.ports.store import Store
+from tape.settings import Settings
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store
 from tests.pipeline.audit.healthy import (
@@ -43,8 +43,8 @@ WALKED = {"obligation_of_effect", "budget_cap", "lease_takeover", "decision_cont
 """Warnings: a walk does what Tape lets anybody do, and nobody means."""
 
 
-def work(spark: SparkSession, url: str) -> Work:
-    return Work(spark, url, Stores().store(url))
+def work(spark: SparkSession, url: str) -> JobContext:
+    return JobContext(spark, url, Stores().store(url))
 
 
 def identity(violation: Violation) -> str:

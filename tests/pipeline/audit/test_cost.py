@@ -16,8 +16,8 @@ from tape.pipeline.jobs.audit import finding
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.check import Check, columns_read
 from tape.pipeline.jobs.audit.finding import run_checks
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment
-from tape.pipeline.jobs.audit.small import JOURNAL, schema_of
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, AuditScope, Frames
+from tape.pipeline.jobs.audit.small_tables import JOURNAL, schema_of
 
 ENTRIES = 1_000
 MOST_CPU_S = 45.0
@@ -99,7 +99,7 @@ def test_a_check_over_nothing_is_not_computed(
     tables = {*columns_read(CHECKS)} - {JOURNAL}
 
     def results(empty: set[str]) -> list[int]:
-        frames = Frames(journal, {}, Moment(0, 0), empty=empty, keep_local=lambda frame: frame)
+        frames = Frames(journal, {}, AuditScope(0, 0), empty=empty, keep_local=lambda frame: frame)
         return [result.count for result in run_checks(frames)]
 
     assert results(tables) == [0] * len(CHECKS)

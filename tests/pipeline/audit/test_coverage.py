@@ -12,8 +12,8 @@ from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.check import columns_read
 from tape.pipeline.jobs.audit.checks.columns import CHECKS as COLUMN_CHECKS
 from tape.pipeline.jobs.audit.finding import Violation, violations
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment
-from tape.pipeline.jobs.audit.small import AGAIN, schema_of
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, AuditScope, Frames
+from tape.pipeline.jobs.audit.small_tables import AGAIN, schema_of
 from tape.stores.blocking import Stores
 from tape.stores.postgres.bulk import RELATIONS as ON_POSTGRES
 from tape.stores.sqlite.bulk import RELATIONS as ON_SQLITE
@@ -196,7 +196,7 @@ def without_rows(spark: SparkSession, name: str, missing: tuple[str, str] = ("",
         for table, listed in read.items()
     }
     journal = spark.createDataFrame([], schema_of("journal", columns))
-    frames = Watched(journal, tables, Moment(0, 0), keep_local=lambda frame: frame)
+    frames = Watched(journal, tables, AuditScope(0, 0), keep_local=lambda frame: frame)
     frames.kinds = set()
     return frames
 

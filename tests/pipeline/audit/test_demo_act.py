@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 
-from tape.app import connect_async
 from tape.cli.demo import desk, pipeline, trading
 from tape.cli.demo.stage import Follower, Stage
+from tape.programs.connect import connect_async
 
 
 @pytest.mark.middle

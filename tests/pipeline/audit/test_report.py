@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tape.errors import InvalidArgument
-from tape.pipeline.job import Before
+from tape.pipeline.job import CheckContext
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.finding import Result, Violation
 from tape.pipeline.jobs.audit.job import Audit
@@ -53,7 +53,7 @@ def test_json_has_everything() -> None:
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_read(job: Audit, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        job.check_options(Before(None))  # type: ignore[arg-type]  # it is not looked at
+        job.check_options(CheckContext(None))  # type: ignore[arg-type]  # it is not looked at
 
 
 def test_every_check_says_what_must_hold_and_how_a_live_store_is_borne_with() -> None:

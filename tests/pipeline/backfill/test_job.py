@@ -9,21 +9,21 @@ import orjson
 import pytest
 from pyspark.sql import SparkSession
 
-from tape.app import open_bus
-from tape.config import Settings
 from tape.errors import InvalidArgument, NotFound
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
 from tape.model.reaction import Reaction
-from tape.pipeline.job import Progress, Summary, Work
+from tape.pipeline.job import JobContext, JobProgress, Summary
 from tape.pipeline.jobs.backfill import job
-from tape.pipeline.jobs.backfill.following import Follower
+from tape.pipeline.jobs.backfill.following import BackfillFollower
 from tape.pipeline.jobs.backfill.history import Span, read_span
 from tape.pipeline.jobs.backfill.job import Backfill
 from tape.pipeline.jobs.backfill.queueing import Queueing, SettingsChanged
 from tape.ports.matching import MatcherLease
 from tape.ports.store import ReadEntries, Store
+from tape.programs.connect import open_bus
 from tape.reactions.match import Matcher
+from tape.settings import Settings
 from tape.stores.blocking import Stores
 from tests.conformance.reacting import claim, expect_sound, keys_of, state_of
 from tests.pipeline.backfill.world import Decided, by_server, events, new_reactions
@@ -64,8 +64,8 @@ def register(url: str, count: int = COUNT, **settings: Any) -> None:
 
 
 def fill(spark: SparkSession, url: str, names: tuple[str, ...] = NAMES, **options: Any) -> Summary:
-    said: list[Progress] = []
-    work = Work(spark, url, Stores().store(url), said.append)
+    said: list[JobProgress] = []
+    work = JobContext(spark, url, Stores().store(url), said.append)
     summary = Backfill(names, **options).run(work)
     assert options.get("dry_run") or said[-1].job == "backfill"
     return summary
@@ -191,13 +191,13 @@ def _waits(reaction_id: str) -> bool:
     return any(new.reaction_id == reaction_id and new.debounce_ms for new in new_reactions(COUNT))
 
 
-def follower(spark: SparkSession, url: str, batch_entries: int = 150) -> Follower:
-    work = Work(spark, url, Stores().store(url))
+def follower(spark: SparkSession, url: str, batch_entries: int = 150) -> BackfillFollower:
+    work = JobContext(spark, url, Stores().store(url))
 
     def read(after: int, upto: int) -> Any:
         return read_span(work, "", Span(after, upto))
 
-    return Follower(read, (), batch_entries)
+    return BackfillFollower(read, (), batch_entries)
 
 
 @pytest.mark.middle
@@ -303,7 +303,7 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> 
     url = f"sqlite:{tmp_path}/tape.db"
     record(url, count=3)
     register(url)
-    work = Work(spark, url, Stores().store(url))
+    work = JobContext(spark, url, Stores().store(url))
     for asked, field in (
         (Backfill(()), "reactions"),
         (Backfill(NAMES, from_seq=9), "from"),

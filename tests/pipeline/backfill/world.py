@@ -13,7 +13,7 @@ from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction, Reaction
 from tape.model.subject import build_subject
 from tape.pipeline.schema import ENTRY_SCHEMA
-from tape.reactions.rules import Matched, Rule, Rules
+from tape.reactions.rules import Matched, ReactionRule, ReactionRules
 from tests.pipeline.lake.world import ARROW_TYPES
 
 SEED = 5
@@ -140,7 +140,7 @@ class Decided(NamedTuple):
 
 
 def by_server(made: Sequence[Entry], rules: Sequence[Reaction]) -> Decided:
-    matched: Matched = Rules([Rule(one, []) for one in rules]).match(
+    matched: Matched = ReactionRules([ReactionRule(one, []) for one in rules]).match(
         made, made[-1].global_seq, len(made) * len(rules) + 1
     )
     return Decided(

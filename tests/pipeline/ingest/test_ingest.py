@@ -13,17 +13,17 @@ from pyspark.sql import SparkSession
 
 import tape
 from tape.errors import InvalidArgument, Pruned
-from tape.pipeline.job import Summary, Work
+from tape.pipeline.job import JobContext, Summary
 from tape.pipeline.jobs.ingest.job import Ingest
-from tape.pipeline.jobs.ingest.nats_stream import NatsReader, Range
+from tape.pipeline.jobs.ingest.nats_stream import NatsReader, SequenceRange
 from tape.pipeline.jobs.ingest.sink import quarantine
 from tape.stores.blocking import Stores
 from tests.servers.nats import NatsServer, nats_server_program
 
 
 @pytest.fixture
-def work(spark: SparkSession, sqlite_url: str) -> Work:
-    return Work(spark, sqlite_url, Stores().store(sqlite_url, creating=True))
+def work(spark: SparkSession, sqlite_url: str) -> JobContext:
+    return JobContext(spark, sqlite_url, Stores().store(sqlite_url, creating=True))
 
 
 def job(tmp_path: Path, **options: object) -> Ingest:
@@ -36,7 +36,7 @@ def counts(summary: Summary) -> tuple[int, ...]:
     return tuple(summary.counts[name] for name in names)
 
 
-def recorded(work: Work) -> list[tuple[str, str, str]]:
+def recorded(work: JobContext) -> list[tuple[str, str, str]]:
     with tape.connect(work.store_url) as client:
         return [
             (entry.event_type, entry.payload_json, entry.idempotency_key)
@@ -67,7 +67,7 @@ def kept_bytes(tmp_path: Path) -> dict[str, bytes]:
     }
 
 
-def test_json_lines(work: Work, tmp_path: Path) -> None:
+def test_json_lines(work: JobContext, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     lines = [
         b'{"event_type":"order.placed","payload":{"n":1},"idempotency_key":"k"}',
@@ -119,7 +119,7 @@ def test_json_lines(work: Work, tmp_path: Path) -> None:
     assert [bytes(came) for _raw, came, _headers in rows if came is not None] == [lines[7]] * 2
 
 
-def test_csv_within_a_window(work: Work, tmp_path: Path) -> None:
+def test_csv_within_a_window(work: JobContext, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_bytes(
         b"event_type,payload_json,idempotency_key\n"
@@ -139,7 +139,7 @@ def test_csv_within_a_window(work: Work, tmp_path: Path) -> None:
     ]
 
 
-def test_parquet_and_landed_messages(work: Work, tmp_path: Path) -> None:
+def test_parquet_and_landed_messages(work: JobContext, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     kinds = pa.array([b"a", None, b"k\xff"], pa.binary()).view(pa.string())
     tags = pa.array(["é".encode(), b"\xc3\xa9\xfe"], pa.binary()).view(pa.string())
@@ -168,7 +168,7 @@ def test_parquet_and_landed_messages(work: Work, tmp_path: Path) -> None:
     assert recorded(work) == [("a", first, "1"), ("v", "7", "p/1")]
 
 
-def test_what_a_job_cannot_do_is_said(work: Work, tmp_path: Path) -> None:
+def test_what_a_job_cannot_do_is_said(work: JobContext, tmp_path: Path) -> None:
     for options, complaint in (
         ({"source": "carrier pigeons"}, "source: 'carrier pigeons' is not one of files, landed"),
         ({"source": "nats", "server": "x"}, "stream: is required to ingest from nats"),
@@ -221,7 +221,7 @@ async def publish_odd(server: NatsServer, body: bytes) -> None:
     writer.close()
 
 
-def test_nats_by_sequence(work: Work, nats_server: NatsServer, tmp_path: Path) -> None:
+def test_nats_by_sequence(work: JobContext, nats_server: NatsServer, tmp_path: Path) -> None:
     bodies = [b'{"n":%d}' % n for n in range(700)]
     asyncio.run(publish(nats_server, *bodies, b"{", b"\xff"))
     ingest = job(
@@ -247,6 +247,6 @@ def test_nats_by_sequence(work: Work, nats_server: NatsServer, tmp_path: Path) -
     reader = NatsReader(nats_server.address, "ORDERS", 0)
     with pytest.raises(Pruned, match=r"begins at 705, and messages from 703 on have .* are lost"):
         reader.partitions({"seq": 702}, {"seq": 705})
-    assert list(reader.partitions({"seq": 704}, {"seq": 705})) == [Range(704, 705)]
+    assert list(reader.partitions({"seq": 704}, {"seq": 705})) == [SequenceRange(704, 705)]
     with pytest.raises(InvalidArgument, match=r"stream: .* has no stream 'NONE'"):
         NatsReader(nats_server.address, "NONE", 0).initialOffset()

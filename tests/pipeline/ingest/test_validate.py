@@ -5,12 +5,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.pipeline.jobs.ingest.files import csv_records, landed_message
-from tape.pipeline.jobs.ingest.validate import Rules, checking, event_of
+from tape.pipeline.jobs.ingest.validate import IngestRules, checking, event_of
+from tape.settings import Limits
 
-EVENT = Rules("event")
+EVENT = IngestRules("event")
 
 
 def message(body: str | None, headers: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
@@ -23,13 +23,13 @@ def message(body: str | None, headers: dict[str, str] | None = None, **more: Any
 
 def test_a_body_is_a_payload_and_headers_say_the_rest() -> None:
     event = event_of(
-        message('{"a": 1}', {"entity_id": "e", "schema_version": "2"}), Rules(event_type="t")
+        message('{"a": 1}', {"entity_id": "e", "schema_version": "2"}), IngestRules(event_type="t")
     )
     assert event[:5] == ("t", '{"a": 1}', "", "e", "nats/S/7")
     assert (event.schema_version, event.occurred_at_ms, event.source) == (2, 5, "nats/S")
-    said = event_of(message("[1]", {"event_type": "h", "idempotency_key": "k"}), Rules())
+    said = event_of(message("[1]", {"event_type": "h", "idempotency_key": "k"}), IngestRules())
     assert (said.event_type, said.idempotency_key) == ("h", "k")
-    mapped = Rules(event_type_from="Kind", key_from="id")
+    mapped = IngestRules(event_type_from="Kind", key_from="id")
     found = event_of(message('{"id": 9}', {"kind": "x"}), mapped)
     assert (found.event_type, found.idempotency_key) == ("x", "9")
 
@@ -44,7 +44,7 @@ def test_a_body_is_an_event() -> None:
 @pytest.mark.parametrize(
     ("one", "rules", "reason"),
     [
-        (message("{"), Rules(event_type="t"), "payload_json at position 1: not valid JSON"),
+        (message("{"), IngestRules(event_type="t"), "payload_json at position 1: not valid JSON"),
         (message("{"), EVENT, "body at position 1: not valid JSON"),
         (message(""), EVENT, "body: is empty"),
         (message(None, fault="body: is not UTF-8"), EVENT, "body: is not UTF-8"),
@@ -57,17 +57,31 @@ def test_a_body_is_an_event() -> None:
         ),
         (message('{"event_type":7}'), EVENT, "event_type: 7 is not text"),
         (message('{"event_type":"t","schema_version":true}'), EVENT, "schema_version: True is not"),
-        (message("1", {"schema_version": "x"}), Rules(event_type="t"), "schema_version: 'x' is no"),
+        (
+            message("1", {"schema_version": "x"}),
+            IngestRules(event_type="t"),
+            "schema_version: 'x' is no",
+        ),
         (
             message("1", {"schema_version": "4"}),
-            Rules(event_type="t", newest=3),
+            IngestRules(event_type="t", newest=3),
             "schema_version: 4 is not in 1..3",
         ),
-        (message("1"), Rules(event_type="t", key_from="id"), "id: the message has no such header"),
-        (message("1"), Rules(event_type="t" * 600), "event_type: 600 bytes, the limit is 512"),
+        (
+            message("1"),
+            IngestRules(event_type="t", key_from="id"),
+            "id: the message has no such header",
+        ),
+        (
+            message("1"),
+            IngestRules(event_type="t" * 600),
+            "event_type: 600 bytes, the limit is 512",
+        ),
     ],
 )
-def test_what_is_no_event_has_a_reason(one: dict[str, Any], rules: Rules, reason: str) -> None:
+def test_what_is_no_event_has_a_reason(
+    one: dict[str, Any], rules: IngestRules, reason: str
+) -> None:
     (checked,) = checking(rules, Limits())(iter([pa.RecordBatch.from_pylist([one])]))
     (row,) = checked.to_pylist()
     assert row["reason"].startswith(reason)
@@ -103,21 +117,21 @@ def test_csv_that_is_not_utf8_keeps_the_bytes_of_the_records_that_are_not() -> N
 def test_a_header_that_is_not_utf8_counts_only_where_it_is_looked_at() -> None:
     odd = message("1", raw_bytes=None) | {"headers": [("entity_id", None), ("trace", None)]}
     with pytest.raises(InvalidArgument, match="header entity_id: is not UTF-8"):
-        event_of(odd, Rules(event_type="t"))
+        event_of(odd, IngestRules(event_type="t"))
     odd |= {"headers": [("trace", None)]}
-    assert event_of(odd, Rules(event_type="t")).event_type == "t"
+    assert event_of(odd, IngestRules(event_type="t")).event_type == "t"
     with pytest.raises(InvalidArgument, match="header trace: is not UTF-8"):
-        event_of(odd, Rules(event_type="t", key_from="Trace"))
+        event_of(odd, IngestRules(event_type="t", key_from="Trace"))
     headers = [{"name": "Trace", "value": b"\xff"}]
     bad = odd | {"sent": headers, "key_bytes": b"\xfe", "body": None}
     bad |= {"raw_bytes": b"\xfd", "fault": "body: is not UTF-8"}
-    (kept,) = _checked(bad, Rules(event_type="t"))
+    (kept,) = _checked(bad, IngestRules(event_type="t"))
     assert (kept["raw_bytes"], kept["key_bytes"], kept["sent"]) == (b"\xfd", b"\xfe", headers)
-    (good,) = _checked(odd | {"sent": headers}, Rules(event_type="t"))
+    (good,) = _checked(odd | {"sent": headers}, IngestRules(event_type="t"))
     assert (good["reason"], good["raw"], good["sent"]) == (None, None, None)
 
 
-def _checked(message: dict[str, Any], rules: Rules) -> list[dict[str, Any]]:
+def _checked(message: dict[str, Any], rules: IngestRules) -> list[dict[str, Any]]:
     batch = pa.RecordBatch.from_pylist([message | {"headers": None}])
     return [
         row for checked in checking(rules, Limits())(iter([batch])) for row in checked.to_pylist()
@@ -144,4 +158,4 @@ def test_landed_messages_bring_headers_and_position() -> None:
 
 def test_a_refusal_is_an_invalid_argument() -> None:
     with pytest.raises(InvalidArgument):
-        event_of(message(None), Rules())
+        event_of(message(None), IngestRules())

@@ -11,11 +11,11 @@ import sys
 import threading
 from pathlib import Path
 
-from tape.app import open_bus
-from tape.config import Settings
 from tape.journal.retention import Bound, plan_prune, prune
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.lake.seam import prunable
+from tape.programs.connect import open_bus
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tests.pipeline.lake.world import some_events
 
@@ -89,14 +89,14 @@ async def empty(url: str, upto: int) -> None:
 
 
 def archive(url: str, lake: str, rows: str) -> None:
-    from tape.pipeline.job import Work
+    from tape.pipeline.job import JobContext
     from tape.pipeline.jobs.archive.job import Archive
     from tape.pipeline.session import session
     from tape.stores.blocking import Stores
 
     spark = session(master="local[2]")
     say("ready")
-    work = Work(spark, url, Stores().store(url), lambda progress: say(progress.done))
+    work = JobContext(spark, url, Stores().store(url), lambda progress: say(progress.done))
     Archive(lake, rows_per_file=int(rows), compact=True).run(work)
     say("done")
 

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tape import spark as tape_spark
-from tape.config import Settings
 from tape.errors import InvalidArgument, Pruned, StoreFailed, StoreMismatch
 from tape.model.entry import Entry
 from tape.pipeline.lake import files as lake_files
 from tape.pipeline.lake.log import LakeLog
 from tape.ports.retention import PruneStep
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tests.pipeline.lake.world import (
     COLUMNS,

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus
 from tape.cli.root import run
-from tape.config import Settings
+from tape.journal_relay.cursor_file import CursorFile
 from tape.model.event import NewEvent
 from tape.model.reaction import HandlerKind, NewReaction
-from tape.outbox.cursor_file import CursorFile
 from tape.pipeline.lake.log import LakeLog, now_ms
+from tape.programs.connect import open_bus
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tests.conformance.playing import a_run, save_run
 from tests.conformance.reacting import claim, fail, keys_of, queue

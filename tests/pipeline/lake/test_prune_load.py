@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
 from tape.model.event import NewEvent
+from tape.programs.connect import open_bus
 from tests.pipeline.lake.processes import start, told
 from tests.pipeline.lake.world import fill
 

@@ -10,18 +10,18 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 
-from tape.app import open_bus
 from tape.bus import Bus
-from tape.config import Settings
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
-from tape.pipeline.job import Summary, Work
+from tape.pipeline.job import JobContext, Summary
 from tape.pipeline.jobs.archive.job import Archive
 from tape.pipeline.lake.files import adopt, look_through, staging_folder
 from tape.pipeline.lake.log import LakeLog, now_ms
 from tape.pipeline.lake.manifest import appended
 from tape.pipeline.schema import ENTRY_SCHEMA
 from tape.ports.store import ReadEntries
+from tape.programs.connect import open_bus
+from tape.settings import Settings
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store
 
@@ -69,7 +69,7 @@ def entries_of(url: str) -> list[Entry]:
 
 
 def archive(spark: SparkSession, url: str, lake: Path, **options: Any) -> Summary:
-    return Archive(str(lake), **options).run(Work(spark, url, Stores().store(url)))
+    return Archive(str(lake), **options).run(JobContext(spark, url, Stores().store(url)))
 
 
 def rows(frame: DataFrame) -> list[Entry]:

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from tape.predicates import DEFAULT_LIMITS, Predicate
 from tape.predicates.ast import (
-    Call,
     Conditional,
+    FunctionCall,
     Has,
     ListOf,
     Logic,
@@ -63,7 +63,7 @@ def within_payload(node: Node, key: str) -> Node:
             return Select(Select(Name("payload", "dyn"), key), node.name)
         case Select() | Has():
             return replace(node, operand=moved(node.operand))
-        case Call():
+        case FunctionCall():
             return replace(node, arguments=tuple(map(moved, node.arguments)))
         case Logic():
             return replace(node, operands=tuple(map(moved, node.operands)))
@@ -85,7 +85,7 @@ def predicate_of(case: Mapping[str, Any], number: int) -> Predicate:
     """A case that is no bool is asked whether it equals itself: that is an error where it is."""
     tree = within_payload(_tree(dict(case)), f"case{number}")
     if case["expect"][0] != "bool" and tree.type != "bool":
-        tree = Call("_==_", (ListOf((tree,)), ListOf((tree,))), "bool")
+        tree = FunctionCall("_==_", (ListOf((tree,)), ListOf((tree,))), "bool")
     return Predicate.of(case["expr"], tree, DEFAULT_LIMITS)
 
 

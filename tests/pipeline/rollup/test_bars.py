@@ -11,7 +11,7 @@ from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
 from tape.pipeline.jobs.rollup.klines import REJECTED_SCHEMA
 from tape.pipeline.jobs.rollup.periods import parse_period
 from tape.pipeline.jobs.rollup.rolls import Bars
-from tape.pipeline.jobs.rollup.tables import Tables
+from tape.pipeline.jobs.rollup.tables import RollupTables
 from tape.pipeline.schema import ENTRY_SCHEMA
 from tests.pipeline.rollup.arrivals import Arrival, arrivals
 from tests.pipeline.rollup.by_pandas import Bar, bars_by_pandas
@@ -35,7 +35,7 @@ def entries(spark: SparkSession, arrived: Sequence[Arrival], after: int) -> Data
 
 
 def take(
-    spark: SparkSession, tables: Tables, arrived: Sequence[Arrival], upto: int
+    spark: SparkSession, tables: RollupTables, arrived: Sequence[Arrival], upto: int
 ) -> dict[str, int]:
     after = tables.version().through
     draft = tables.draft(upto)
@@ -44,7 +44,7 @@ def take(
     return done
 
 
-def published(spark: SparkSession, tables: Tables) -> dict[Bar, int]:
+def published(spark: SparkSession, tables: RollupTables) -> dict[Bar, int]:
     """The bars, and how far the journal had been read when each became what it is."""
     rows = tables.read(spark, "bars", BARS_SCHEMA).collect()
     bars: dict[Bar, int] = {tuple(row)[:-1]: row.changed_at for row in rows}
@@ -63,7 +63,7 @@ def check_increments(
 ) -> None:
     arrived, bad = arrivals(rng, minutes)
     ends = [*sorted(rng.sample(range(1, len(arrived)), increments - 1)), len(arrived)]
-    tables = Tables(folder)
+    tables = RollupTables(folder)
     before: dict[Bar, int] = {}
     rejected = 0
     for upto in ends:

@@ -17,12 +17,12 @@ import tape
 from tape.cli.root import run
 from tape.errors import InvalidArgument, Pruned
 from tape.model.subject import parse_subject
-from tape.pipeline.job import Job, Work
+from tape.pipeline.job import Job, JobContext
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA
 from tape.pipeline.jobs.rollup.counts import COUNTS_SCHEMA
 from tape.pipeline.jobs.rollup.job import Rollup
 from tape.pipeline.jobs.rollup.latency import LATENCY_SCHEMA
-from tape.pipeline.jobs.rollup.tables import Tables, Version
+from tape.pipeline.jobs.rollup.tables import RollupTables, Version
 from tape.ports.retention import Retention
 from tape.ports.store import Store
 from tape.stores.blocking import Stores
@@ -49,8 +49,8 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def work(spark: SparkSession, url: str) -> Work:
-    return Work(spark, url, Stores().store(url, creating=True))
+def work(spark: SparkSession, url: str) -> JobContext:
+    return JobContext(spark, url, Stores().store(url, creating=True))
 
 
 def record(url: str, rng: random.Random, arrived: list[Arrival]) -> None:
@@ -119,9 +119,11 @@ def _kept(latency_ms: int) -> int:
     return latency_ms >> excess << excess
 
 
-def tables(work: Work, out: Path) -> tuple[Rows, Rows, Rows]:
+def tables(work: JobContext, out: Path) -> tuple[Rows, Rows, Rows]:
     def rows(name: str, schema: str) -> Rows:
-        return {tuple(row) for row in Tables(out / name).read(work.spark, name, schema).collect()}
+        return {
+            tuple(row) for row in RollupTables(out / name).read(work.spark, name, schema).collect()
+        }
 
     bars = {row[:-1] for row in rows("bars", BARS_SCHEMA)}
     return rows("counts", COUNTS_SCHEMA), rows("latency", LATENCY_SCHEMA), bars
@@ -133,7 +135,7 @@ def files(out: Path) -> dict[str, int]:
 
 @pytest.mark.middle
 def test_increments_cut_short_and_run_again(
-    work: Work, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: JobContext, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(11)
     arrived, _bad = arrivals(rng, minutes=40)
@@ -150,7 +152,7 @@ def test_increments_cut_short_and_run_again(
     record(url, rng, arrived[half:])
     for step in ("published", "settled"):
         with monkeypatch.context() as patch:
-            patch.setattr(Tables, "publish", killed_before(step, Tables.publish))
+            patch.setattr(RollupTables, "publish", killed_before(step, RollupTables.publish))
             with pytest.raises(KeyboardInterrupt):
                 only_bars.run(work)
     everything.run(work)
@@ -172,11 +174,11 @@ def test_increments_cut_short_and_run_again(
 
 
 def killed_before(
-    step: str, publish: Callable[[Tables, Version], None]
-) -> Callable[[Tables, Version], None]:
+    step: str, publish: Callable[[RollupTables, Version], None]
+) -> Callable[[RollupTables, Version], None]:
     """As a kill leaves it: tables written and not published; values told and not marked so."""
 
-    def killed(tables: Tables, version: Version) -> None:
+    def killed(tables: RollupTables, version: Version) -> None:
         if version.owed == (step == "published"):
             raise KeyboardInterrupt
         publish(tables, version)
@@ -200,16 +202,16 @@ def killed_before(
     ],
 )
 def test_bad_options_are_refused(
-    work: Work, tmp_path: Path, options: dict[str, Any], wrong: str
+    work: JobContext, tmp_path: Path, options: dict[str, Any], wrong: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=wrong):
         Rollup(**{"out": str(tmp_path / "out"), **options}).run(work)
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_of_another_making_are_left_alone(work: Work, tmp_path: Path) -> None:
+def test_tables_of_another_making_are_left_alone(work: JobContext, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    made = Tables(out / "counts")
+    made = RollupTables(out / "counts")
     made.publish(made.draft(0).version({"window": "1h", "depth": 3}))
     with pytest.raises(InvalidArgument, match=r"was made with .*'1h'.*: name another folder"):
         Rollup(out=str(out), what=("counts",), window="1d").run(work)
@@ -219,10 +221,10 @@ def test_tables_of_another_making_are_left_alone(work: Work, tmp_path: Path) -> 
 
 
 def test_a_pruned_journal_needs_its_lake(
-    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: JobContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    made = Tables(out / "counts")
+    made = RollupTables(out / "counts")
     made.publish(made.draft(3).version({"window": "1h", "depth": 3}))
 
     async def pruned(_store: Store) -> Retention:

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import psycopg
 
-from tape.config import Settings
 from tape.model.entry import Entry
+from tape.settings import Settings
 from tape.stores.by_url import open_store, sqlite_path
 
 TEXTS = (

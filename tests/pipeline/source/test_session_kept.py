@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tape.errors import SparkUnavailable
-from tape.pipeline.session import session, unheard_java
+from tape.pipeline.session import session, silenced_java
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 ZONE = "spark.sql.session.timeZone"
@@ -51,7 +51,7 @@ def test_the_last_words_of_java_are_no_stack_frame(
         os.write(2, heard.encode())
         raise SparkUnavailable("did not start")
 
-    with pytest.raises(SparkUnavailable) as refused, unheard_java():
+    with pytest.raises(SparkUnavailable) as refused, silenced_java():
         start()
     assert str(refused.value) == told
     assert capfd.readouterr().err == ""

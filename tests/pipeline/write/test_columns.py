@@ -14,10 +14,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.pipeline.source.forms import FORMS, decode, encode
 from tape.pipeline.source.write import batch_writer, stream_writer
+from tape.settings import Limits
 from tape.stores.blocking import Stores
 
 EVENT = "event_type string, payload_json string"

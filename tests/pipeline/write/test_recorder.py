@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tape.config import Limits, Settings
 from tape.errors import InvalidArgument, StoreFailed
-from tape.model.bulk_write import BATCH, Part
+from tape.model.bulk_write import BATCH, StagedPart
 from tape.model.entry import Entry
-from tape.model.move import Need, Place
+from tape.model.move import EntryPlace, Need
 from tape.pipeline.source.forms import FORMS, decode, encode
 from tape.pipeline.source.record import Epoch, Recorder
 from tape.ports.bulk import Chunk
 from tape.ports.store import Decide, ReadEntries, Store
+from tape.settings import Limits, Settings
 from tape.stores.blocking import Stores
 from tape.stores.by_url import open_store
 
@@ -37,12 +37,12 @@ async def _nothing(_store: Store) -> None:
     """Opening it has made its tables."""
 
 
-async def stage(url: str, epoch: Epoch, name: str, *chunks: str) -> Part:
+async def stage(url: str, epoch: Epoch, name: str, *chunks: str) -> StagedPart:
     """A part with these entity ids in its chunks."""
     return await asyncio.to_thread(_stage, url, epoch, name, *chunks)
 
 
-def _stage(url: str, epoch: Epoch, name: str, *chunks: str) -> Part:
+def _stage(url: str, epoch: Epoch, name: str, *chunks: str) -> StagedPart:
     staging = Stores().staging(url)
     rows = 0
     for number, ids in enumerate(chunks):
@@ -54,7 +54,7 @@ def _stage(url: str, epoch: Epoch, name: str, *chunks: str) -> Part:
         )  # twice, as after a session that broke: the second changes nothing
         rows += len(checked)
     staging.close()
-    return Part(name, len(chunks), rows)
+    return StagedPart(name, len(chunks), rows)
 
 
 def recorder(store: Store) -> Recorder:
@@ -67,7 +67,7 @@ async def entity_ids(store: Store) -> list[str]:
     return [entry.entity_id for entry in found]
 
 
-async def chunks_left(store: Store, epoch: Epoch, part: Part) -> list[int]:
+async def chunks_left(store: Store, epoch: Epoch, part: StagedPart) -> list[int]:
     return [
         number
         for number in range(part.chunks)
@@ -79,7 +79,7 @@ def killed_after(store: Store, commits: int) -> None:
     """No commit returns any more after so many; that one has happened."""
     commit, left = store.commit, iter(range(commits))
 
-    async def until(needs: Iterable[Need], decide: Decide) -> Place:
+    async def until(needs: Iterable[Need], decide: Decide) -> EntryPlace:
         place = await commit(needs, decide)
         if next(left, None) is None:
             raise StoreFailed("killed")

@@ -8,9 +8,9 @@ from weakref import finalize
 from tape.api.auth import Tokens
 from tape.api.http.door import SEARCHING, Door
 from tape.api.http.recent import KEPT_BYTES, RecentParams, _Search, _searched
-from tape.config import PredicateSettings
 from tape.journal.pacer import Pacer
 from tape.ports.ledger import RecentEntries, RecentQuery
+from tape.settings import PredicateSettings
 from tests.crash.predicate_attacks import ATTACKS
 from tests.unit.reactions.test_rules import an_entry
 

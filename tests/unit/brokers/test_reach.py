@@ -11,11 +11,11 @@ import pytest
 from tape.brokers import reach as reach_module
 from tape.brokers.by_target import check_target, open_broker
 from tape.brokers.nats import NatsBroker
-from tape.brokers.reach import Place, Reach, places
+from tape.brokers.reach import HostPort, Reach, places
 from tape.brokers.targets import NatsTarget, WebhookTarget, parse_target
 from tape.brokers.webhook import WebhookBroker
-from tape.config import BrokersSettings, OutboxSettings, Settings
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
+from tape.settings import BrokersSettings, OutboxSettings, Settings
 from tests.conformance.broker import outgoing
 
 SECRET = "x" * 32
@@ -78,7 +78,7 @@ def test_public_addresses_and_names_need_nothing() -> None:
     ],
 )
 def test_what_an_entry_covers(entry: str, host: str, port: int, covered: bool) -> None:
-    assert of(entry).trusts(Place(host, port)) is covered
+    assert of(entry).trusts(HostPort(host, port)) is covered
 
 
 @pytest.mark.parametrize("entry", ["*", "http://h", "a b", "*.*.com", "h/x", ""])
@@ -165,15 +165,15 @@ def resolves(monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_a_name_that_resolves_to_a_link_local_address(address: str, resolves: Any) -> None:
     resolves(address)
     with pytest.raises(BrokerRefused, match=r"link-local.*'rebind.example:443'"):
-        await of().resolve(Place("rebind.example", 443))
-    assert await of("rebind.example").resolve(Place("rebind.example", 443)) == [address]
+        await of().resolve(HostPort("rebind.example", 443))
+    assert await of("rebind.example").resolve(HostPort("rebind.example", 443)) == [address]
 
 
 async def test_a_name_that_resolves_to_a_private_address(resolves: Any) -> None:
     resolves("10.0.0.5")
-    assert await of().resolve(Place("h.example", 1)) == ["10.0.0.5"]
+    assert await of().resolve(HostPort("h.example", 1)) == ["10.0.0.5"]
     with pytest.raises(BrokerRefused, match="a private address"):
-        await of(exposed=True).resolve(Place("h.example", 1))
+        await of(exposed=True).resolve(HostPort("h.example", 1))
 
 
 async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
     with pytest.raises(BrokerUnavailable, match="its address cannot be resolved"):
-        await of().resolve(Place("h.example", 1))
+        await of().resolve(HostPort("h.example", 1))
 
 
 class Listener:
@@ -274,8 +274,8 @@ async def test_a_login_is_not_told_to_a_stranger(
 
 
 def test_what_a_target_connects_to() -> None:
-    assert places(parse_target("nats://a,b:1/s")) == [Place("a", 4222), Place("b", 1)]
-    assert places(parse_target("kafka://[::1]/t")) == [Place("::1", 9092)]
-    assert places(parse_target("https://h.example/x")) == [Place("h.example", 443)]
+    assert places(parse_target("nats://a,b:1/s")) == [HostPort("a", 4222), HostPort("b", 1)]
+    assert places(parse_target("kafka://[::1]/t")) == [HostPort("::1", 9092)]
+    assert places(parse_target("https://h.example/x")) == [HostPort("h.example", 443)]
     assert places(parse_target("pubsub://proj/topic")) == []
     assert reach_module.login_of(parse_target("log:")) == ""

@@ -6,7 +6,7 @@ import pytest
 
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from tape.ports.broker import Broker, Outgoing
-from tape.sinks import BrokerSink
+from tape.programs.sinks import BrokerSink
 from tests.conformance.broker import outgoing
 
 

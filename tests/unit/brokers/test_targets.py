@@ -13,7 +13,7 @@ from tape.brokers.by_target import check_client, check_target, open_broker
 from tape.brokers.reach import Reach
 from tape.brokers.targets import KafkaTarget, NatsTarget, PubSubTarget, parse_target
 from tape.errors import BrokerUnavailable, InvalidArgument
-from tape.sinks import KafkaSink, NatsSink, PubSubSink, WebhookSink, sink_for
+from tape.programs.sinks import KafkaSink, NatsSink, PubSubSink, WebhookSink, sink_for
 
 SECRET = "whsec_" + "c2VjcmV0" * 5
 

@@ -20,10 +20,10 @@ from tape.calls.run_changes import Change
 from tape.calls.run_writes import DRIVER_WRITES
 from tape.calls.table import NOUNS, ROWS
 from tape.client.grpc_bus import GrpcBus
-from tape.config import Limits, Settings
 from tape.ledger.operations import LedgerOperations
 from tape.reactions.tasks import TaskOperations
 from tape.runs.operations import RunOperations
+from tape.settings import Limits, Settings
 from tape.wire.codec import Empty
 from tape.wire.records import VALUE
 from tape.wire.v1 import tape_pb2 as pb

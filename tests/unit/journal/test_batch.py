@@ -7,9 +7,9 @@ import pytest
 
 from tape.errors import InvalidArgument, TapeError
 from tape.journal.batch import Accepted, decide_all, needs_of, settle
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.event import NewEvent
-from tape.model.move import KNOWN, Decision, Need, Place, State
+from tape.model.move import KNOWN, Decision, EntryPlace, Need, State
 from tests.conformance.playing import recording
 
 
@@ -28,7 +28,7 @@ class Scripted:
     def decide(self, state: State) -> Decision[Any]:
         if self.error is not None:
             raise self.error
-        drafts = [Draft("id", "event", "/tape/a/b", "null")] * self.entries
+        drafts = [EntryDraft("id", "event", "/tape/a/b", "null")] * self.entries
         return Decision(lambda place: place, drafts)
 
 
@@ -39,8 +39,13 @@ def test_needs_are_those_of_all_moves() -> None:
 def test_each_move_learns_its_own_place() -> None:
     state = State(5, 100)
     verdicts = decide_all([Scripted(2), Scripted(0), Scripted(3), Scripted(1)], state)
-    places = [settle(verdict, Place(100, 7)) for verdict in verdicts]
-    assert places == [Place(100, 7), Place(102, 7), Place(102, 7), Place(105, 7)]
+    places = [settle(verdict, EntryPlace(100, 7)) for verdict in verdicts]
+    assert places == [
+        EntryPlace(100, 7),
+        EntryPlace(102, 7),
+        EntryPlace(102, 7),
+        EntryPlace(105, 7),
+    ]
     assert len(state.entries) == 6
 
 
@@ -50,10 +55,10 @@ def test_a_refusal_and_a_bug_cost_nobody_else_anything(error: Exception) -> None
     good, bad, after = decide_all([Scripted(1), Scripted(1, error), Scripted(1)], state)
     assert isinstance(good, Accepted)
     assert bad is error
-    assert settle(after, Place(100, 7)) == Place(101, 7)
+    assert settle(after, EntryPlace(100, 7)) == EntryPlace(101, 7)
     assert len(state.entries) == 2
     with pytest.raises(type(error)):
-        settle(bad, Place(100, 7))
+        settle(bad, EntryPlace(100, 7))
 
 
 def test_a_refused_move_leaves_no_trace_for_later_ones() -> None:
@@ -62,5 +67,5 @@ def test_a_refused_move_leaves_no_trace_for_later_ones() -> None:
     refused = recording(keyed, NewEvent("b", run_id="nobody", fencing_token=1))
     verdicts = decide_all([refused, recording(keyed)], state)
     assert isinstance(verdicts[0], TapeError)
-    (recorded,) = settle(verdicts[1], Place(100, 7))
+    (recorded,) = settle(verdicts[1], EntryPlace(100, 7))
     assert (recorded.global_seq, recorded.duplicate) == (100, False)

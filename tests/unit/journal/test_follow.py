@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tape.bus import Bus, FollowQuery
-from tape.config import Settings
 from tape.errors import Closed, InvalidArgument, StoreFailed, StoreUnavailable
 from tape.journal import follow as follow_module
 from tape.journal.follow import Page
@@ -17,6 +16,7 @@ from tape.model.event import NewEvent
 from tape.model.value import Author, ValueChange
 from tape.ports.store import EntryRange, ReadEntries
 from tape.predicates import DEFAULT_LIMITS, Checker
+from tape.settings import Settings
 from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.sqlite.store import SqliteStore
 from tests.conformance.playing import a_run, save_run

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tape.config import PredicateSettings
-from tape.journal.pacer import Pacer, Turns
+from tape.journal.pacer import PacedTurns, Pacer
+from tape.settings import PredicateSettings
 
 QUICK = PredicateSettings(slice_s=0.001, share=1.0)
 RARE = PredicateSettings(slice_s=0.001, share=0.000_1)
@@ -248,7 +248,7 @@ async def test_what_nobody_wants_any_more_stops_and_others_go_on(
 
 
 async def test_an_error_is_passed_on_and_others_go_on(pacer: Pacer) -> None:
-    turns: Turns = pacer.turns()
+    turns: PacedTurns = pacer.turns()
 
     def fail() -> None:
         raise ValueError("no luck")

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tape.bus import Bus, FollowQuery
-from tape.config import Settings
 from tape.errors import InvalidArgument, NotFound, Pruned
 from tape.journal.retention import (
     Bound,
-    Outcome,
+    PruneResult,
     find_recorded_before,
     parse_age,
     plan_prune,
@@ -21,6 +20,7 @@ from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.run import RunStatus
 from tape.model.value import Author
 from tape.ports.retention import PruneStep, StepDone
+from tape.settings import Settings
 from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.sqlite.store import SqliteStore
 from tests.conformance.playing import a_run, save_run
@@ -45,7 +45,7 @@ async def record(bus: Bus, count: int) -> None:
     await bus.record_events([NewEvent("a" if n % 2 else "b") for n in range(count)])
 
 
-async def pruned_to(bus: Bus, *bounds: Bound, after: int = 0) -> Outcome:
+async def pruned_to(bus: Bus, *bounds: Bound, after: int = 0) -> PruneResult:
     plan = await plan_prune(bus._store, after, bounds)
     return await prune(bus._store, plan, step_entries=3)
 
@@ -87,12 +87,12 @@ async def test_entries_are_found_by_their_time(sqlite_url: str) -> None:
 async def test_the_nearest_bound_stops_it_and_is_named(bus: Bus) -> None:
     await record(bus, 20)
     done = await pruned_to(bus, Bound("age", 12), Bound("relay", 7), Bound("lake", 12))
-    assert done == Outcome(7, 7, {}, (Bound("relay", 7),))
+    assert done == PruneResult(7, 7, {}, (Bound("relay", 7),))
     done = await pruned_to(bus, Bound("age", 12), Bound("lake", 12))
     assert (done.removed, done.held_by) == (5, (Bound("age", 12), Bound("lake", 12)))
     done = await pruned_to(bus)
     assert (done.removed, done.held_by) == (7, (Bound("the newest entry", 19),))
-    assert await pruned_to(bus) == Outcome(0, 19, {}, (Bound("the newest entry", 19),))
+    assert await pruned_to(bus) == PruneResult(0, 19, {}, (Bound("the newest entry", 19),))
 
 
 async def test_a_lake_that_begins_later_frees_nothing(bus: Bus) -> None:

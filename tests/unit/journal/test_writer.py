@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from tape.config import WriterSettings
 from tape.errors import (
     Closed,
     InvalidArgument,
@@ -20,9 +19,10 @@ from tape.errors import (
 )
 from tape.journal import writer as writer_module
 from tape.journal.writer import Writer
-from tape.model.entry import Draft
-from tape.model.move import Decision, Need, Place, State
+from tape.model.entry import EntryDraft
+from tape.model.move import Decision, EntryPlace, Need, State
 from tape.ports.store import Decide, Store
+from tape.settings import WriterSettings
 
 SETTINGS = WriterSettings(retry_for_s=0.05, queue_wait_s=0.01)
 Answer = Callable[[State], Exception | None]
@@ -42,7 +42,7 @@ class Move:
     def decide(self, state: State) -> Decision[int]:
         if self.error is not None:
             raise self.error
-        draft = Draft(self.name, "event", "/tape/event/recorded/a/_/_", "null")
+        draft = EntryDraft(self.name, "event", "/tape/event/recorded/a/_/_", "null")
         return Decision(lambda place: place.global_seq, [draft])
 
 
@@ -57,7 +57,7 @@ class ScriptedStore:
         self.gate.set()
         self.started = asyncio.Event()
 
-    async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
+    async def commit(self, needs: Iterable[Need], decide: Decide) -> EntryPlace:
         list(needs)
         self.started.set()
         await self.gate.wait()
@@ -67,7 +67,7 @@ class ScriptedStore:
         self.attempts.append(names)
         if self.answers and (error := self.answers.pop(0)(state)):
             raise error
-        place = Place(len(self.journal) + 1, 1)
+        place = EntryPlace(len(self.journal) + 1, 1)
         self.journal += names
         return place
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import orjson
 
-from tape.app import open_bus
 from tape.bus import Bus
-from tape.config import DrainerSettings, Settings, SqliteSettings
 from tape.model.drainer import Drainer, DrainReport
 from tape.model.event import NewEvent, Recorded
 from tape.model.event_subscription import NewSubscription
+from tape.programs.connect import open_bus
+from tape.programs.worker import _listen
 from tape.reactions.threads import HandlerThreads
 from tape.runs.declare import App, Apps
 from tape.runs.reactors.run_reactors import RunReactors
-from tape.worker import _listen
+from tape.settings import DrainerSettings, Settings, SqliteSettings
 
 QUICK = Settings(
     sqlite=SqliteSettings(poll_s=0.02), drainers=DrainerSettings(lease_s=5, retry_s=0.05)

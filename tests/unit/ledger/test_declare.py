@@ -9,8 +9,8 @@ import pytest
 import tape
 from tape.ledger.declare import Subscriptions, on_event
 from tape.model.event_subscription import NewSubscription
+from tape.programs.worker import WorkerOptions, work
 from tape.runs.declare import Apps
-from tape.worker import WorkerOptions, work
 from tests.servers.tape_server import ServerProcess
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from tape.app import open_bus, refresh_metrics
 from tape.cli.drainers import held_up_words
 from tape.errors import InvalidArgument, NotFound, NotHalted
 from tape.model.drainer import DISPATCH_FAILED, DRAINERS
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
-from tape.model.move import Place, save
+from tape.model.move import EntryPlace, save
 from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.ports.ledger import RecentQuery
 from tape.ports.runs import RunQuery
+from tape.programs.connect import open_bus
+from tape.programs.store_gauges import refresh_metrics
 from tape.telemetry import metrics
 from tests.conformance.playing import SaveRows, play
 from tests.conformance.reacting import until
@@ -380,7 +381,7 @@ async def test_a_pass_that_is_given_up_before_it_has_the_lease_leaves_none(
     commit = desk.bus._store.commit
     begun, going_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(*arguments: Any) -> Place:
+    async def slow(*arguments: Any) -> EntryPlace:
         begun.set()
         await going_on.wait()
         return await commit(*arguments)
@@ -556,7 +557,7 @@ async def test_who_subscribed_before_an_event_is_given_it(
     await desk.subscribe("a", awaits_end=False)
     commit = desk.bus._store.commit
 
-    async def meanwhile(*arguments: Any) -> Place:
+    async def meanwhile(*arguments: Any) -> EntryPlace:
         monkeypatch.setattr(desk.bus._store, "commit", commit)
         other = await open_bus(desk.url, QUICK)
         new = NewSubscription("b", "order.*", "desk", awaits_end=False)
@@ -595,7 +596,7 @@ async def test_what_is_not_awaited_costs_no_turn_for_each_event(
     turns = 0
     commit = desk.bus._store.commit
 
-    async def counted(*arguments: Any) -> Place:
+    async def counted(*arguments: Any) -> EntryPlace:
         nonlocal turns
         turns += 1
         return await commit(*arguments)

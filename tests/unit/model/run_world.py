@@ -12,10 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TapeError
 from tape.model.effect import EFFECTS, Effect
-from tape.model.entry import Draft
+from tape.model.entry import EntryDraft
 from tape.model.gate import GATES, Gate
 from tape.model.lease import (
     WHOEVER,
@@ -27,7 +26,7 @@ from tape.model.lease import (
     ResumeRun,
     Taker,
 )
-from tape.model.move import Need, Place, State, Table
+from tape.model.move import EntryPlace, Need, State, Table
 from tape.model.obligation import OBLIGATIONS, Obligation, ObligationKey
 from tape.model.run import RUNS, Run, RunName
 from tape.model.run_change import IDS_PER_WRITE, ChangeRun, ExtendRun
@@ -35,6 +34,7 @@ from tape.model.run_end import child_gate
 from tape.model.run_write import Extended, RunWrite
 from tape.model.subject import parse_subject
 from tape.model.timer import TIMERS, Timer
+from tape.settings import Limits
 
 LIMITS = Limits()
 NOW = 1_000_000
@@ -68,7 +68,7 @@ class World:
     def __init__(self) -> None:
         self.now_ms = NOW
         self.rows: Rows = {}
-        self.entries: list[Draft] = []
+        self.entries: list[EntryDraft] = []
         self.changes = 0
         """How many rows were written."""
 
@@ -96,9 +96,9 @@ class World:
             self.rows[table, key] = row
         for draft in decision.entries:
             assert self.run(draft.run_id or "").seq_cursor == self.last_seq(draft.run_id or "")
-        return decision.reply(Place(1, self.now_ms))
+        return decision.reply(EntryPlace(1, self.now_ms))
 
-    def _take(self, drafts: Sequence[Draft]) -> None:
+    def _take(self, drafts: Sequence[EntryDraft]) -> None:
         for draft in drafts:
             assert draft.seq == self.last_seq(draft.run_id or "") + 1
             assert parse_subject(draft.subject)[0] == draft.kind

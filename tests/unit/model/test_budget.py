@@ -5,27 +5,27 @@ import math
 import pytest
 
 from tape.errors import InvalidArgument, StaleLease, TooLarge
-from tape.model.budget import BUDGETS, Budget, ChargeBudget, SetBudget, check_amounts
+from tape.model.budget import BUDGETS, BudgetRow, ChargeBudget, SetBudget, check_amounts
 from tape.model.move import Need
 from tests.unit.model.run_world import LIMITS, RUN, World, driven, faulty, refused, unchanged
 
 
-def budget(world: World) -> Budget | None:
-    row: Budget | None = world.get(BUDGETS, RUN)
+def budget(world: World) -> BudgetRow | None:
+    row: BudgetRow | None = world.get(BUDGETS, RUN)
     return row
 
 
 class TestCaps:
     def test_they_are_written_down(self) -> None:
         world = driven()
-        assert world.drive(SetBudget(2.5, 100)) == Budget(RUN, 2.5, 100) == budget(world)
+        assert world.drive(SetBudget(2.5, 100)) == BudgetRow(RUN, 2.5, 100) == budget(world)
         assert world.entries[-1].subject == f"/tape/budget/set/{RUN}"
-        assert world.payload() == Budget(RUN, 2.5, 100)._asdict()
+        assert world.payload() == BudgetRow(RUN, 2.5, 100)._asdict()
 
     def test_they_may_be_changed_and_what_was_spent_stays(self) -> None:
         world = driven()
         world.drive(SetBudget(2.5, 100), ChargeBudget(1.0, 10, "c"))
-        assert world.drive(SetBudget(9, 0)) == Budget(RUN, 9, 0, 1.0, 10, "c")
+        assert world.drive(SetBudget(9, 0)) == BudgetRow(RUN, 9, 0, 1.0, 10, "c")
 
     def test_the_same_again_writes_nothing(self) -> None:
         world = driven()
@@ -35,7 +35,7 @@ class TestCaps:
                 assert world.drive(caps) == before
 
     def test_less_than_nothing_is_no_cap(self) -> None:
-        assert driven().drive(SetBudget(-1.0, -5)) == Budget(RUN, 0.0, 0)
+        assert driven().drive(SetBudget(-1.0, -5)) == BudgetRow(RUN, 0.0, 0)
 
     def test_only_the_driver_sets_them(self) -> None:
         world = driven()
@@ -47,10 +47,10 @@ class TestCharges:
     def test_they_add_up(self) -> None:
         world = driven()
         world.drive(ChargeBudget(0.25, 3, "a"))
-        assert world.drive(ChargeBudget(0.5, 4, "b")) == Budget(RUN, 0, 0, 0.75, 7, "b")
+        assert world.drive(ChargeBudget(0.5, 4, "b")) == BudgetRow(RUN, 0, 0, 0.75, 7, "b")
         assert world.entries[-1].subject == f"/tape/budget/charged/{RUN}"
         assert world.payload() == {
-            **Budget(RUN, 0, 0, 0.75, 7, "b")._asdict(),
+            **BudgetRow(RUN, 0, 0, 0.75, 7, "b")._asdict(),
             "usd": 0.5,
             "tokens": 4,
         }
@@ -90,15 +90,15 @@ class TestAdmission:
         [(0, 0, True), (6, 60, True), (6.5, 0, False), (0, 61, False), (7, 61, False)],
     )
     def test_what_is_left_is_admitted(self, usd: float, tokens: int, admitted: bool) -> None:
-        assert (Budget(RUN, 10, 100, 4, 40).refusal(usd, tokens) == "") is admitted
+        assert (BudgetRow(RUN, 10, 100, 4, 40).refusal(usd, tokens) == "") is admitted
 
     def test_without_a_cap_everything_is(self) -> None:
-        assert Budget(RUN, 0, 0, 4, 40).refusal(1e9, 10**9) == ""
-        assert Budget(RUN, 0, 50, 4, 40).refusal(1e9, 10) == ""
-        assert Budget(RUN, 5, 0, 4, 40).refusal(1, 10**9) == ""
+        assert BudgetRow(RUN, 0, 0, 4, 40).refusal(1e9, 10**9) == ""
+        assert BudgetRow(RUN, 0, 50, 4, 40).refusal(1e9, 10) == ""
+        assert BudgetRow(RUN, 5, 0, 4, 40).refusal(1, 10**9) == ""
 
     def test_a_refusal_says_what_is_too_much(self) -> None:
-        spent = Budget(RUN, 10, 100, 4.5, 40)
+        spent = BudgetRow(RUN, 10, 100, 4.5, 40)
         assert spent.refusal(7.25, 0) == "4.5 of 10 USD are spent, 7.25 more would exceed the cap"
         assert spent.refusal(0, 61) == "40 of 100 tokens are spent, 61 more would exceed the cap"
 

@@ -2,35 +2,35 @@
 
 import pytest
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, StoreFailed
 from tape.model.bulk_write import (
     BATCH,
     WRITE_LISTS,
     WRITES,
+    BulkWrite,
     ChunkPlace,
-    Part,
     RecordEventChunk,
     RecordValueChunk,
     RegisterWrite,
-    Write,
+    StagedPart,
     parts_of,
 )
 from tape.model.event import NewEvent, draft_event
-from tape.model.move import KNOWN, Known, Move, Place, State
+from tape.model.move import KNOWN, EntryPlace, Move, State, UsedKey
 from tape.model.value import ANY_VERSION, VALUES, Author, WriteValue
+from tape.settings import Limits
 
 LIMITS = Limits()
-PARTS = (Part("a", 2, 30), Part("b", 1, 5))
+PARTS = (StagedPart("a", 2, 30), StagedPart("b", 1, 5))
 
 
 def playing(state: State, move: Move[object]) -> object:
     decision = move.decide(state)
     state.apply(decision)
-    return decision.reply(Place(1, 0))
+    return decision.reply(EntryPlace(1, 0))
 
 
-def register(state: State, epoch: int = 0, parts: tuple[Part, ...] = PARTS) -> object:
+def register(state: State, epoch: int = 0, parts: tuple[StagedPart, ...] = PARTS) -> object:
     return playing(state, RegisterWrite("w", epoch, BATCH, parts))
 
 
@@ -42,7 +42,7 @@ def events(number: int, *keys: str, epoch: int = 0) -> RecordEventChunk:
     return RecordEventChunk(ChunkPlace("w", epoch, number), drafts)
 
 
-def written(state: State) -> Write:
+def written(state: State) -> BulkWrite:
     row = state.get(WRITES, "w")
     assert row is not None
     return row
@@ -50,8 +50,10 @@ def written(state: State) -> Write:
 
 def test_the_first_list_of_an_epoch_is_the_epoch() -> None:
     state = State(now_ms=7)
-    assert register(state) == Write("w", 0, BATCH, 3, 0, 0, 0, 7)
-    assert register(state, parts=(Part("c", 9, 9),)) == Write("w", 0, BATCH, 3, 0, 0, 0, 7)
+    assert register(state) == BulkWrite("w", 0, BATCH, 3, 0, 0, 0, 7)
+    assert register(state, parts=(StagedPart("c", 9, 9),)) == BulkWrite(
+        "w", 0, BATCH, 3, 0, 0, 0, 7
+    )
     listed = state.get(WRITE_LISTS, ("w", 0))
     assert listed is not None
     assert parts_of(listed) == list(PARTS)
@@ -59,7 +61,7 @@ def test_the_first_list_of_an_epoch_is_the_epoch() -> None:
 
 def test_an_epoch_begins_when_the_one_before_is_recorded() -> None:
     state = State()
-    register(state, parts=(Part("a", 1, 1),))
+    register(state, parts=(StagedPart("a", 1, 1),))
     with pytest.raises(StoreFailed, match="epoch 0 of write 'w' is not finished"):
         register(state, epoch=1)
     assert playing(state, events(0, "")) is True
@@ -83,13 +85,13 @@ def test_a_chunk_is_recorded_once_and_in_its_turn() -> None:
     assert playing(state, events(0, "", "")) is True
     assert playing(state, events(0, "", "")) is False
     assert playing(state, events(1, "", epoch=1)) is False
-    assert (len(state.entries), written(state)) == (2, Write("w", 0, BATCH, 3, 1, 2, 0, 9))
+    assert (len(state.entries), written(state)) == (2, BulkWrite("w", 0, BATCH, 3, 1, 2, 0, 9))
     assert playing(State(), events(0, "")) is False
 
 
 def test_a_key_that_was_used_is_left_out_and_counted() -> None:
     state = State()
-    state.put_loaded(KNOWN, [Known("old", "e", 1, 0)])
+    state.put_loaded(KNOWN, [UsedKey("old", "e", 1, 0)])
     register(state)
     assert playing(state, events(0, "old", "new", "new", "")) is True
     assert [entry.idempotency_key for entry in state.entries] == ["new", None]

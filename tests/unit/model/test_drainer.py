@@ -4,16 +4,22 @@ from typing import Any
 
 import pytest
 
-from tape.config import DrainerSettings, Limits
 from tape.errors import InvalidArgument, NotFound, NotHalted, StaleLease, TapeError, TooLarge
-from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed, Pauses, WaitsFor
+from tape.model.drain import (
+    AwaitedRun,
+    DispatchEvents,
+    DispatchFailure,
+    HaltDrainer,
+    PassProgress,
+    Pauses,
+)
 from tape.model.drainer import (
     DRAINERS,
     AcquireDrainer,
     Attempts,
     Drainer,
+    DrainerLease,
     Grant,
-    Hold,
     RenewDrainer,
 )
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
@@ -25,8 +31,9 @@ from tape.model.event_subscription import (
     PutSubscription,
 )
 from tape.model.lease import NewRun
-from tape.model.move import Place, State
+from tape.model.move import EntryPlace, State
 from tape.model.run import RUNS, RunName
+from tape.settings import DrainerSettings, Limits
 
 LIMITS = Limits()
 PAUSES = Pauses(30, 600, 0.0)
@@ -50,7 +57,7 @@ def play(state: State, move: Any) -> Any:
     list(move.needs())
     decision = move.decide(state)
     state.apply(decision)
-    return decision.reply(Place(HEAD + 1, state.now_ms))
+    return decision.reply(EntryPlace(HEAD + 1, state.now_ms))
 
 
 def row(state: State) -> Drainer:
@@ -65,19 +72,23 @@ def acquire(state: State, owner: str = "me") -> Grant:
     return grant
 
 
-def held(**fields: Any) -> tuple[State, Hold]:
+def held(**fields: Any) -> tuple[State, DrainerLease]:
     state = world(Drainer("d")._replace(**fields))
     grant = acquire(state)
-    return state, Hold("d", grant.drainer.fencing_token, TTL)
+    return state, DrainerLease("d", grant.drainer.fencing_token, TTL)
 
 
-def dispatching(hold: Hold, passed: Passed, *runs: NewRun, **options: Any) -> DispatchEvents:
+def dispatching(
+    hold: DrainerLease, passed: PassProgress, *runs: NewRun, **options: Any
+) -> DispatchEvents:
     ids = ["X", *(f"R{n}" for n in range(len(runs)))]
     return DispatchEvents(hold, passed, runs, ids=ids, limits=LIMITS, **options)
 
 
-def halting(hold: Hold, passed: Passed, error: str = "no", subscription: str = "s") -> HaltDrainer:
-    failure = Failure(EVENT, subscription, "r", error)
+def halting(
+    hold: DrainerLease, passed: PassProgress, error: str = "no", subscription: str = "s"
+) -> HaltDrainer:
+    failure = DispatchFailure(EVENT, subscription, "r", error)
     return HaltDrainer(hold, passed, failure, ["A", "B", "C"], LIMITS, pauses=PAUSES)
 
 
@@ -102,8 +113,8 @@ def test_whoever_has_lost_the_lease_writes_nothing() -> None:
     acquire(state, "other")
     before = row(state)
     for move in (
-        dispatching(hold, Passed(3, "E3", 1, 1), RUN),
-        halting(hold, Passed(2, "E2")),
+        dispatching(hold, PassProgress(3, "E3", 1, 1), RUN),
+        halting(hold, PassProgress(2, "E2")),
         RenewDrainer(hold),
         RenewDrainer(hold, letting_go=True),
     ):
@@ -130,14 +141,14 @@ def test_a_lease_that_ran_out_is_good_until_somebody_takes_it() -> None:
 
 def test_runs_and_cursor_move_together() -> None:
     state, hold = held()
-    (begun,) = play(state, dispatching(hold, Passed(3, "E3", 3, 1), RUN))
+    (begun,) = play(state, dispatching(hold, PassProgress(3, "E3", 3, 1), RUN))
     assert not begun.resumed
     drainer = row(state)
     assert (drainer.last_global_seq, drainer.last_event_id) == (3, "E3")
     assert (drainer.events_processed_total, drainer.dispatched_total) == (3, 1)
     assert (drainer.last_drained_at_ms, drainer.lease_owner) == (NOW, "me")
     assert [draft.kind for draft in state.entries] == ["run"]
-    (found,) = play(state, dispatching(hold, Passed(4, "E4", 1, 0), RUN, letting_go=True))
+    (found,) = play(state, dispatching(hold, PassProgress(4, "E4", 1, 0), RUN, letting_go=True))
     assert found.resumed
     assert len(state.entries) == 1
     assert row(state).events_processed_total == 4
@@ -147,13 +158,13 @@ def test_runs_and_cursor_move_together() -> None:
 def test_a_cursor_never_goes_back() -> None:
     state, hold = held(last_global_seq=5)
     with pytest.raises(StaleLease, match="is at 5 already"):
-        play(state, dispatching(hold, Passed(4, "E4")))
-    play(state, dispatching(hold, Passed(5, "E5")))
+        play(state, dispatching(hold, PassProgress(4, "E4")))
+    play(state, dispatching(hold, PassProgress(5, "E5")))
 
 
 def test_a_halt_keeps_what_was_done_before_and_counts_the_attempt() -> None:
     state, hold = held()
-    drainer = play(state, halting(hold, Passed(2, "E2", 2, 2)))
+    drainer = play(state, halting(hold, PassProgress(2, "E2", 2, 2)))
     assert drainer == row(state)
     assert (drainer.last_global_seq, drainer.last_event_id) == (2, "E2")
     assert (drainer.halted_on_event_id, drainer.halted_on_global_seq) == ("E3", 3)
@@ -169,15 +180,18 @@ def test_a_halt_keeps_what_was_done_before_and_counts_the_attempt() -> None:
 def test_a_failure_is_told_below_the_parent_of_an_event_that_has_no_span() -> None:
     state, hold = held()
     event = EVENT._replace(span_id="", parent_span_id="ef" * 8)
-    failure = Failure(event, "s", "r", "no")
-    play(state, HaltDrainer(hold, Passed(2, "E2"), failure, ["A", "B", "C"], LIMITS, pauses=PAUSES))
+    failure = DispatchFailure(event, "s", "r", "no")
+    play(
+        state,
+        HaltDrainer(hold, PassProgress(2, "E2"), failure, ["A", "B", "C"], LIMITS, pauses=PAUSES),
+    )
     assert state.entries[0].parent_span_id == "ef" * 8
 
 
 def test_attempts_are_counted_for_each_subscription_and_event() -> None:
     state, hold = held()
     for number, subscription in enumerate(("s", "t", "s"), 1):
-        play(state, halting(hold, Passed(2, "E2"), subscription=subscription))
+        play(state, halting(hold, PassProgress(2, "E2"), subscription=subscription))
         assert row(state).failed_total == number
         hold = hold._replace(fencing_token=acquire(state).drainer.fencing_token)
     attempts = row(state).attempts
@@ -189,15 +203,15 @@ def test_attempts_are_counted_for_each_subscription_and_event() -> None:
 
 def halt_again(state: State, error: str = "no") -> Drainer:
     state.now_ms += 1_000
-    hold = Hold("d", acquire(state).drainer.fencing_token, TTL)
-    drainer = play(state, halting(hold, Passed(2, "E2"), error))
+    hold = DrainerLease("d", acquire(state).drainer.fencing_token, TTL)
+    drainer = play(state, halting(hold, PassProgress(2, "E2"), error))
     assert isinstance(drainer, Drainer)
     return drainer
 
 
 def test_a_retry_keeps_since_when_it_is_halted_and_pauses_twice_as_long() -> None:
     state, hold = held()
-    pauses = [play(state, halting(hold, Passed(2, "E2"))).next_try_at_ms - NOW]
+    pauses = [play(state, halting(hold, PassProgress(2, "E2"))).next_try_at_ms - NOW]
     for attempt in range(2, 9):
         drainer = halt_again(state)
         assert (drainer.halted_at_ms, drainer.attempts.total) == (NOW, attempt)
@@ -224,7 +238,7 @@ def test_an_event_that_fails_for_long_is_not_tried_often() -> None:
 
 def test_a_retry_is_told_only_with_another_reason() -> None:
     state, hold = held()
-    play(state, halting(hold, Passed(2, "E2"), "run 'a' is failed: no"))
+    play(state, halting(hold, PassProgress(2, "E2"), "run 'a' is failed: no"))
     assert len(state.entries) == 2
     for run in ("b", "c"):
         assert halt_again(state, f"run '{run}' is failed: no").last_error.startswith(f"run '{run}'")
@@ -236,7 +250,7 @@ def test_a_retry_is_told_only_with_another_reason() -> None:
 
 def test_what_fails_after_a_resume_is_told_and_since_when_it_failed_first() -> None:
     state, hold = held()
-    play(state, halting(hold, Passed(2, "E2")))
+    play(state, halting(hold, PassProgress(2, "E2")))
     resumed = play(state, ResumeDrainer("d", "me", "S", LIMITS))
     assert (resumed.next_try_at_ms, resumed.attempts.total) == (0, 1)
     drainer = halt_again(state)
@@ -246,8 +260,8 @@ def test_what_fails_after_a_resume_is_told_and_since_when_it_failed_first() -> N
     ]  # fmt: skip
 
 
-def waiting(state: State, hold: Hold, run_id: str) -> Drainer:
-    play(state, dispatching(hold, Passed(2, "E2"), RUN, waits_for=WaitsFor(run_id, EVENT)))
+def waiting(state: State, hold: DrainerLease, run_id: str) -> Drainer:
+    play(state, dispatching(hold, PassProgress(2, "E2"), RUN, waits_for=AwaitedRun(run_id, EVENT)))
     return row(state)
 
 
@@ -260,7 +274,7 @@ def test_a_drainer_that_waits_says_for_which_run_since_when() -> None:
     state.now_ms += 50
     assert waiting(state, hold, "r").waiting_since_ms == NOW
     assert waiting(state, hold, "other").waiting_since_ms == NOW + 50
-    play(state, dispatching(hold, Passed(3, "E3", 1, 1)))
+    play(state, dispatching(hold, PassProgress(3, "E3", 1, 1)))
     assert row(state) == row(state).not_waiting()
 
 
@@ -268,7 +282,7 @@ def test_what_an_older_version_has_passed_is_not_waited_for() -> None:
     state, hold = held()
     drainer = waiting(state, hold, "r")
     assert not drainer._replace(last_global_seq=3).is_waiting
-    assert not play(state, halting(hold, Passed(2, "E2"))).is_waiting
+    assert not play(state, halting(hold, PassProgress(2, "E2"))).is_waiting
 
 
 def test_a_skip_moves_past_the_event_whose_run_is_waited_for() -> None:
@@ -280,17 +294,17 @@ def test_a_skip_moves_past_the_event_whose_run_is_waited_for() -> None:
     assert (drainer.last_global_seq, drainer.skipped_total, drainer.is_waiting) == (3, 1, False)
     assert '"run_id":"r"' in state.entries[-1].payload_json
     with pytest.raises(StaleLease):
-        play(state, dispatching(hold, Passed(3, "E3", 1, 1)))
+        play(state, dispatching(hold, PassProgress(3, "E3", 1, 1)))
 
 
 def test_past_the_event_that_failed_the_drainer_goes_on() -> None:
     state, hold = held()
-    play(state, halting(hold, Passed(2, "E2")))
+    play(state, halting(hold, PassProgress(2, "E2")))
     hold = hold._replace(fencing_token=acquire(state).drainer.fencing_token)
-    play(state, dispatching(hold, Passed(2, "E2")))
+    play(state, dispatching(hold, PassProgress(2, "E2")))
     assert row(state).halted_on_event_id == "E3"
     assert row(state).attempts_json
-    play(state, dispatching(hold, Passed(3, "E3", 1, 1)))
+    play(state, dispatching(hold, PassProgress(3, "E3", 1, 1)))
     drainer = row(state)
     assert (drainer.halted_on_event_id, drainer.halted_at_ms, drainer.attempts_json) == ("", 0, "")
     assert state.entries[-1].subject == "/tape/drainer/resumed/d"
@@ -298,14 +312,14 @@ def test_past_the_event_that_failed_the_drainer_goes_on() -> None:
 
 def test_an_error_is_kept_as_a_database_can_have_it() -> None:
     state, hold = held()
-    drainer = play(state, halting(hold, Passed(0, ""), error="a\0b\ud800" + "x" * 9_999))
+    drainer = play(state, halting(hold, PassProgress(0, ""), error="a\0b\ud800" + "x" * 9_999))
     assert drainer.last_error.startswith("a\\0b?x")
     assert len(drainer.last_error) == 2_000
 
 
 def halted_world() -> State:
     state, hold = held()
-    play(state, halting(hold, Passed(2, "E2", 2)))
+    play(state, halting(hold, PassProgress(2, "E2", 2)))
     return state
 
 
@@ -323,7 +337,7 @@ def test_a_skip_moves_past_the_halted_event_and_takes_the_lease_away() -> None:
     assert (drainer.halted_on_event_id, drainer.attempts_json) == ("", "")
     assert drainer.events_processed_total == 2
     with pytest.raises(StaleLease):
-        play(state, dispatching(Hold("d", token, TTL), Passed(3, "E3", 1, 1)))
+        play(state, dispatching(DrainerLease("d", token, TTL), PassProgress(3, "E3", 1, 1)))
     assert state.entries[-1].subject == "/tape/drainer/skipped/d"
     with pytest.raises(NotHalted):
         play(state, skipping())

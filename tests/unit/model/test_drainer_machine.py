@@ -7,15 +7,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tape.config import Limits
 from tape.errors import NotHalted, StaleLease
-from tape.model.drain import DispatchEvents, Failure, HaltDrainer, Passed, Pauses
-from tape.model.drainer import DRAINERS, AcquireDrainer, Drainer, Hold, RenewDrainer
+from tape.model.drain import DispatchEvents, DispatchFailure, HaltDrainer, PassProgress, Pauses
+from tape.model.drainer import DRAINERS, AcquireDrainer, Drainer, DrainerLease, RenewDrainer
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.entry import Entry
 from tape.model.lease import NewRun
-from tape.model.move import Place, State
+from tape.model.move import EntryPlace, State
 from tape.model.run import RUNS, RunName
+from tape.settings import Limits
 
 LIMITS = Limits()
 PAUSES = Pauses(30, 600, 0.0)
@@ -40,7 +40,7 @@ class Draining(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.state = State(1_000, 1)
-        self.holds: dict[str, tuple[Hold, int]] = {}  # with where its holder believes to be
+        self.holds: dict[str, tuple[DrainerLease, int]] = {}  # with where its holder believes to be
         self.owner = ""
         self.skipped: set[int] = set()
 
@@ -51,7 +51,7 @@ class Draining(RuleBasedStateMachine):
     def play(self, move: Any) -> Any:
         decision = move.decide(self.state)
         self.state.apply(decision)
-        return decision.reply(Place(1, self.state.now_ms))
+        return decision.reply(EntryPlace(1, self.state.now_ms))
 
     @rule(who=WHO)
     def acquire(self, who: str) -> None:
@@ -60,7 +60,7 @@ class Draining(RuleBasedStateMachine):
         assert grant.is_granted == free
         if grant.is_granted:
             token = grant.drainer.fencing_token
-            self.holds[who] = (Hold("d", token, TTL), grant.drainer.last_global_seq)
+            self.holds[who] = (DrainerLease("d", token, TTL), grant.drainer.last_global_seq)
             self.owner = who
 
     @rule(ms=st.integers(1, 2 * TTL))
@@ -85,7 +85,7 @@ class Draining(RuleBasedStateMachine):
         if who not in self.holds:
             return
         hold, at = self.holds[who]
-        passed = Passed(at + 1, f"E{at + 1}", 1, 1)
+        passed = PassProgress(at + 1, f"E{at + 1}", 1, 1)
         move = DispatchEvents(
             hold, passed, [run_of(at + 1)], ids=["X", "Y"], limits=LIMITS, letting_go=letting_go
         )
@@ -100,9 +100,11 @@ class Draining(RuleBasedStateMachine):
         if who not in self.holds:
             return
         hold, at = self.holds[who]
-        failure = Failure(event(at + 1), "s", "", "no")
+        failure = DispatchFailure(event(at + 1), "s", "", "no")
         before = self.row.attempts.next_for(f"E{at + 1}", "s")
-        halting = HaltDrainer(hold, Passed(at, ""), failure, ["A", "B", "C"], LIMITS, pauses=PAUSES)
+        halting = HaltDrainer(
+            hold, PassProgress(at, ""), failure, ["A", "B", "C"], LIMITS, pauses=PAUSES
+        )
         if self.as_holder(who, halting):
             self.owner = ""
             assert self.row.halted_on_global_seq == at + 1

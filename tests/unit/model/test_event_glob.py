@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.event_glob import OWN_PREFIX, parse_glob
+from tape.settings import Limits
 
 LIMITS = Limits()
 

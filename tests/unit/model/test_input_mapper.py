@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.entry import Entry
 from tape.model.input_mapper import FIELDS, MOST_RECIPES, parse_mapper
+from tape.settings import Limits
 
 LIMITS = Limits()
 PAYLOAD = '{"price":{"amount":1.10},"lines":[{"sku":"a"},{"sku":"b"}],"a b":{"\\"":1},"n":null}'

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model.json_text import check_json, to_json
+from tape.settings import Limits
 
 LIMITS = Limits()
 SMALL = replace(LIMITS, payload_bytes=20)

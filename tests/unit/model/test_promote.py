@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, draft_event
-from tape.model.move import KNOWN, Known, Place, State
+from tape.model.move import KNOWN, EntryPlace, State, UsedKey
 from tape.model.outbox import (
     OUTBOX,
     OUTBOX_IDS,
@@ -22,6 +21,7 @@ from tape.model.outbox import (
 )
 from tape.model.promote import PromoteOutbox, draft_row
 from tape.model.relay import Candidate, ElectRelay, ResignRelay
+from tape.settings import Limits
 
 LIMITS = Limits()
 
@@ -136,7 +136,7 @@ def test_nothing_is_promoted_twice_and_subjects_keep_their_order(data: st.DataOb
 def test_a_key_of_a_recorded_event_is_not_the_outboxs() -> None:
     row = a_row(1, key="k")
     state = a_state(row)
-    state.put_loaded(KNOWN, [Known("k", "recorded", 7, 0)])
+    state.put_loaded(KNOWN, [UsedKey("k", "recorded", 7, 0)])
     decision = PromoteOutbox([row], LIMITS).decide(state)
     assert [draft.idempotency_key for draft in decision.entries] == ["bus.outbox/a.b/k"]
 
@@ -145,7 +145,7 @@ def test_a_key_of_the_outbox_makes_a_repeat_of_the_first() -> None:
     row = a_row(1, key="k")
     first = OutboxPlace(1, ulid(1), "a.b", REPEATED, False, "", False, "first", 7)
     state = a_state(row)
-    state.put_loaded(KNOWN, [Known("bus.outbox/a.b/k", "first", 7, 0)])
+    state.put_loaded(KNOWN, [UsedKey("bus.outbox/a.b/k", "first", 7, 0)])
     by_journal = PromoteOutbox([row], LIMITS).decide(state)
     assert not by_journal.entries
     assert by_journal.changes[0].row == first
@@ -164,7 +164,7 @@ def test_an_id_of_another_event(subject: str, payload: str, repeats: bool) -> No
     state = a_state(*rows)
     state.put_loaded(OUTBOX_IDS, [EntryOfId(ulid(2), 1, "a.b", "1", 7)])
     decision = PromoteOutbox(rows, LIMITS).decide(state)
-    done = decision.reply(Place(101, 0))
+    done = decision.reply(EntryPlace(101, 0))
     if repeats:
         assert (done.promoted, done.repeats, done.unfit) == (1, 1, [])
     else:

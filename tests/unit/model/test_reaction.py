@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TapeError, TooLarge
-from tape.model.move import Need, Place, State
+from tape.model.move import EntryPlace, Need, State
 from tape.model.reaction import (
     BOOK,
     BOOK_NAME,
@@ -28,6 +27,7 @@ from tape.model.reaction import (
     fnv1a,
     shard_of,
 )
+from tape.settings import Limits
 
 LIMITS = Limits()
 NOW, HEAD = 50, 9
@@ -43,7 +43,7 @@ def world() -> State:
 def play(state: State, move: Any) -> Any:
     decision = move.decide(state)
     state.apply(decision)
-    return decision.reply(Place(HEAD + 1, NOW))
+    return decision.reply(EntryPlace(HEAD + 1, NOW))
 
 
 def register(state: State, **settings: Any) -> Reaction:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, StaleLease, TooLarge
 from tape.model.event import NewEvent, Recorded, RecordEvents
-from tape.model.move import KNOWN, Known, Need, Place, State
+from tape.model.move import KNOWN, EntryPlace, Need, State, UsedKey
 from tape.model.run import RUNS
+from tape.settings import Limits
 from tests.conformance.playing import a_run
 
 LIMITS = Limits()
@@ -28,7 +28,7 @@ def move(*events: NewEvent, limits: Limits = LIMITS) -> RecordEvents:
     return RecordEvents(events, ids(), limits)
 
 
-def world(*runs: Any, known: tuple[Known, ...] = ()) -> State:
+def world(*runs: Any, known: tuple[UsedKey, ...] = ()) -> State:
     state = State(5, FIRST)
     state.put_loaded(RUNS, runs)
     state.put_loaded(KNOWN, known)
@@ -38,7 +38,7 @@ def world(*runs: Any, known: tuple[Known, ...] = ()) -> State:
 def play(state: State, one: RecordEvents) -> list[Recorded]:
     decision = one.decide(state)
     first = state.apply(decision)
-    return decision.reply(Place(FIRST + first, 5))
+    return decision.reply(EntryPlace(FIRST + first, 5))
 
 
 def test_events_become_entries_in_order() -> None:
@@ -81,7 +81,7 @@ def test_a_key_in_two_moves_of_a_batch_is_one_entry() -> None:
 
 
 def test_a_key_used_before_answers_with_the_first_ids_whatever_the_payload() -> None:
-    state = world(known=(Known("k", "old", 7, 3),))
+    state = world(known=(UsedKey("k", "old", 7, 3),))
     (again,) = play(state, move(NewEvent("other", "{}", idempotency_key="k")))
     assert again == Recorded("old", 7, 3, True)
     assert state.entries == []
@@ -98,7 +98,7 @@ def test_entries_are_numbered_in_their_runs() -> None:
 
 
 def test_a_duplicate_takes_no_number_and_saves_no_run() -> None:
-    state = world(a_run("r"), known=(Known("k", "old", 7, 1),))
+    state = world(a_run("r"), known=(UsedKey("k", "old", 7, 1),))
     event = NewEvent("a", run_id="r", fencing_token=1, idempotency_key="k")
     assert play(state, move(event)) == [Recorded("old", 7, 1, True)]
     assert state.saves == {}
@@ -179,7 +179,7 @@ KEYS = st.sampled_from(["", "k1", "k2", "k3"])
 def test_replies_always_name_the_entries_that_are_there(
     batch: list[list[tuple[str, bool]]],
 ) -> None:
-    state = world(a_run("r"), known=(Known("k3", "old", 7, 0),))
+    state = world(a_run("r"), known=(UsedKey("k3", "old", 7, 0),))
     fresh = ids()
     replies: list[tuple[str, Recorded]] = []
     for request in batch:
@@ -188,7 +188,7 @@ def test_replies_always_name_the_entries_that_are_there(
             for key, in_run in request
         ]
         decision = RecordEvents(events, fresh, LIMITS).decide(state)
-        place = Place(FIRST + state.apply(decision), 5)
+        place = EntryPlace(FIRST + state.apply(decision), 5)
         replies += zip([key for key, _ in request], decision.reply(place), strict=True)
     by_number = dict(enumerate(state.entries, FIRST))
     new = [r for _, r in replies if not r.duplicate]

@@ -7,10 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, StaleLease, TooLarge
 from tape.model.entry import Trace
-from tape.model.move import Place, State
+from tape.model.move import EntryPlace, State
 from tape.model.run import RUNS
 from tape.model.session import (
     SESSION_EVENTS,
@@ -24,6 +23,7 @@ from tape.model.session import (
     SessionKey,
     StoredEvent,
 )
+from tape.settings import Limits
 from tape.stores.rows import changed_rows
 from tests.conformance.playing import a_run
 
@@ -57,7 +57,7 @@ def append(
 def play(state: State, move: Any) -> Any:
     decision = move.decide(state)
     first = state.apply(decision)
-    return decision.reply(Place(10 + first, 50))
+    return decision.reply(EntryPlace(10 + first, 50))
 
 
 def state_of(state: State) -> Any:

@@ -3,18 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tape.model.entry import Draft
-from tape.model.move import (
-    KNOWN,
-    Change,
-    Decision,
-    Known,
-    Need,
-    State,
-    Table,
-    delete,
-    save,
-)
+from tape.model.entry import EntryDraft
+from tape.model.move import KNOWN, Decision, Need, RowChange, State, Table, UsedKey, delete, save
 from tape.stores.rows import changed_rows, group_needs, prefix_range
 
 
@@ -35,12 +25,12 @@ CHILDREN = Table("children", Child, lambda row: (row.a, row.b, row.c), parent=PA
 OTHERS = Table("others", Parent, lambda row: (row.a, row.b))
 
 
-def apply(state: State, *changes: Change, entries: Iterable[Draft] = ()) -> int:
+def apply(state: State, *changes: RowChange, entries: Iterable[EntryDraft] = ()) -> int:
     return state.apply(Decision(lambda _place: None, list(entries), changes))
 
 
-def draft(key: str = "", seq: int = 0) -> Draft:
-    return Draft(f"id-{key}", "event", "/tape/event/recorded/a/_/_", "null", seq=seq)._replace(
+def draft(key: str = "", seq: int = 0) -> EntryDraft:
+    return EntryDraft(f"id-{key}", "event", "/tape/event/recorded/a/_/_", "null", seq=seq)._replace(
         idempotency_key=key
     )
 
@@ -100,8 +90,8 @@ def test_entries_are_numbered_through_the_batch() -> None:
     assert apply(state, entries=[draft(), draft("k", 3)]) == 0
     assert apply(state, entries=[draft("l")]) == 2
     assert apply(state) == 3
-    assert state.get(KNOWN, "k") == Known("k", "id-k", 11, 3)
-    assert state.get(KNOWN, "l") == Known("l", "id-l", 12, 0)
+    assert state.get(KNOWN, "k") == UsedKey("k", "id-k", 11, 3)
+    assert state.get(KNOWN, "l") == UsedKey("l", "id-l", 12, 0)
     assert len(state.entries) == 3
 
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, TooLarge
 from tape.model import subjects
 from tape.model.subject import (
@@ -16,6 +15,7 @@ from tape.model.subject import (
     parse_pattern,
     parse_subject,
 )
+from tape.settings import Limits
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 # Shorter alphabets find clashes such as "" against "_" against "%5F" sooner.

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, NotHeld, TapeError
-from tape.model.entry import Draft
-from tape.model.move import Place, State
+from tape.model.entry import EntryDraft
+from tape.model.move import EntryPlace, State
 from tape.model.reaction import REACTIONS, TALLIES, HandlerKind, Reaction, Tally
 from tape.model.task import (
     BACKOFF_MOST_MS,
@@ -24,16 +23,17 @@ from tape.model.task import (
     EndedTask,
     ExpireTasks,
     FailTasks,
-    Failure,
     QueuedTask,
     ReplayDeadLetters,
-    Source,
+    SourceEntry,
+    TaskFailure,
     TaskKey,
     TaskStatus,
     backoff_ms,
     is_used_up,
     parse_task_id,
 )
+from tape.settings import Limits
 
 LIMITS = Limits()
 NOW = 1_000
@@ -70,7 +70,7 @@ def world(
     state.put_loaded(QUEUE, tasks)
     state.put_loaded(ENDED, ended)
     state.put_loaded(REACTIONS, [reaction or a_reaction()])
-    state.put_loaded(SOURCES, [Source(7, "/tape/event/x", "ab", "cd", "")])
+    state.put_loaded(SOURCES, [SourceEntry(7, "/tape/event/x", "ab", "cd", "")])
     in_hand = sum(task.status == CLAIMED for task in tasks)
     dead = sum(task.status == DLQ for task in ended)
     state.put_loaded(TALLIES, [tally or Tally("r", len(tasks), in_hand, dead, 77, 1)])
@@ -80,13 +80,13 @@ def world(
 def play(state: State, move: Any) -> Any:
     decision = move.decide(state)
     state.apply(decision)
-    return decision.reply(Place(100, NOW))
+    return decision.reply(EntryPlace(100, NOW))
 
 
 def fail(
     state: State, *keys: TaskKey, owner: str = "a", error: str = "no", **fields: Any
 ) -> list[TaskStatus | TapeError]:
-    failures = [Failure(key, error, **fields) for key in keys]
+    failures = [TaskFailure(key, error, **fields) for key in keys]
     ids = [next(IDS) for _ in keys]
     outcomes: list[TaskStatus | TapeError] = play(state, FailTasks(owner, failures, ids, LIMITS))
     return outcomes
@@ -103,7 +103,7 @@ def counts(state: State) -> tuple[int, int, int]:
     return tally.queued, tally.in_flight, tally.dead_letters
 
 
-def verbs(entries: Sequence[Draft]) -> list[str]:
+def verbs(entries: Sequence[EntryDraft]) -> list[str]:
     return [entry.subject.split("/")[3] for entry in entries]
 
 
@@ -277,7 +277,7 @@ class TestFailing:
         assert orjson.loads(state.entries[0].payload_json)["subject"] == ""
 
     def test_it_names_all_it_looks_at(self) -> None:
-        move = FailTasks("a", [Failure(KEY, "")], ["1"], LIMITS)
+        move = FailTasks("a", [TaskFailure(KEY, "")], ["1"], LIMITS)
         tables = {QUEUE, ENDED, SOURCES, REACTIONS, TALLIES}
         assert {need.table for need in move.needs()} == tables
 

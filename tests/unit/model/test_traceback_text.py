@@ -3,7 +3,6 @@
 import orjson
 import pytest
 
-from tape.config import Limits
 from tape.model.error_record import (
     error_json,
     error_words,
@@ -16,6 +15,7 @@ from tape.model.traceback_text import (
     bounded_traceback,
     traceback_within,
 )
+from tape.settings import Limits
 
 FIRST = "Traceback (most recent call last):"
 

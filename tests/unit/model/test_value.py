@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tape.config import Limits
 from tape.errors import InvalidArgument, NotFound, StaleLease, TooLarge, VersionMismatch
 from tape.model.entry import Entry, Trace
-from tape.model.move import Need, Place, State
+from tape.model.move import EntryPlace, Need, State
 from tape.model.run import RUNS
 from tape.model.value import (
     VALUES,
@@ -22,6 +21,7 @@ from tape.model.value import (
     WriteValue,
     change_of,
 )
+from tape.settings import Limits
 from tests.conformance.playing import a_run
 
 LIMITS = Limits()
@@ -49,7 +49,7 @@ def delete(author: Author | None = None) -> DeleteValue:
 def play(state: State, move: Any) -> Any:
     decision = move.decide(state)
     first = state.apply(decision)
-    return decision.reply(Place(10 + first, 50))
+    return decision.reply(EntryPlace(10 + first, 50))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tape.config import Limits, OutboxSettings
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, NotLeading
 from tape.model.outbox import OutboxRow, RelayTerm
 from tape.model.promote import Promoted
 from tape.outbox.term import Term
 from tape.ports.broker import MaySend, Outgoing
+from tape.settings import Limits, OutboxSettings
 
 SETTINGS = OutboxSettings(
     batch=3, active_poll_s=0.0, idle_poll_s=0.01, backoff_first_s=0.01, backoff_most_s=0.02

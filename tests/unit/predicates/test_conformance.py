@@ -23,7 +23,7 @@ from tape.predicates.values import (
     plain_key,
     stored_key,
 )
-from tape.predicates.wire import Message
+from tape.predicates.wire import ProtoMessage
 from tape.predicates.work import Work, new_work
 
 DATA: Final = Path(__file__).parents[4] / "shared" / "cel-spec" / "conformance.json"
@@ -125,11 +125,11 @@ def _tree(case: Case) -> Node:
     declared = {name: _declared(kind) for name, kind in case["env"].items()}
     environment = cel.NewEnv(variables=declared, container=case["container"])
     compiled_expression = environment.compile(case["expr"], case["disable_check"])
-    envelope = Message(compiled_expression.serialize())
+    envelope = ProtoMessage(compiled_expression.serialize())
     names = {name: _our_type(kind) for name, kind in case["env"].items()}
     if envelope.text(1).endswith("ParsedExpr"):
         expr = envelope.message(2).blob(2)
-        return read(Message(_field(4, expr)), names)
+        return read(ProtoMessage(_field(4, expr)), names)
     return read(envelope.message(2), names)
 
 

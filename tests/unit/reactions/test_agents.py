@@ -5,9 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
-from tape.config import Limits, Settings
 from tape.errors import StoreUnavailable, TapeError
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
@@ -16,11 +14,13 @@ from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.model.task import TaskOutcome, TaskStatus
 from tape.ports.store import Store
+from tape.programs.connect import open_bus
+from tape.programs.worker import WorkerOptions
 from tape.reactions import agents, run_dispatcher
 from tape.reactions.agents import Agents
 from tape.reactions.tasks import Tasks
+from tape.settings import Limits, Settings
 from tape.stores.by_url import open_store
-from tape.worker import WorkerOptions
 from tests.conformance.playing import Look, play
 from tests.conformance.reacting import a_task, expect_sound, lead, queue, sources_with, until
 
@@ -183,7 +183,7 @@ async def test_there_may_be_more_reactions_than_one_claim_names(bus: Bus) -> Non
 
 def test_a_dispatcher_drives_the_runs_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[WorkerOptions] = []
-    monkeypatch.setattr("tape.worker.run_worker", begun.append)
+    monkeypatch.setattr("tape.programs.worker.run_worker", begun.append)
     run_dispatcher("sqlite:desk.db", pool="gpu")
     run_dispatcher("sqlite:desk.db")
     assert [options.pool for options in begun] == ["gpu", "shared"]

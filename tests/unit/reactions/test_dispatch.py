@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tape.config import DispatcherSettings
 from tape.errors import NotHeld, Overloaded, StoreUnavailable, TapeError
 from tape.model.entry import Entry
 from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.ports.tasks import Claim
 from tape.reactions import dispatch
-from tape.reactions.dispatch import Dispatcher, Job
+from tape.reactions.dispatch import Dispatcher, ReactionJob
 from tape.reactions.threads import HandlerThreads
-from tape.reactions.work import Away, Call, Work
+from tape.reactions.work import BrokerAway, CallHandler, TaskWork
+from tape.settings import DispatcherSettings
 from tape.telemetry import metrics
 from tests.conformance.reacting import until
 
@@ -101,7 +101,7 @@ def threads() -> Iterator[HandlerThreads]:
 
 @asynccontextmanager
 async def dispatching(
-    source: FakeSource, jobs: dict[str, Job], settings: DispatcherSettings = QUICK
+    source: FakeSource, jobs: dict[str, ReactionJob], settings: DispatcherSettings = QUICK
 ) -> AsyncIterator[Dispatcher]:
     dispatcher = Dispatcher(source, jobs, "me", settings)
     stop = asyncio.Event()
@@ -129,8 +129,10 @@ async def until_true(ask: Callable[[], object]) -> None:
     await until(answer)
 
 
-def on_the_loop(handler: Callable[[dict[str, Any]], Awaitable[None]], most: int = 10) -> Job:
-    return Job(Call(handler, HandlerThreads(1)), most)
+def on_the_loop(
+    handler: Callable[[dict[str, Any]], Awaitable[None]], most: int = 10
+) -> ReactionJob:
+    return ReactionJob(CallHandler(handler, HandlerThreads(1)), most)
 
 
 async def quick(envelope: dict[str, Any]) -> None:
@@ -178,7 +180,7 @@ async def test_a_retry_that_comes_before_its_failure_is_told_is_done(
     def in_thread(envelope: dict[str, Any]) -> None:
         asyncio.run(fail_once(envelope))
 
-    job = Job(Call(in_thread if threaded else fail_once, threads), 10)
+    job = ReactionJob(CallHandler(in_thread if threaded else fail_once, threads), 10)
     async with dispatching(source, {"r": job, "other": on_the_loop(quick)}):
         source.add(a_task(1))
         await until_true(lambda: source.retries == source.queue == [] and len(source.claims) > 1)
@@ -264,7 +266,9 @@ async def test_of_all_reactions_together_no_more_are_taken_than_there_are_thread
     threads: HandlerThreads,
 ) -> None:
     source, release = FakeSource(), threading.Event()
-    jobs = {name: Job(Call(lambda _: release.wait(20), threads), 10) for name in "abcdef"}
+    jobs = {
+        name: ReactionJob(CallHandler(lambda _: release.wait(20), threads), 10) for name in "abcdef"
+    }
     few = DispatcherSettings(threads=4)
     async with dispatching(source, jobs, few) as dispatcher:
         source.add(*(a_task(k, name) for k in range(1, 4) for name in jobs))
@@ -281,7 +285,10 @@ async def test_of_all_reactions_together_no_more_are_taken_than_there_are_thread
 
 async def test_asynchronous_handlers_do_not_wait_for_threads(threads: HandlerThreads) -> None:
     source, release = FakeSource(), threading.Event()
-    jobs = {"slow": Job(Call(lambda _: release.wait(20), threads), 10), "r": on_the_loop(quick)}
+    jobs = {
+        "slow": ReactionJob(CallHandler(lambda _: release.wait(20), threads), 10),
+        "r": on_the_loop(quick),
+    }
     async with dispatching(source, jobs, DispatcherSettings(threads=1)) as dispatcher:
         source.add(a_task(1, "slow"))
         await until_true(lambda: dispatcher.held == 1)
@@ -407,8 +414,8 @@ class FakeWork:
 
 async def test_work_that_fails_in_any_way_costs_its_own_tasks_alone() -> None:
     source = FakeSource()
-    work: Work = FakeWork(ZeroDivisionError("a mistake"), asyncio.CancelledError("of its own"))
-    jobs = {"odd": Job(work, 1), "r": on_the_loop(quick)}
+    work: TaskWork = FakeWork(ZeroDivisionError("a mistake"), asyncio.CancelledError("of its own"))
+    jobs = {"odd": ReactionJob(work, 1), "r": on_the_loop(quick)}
     async with dispatching(source, jobs):
         source.add(a_task(1, "odd"), a_task(2, "odd"), a_task(3, "odd"), a_task(4))
         outcomes = await settled(source, 4)
@@ -427,8 +434,8 @@ async def test_where_a_broker_is_away_there_is_a_pause_and_others_go_on(
     monkeypatch.setattr(dispatch, "LISTEN_MS", 100)
     source = FakeSource()
     given_back = [TaskOutcome("p/0/1", "given_back", "no route")]
-    work = FakeWork(Away(given_back, "no route"), Away(given_back, "no route"))
-    jobs = {"p": Job(work, 10), "r": on_the_loop(quick)}
+    work = FakeWork(BrokerAway(given_back, "no route"), BrokerAway(given_back, "no route"))
+    jobs = {"p": ReactionJob(work, 10), "r": on_the_loop(quick)}
     async with dispatching(source, jobs):
         source.add(a_task(1, "p"))
         await settled(source, 1)
@@ -476,7 +483,7 @@ async def test_a_thread_that_does_not_end_keeps_its_task(
 ) -> None:
     """Given back it would run twice at once."""
     source, release = FakeSource(), threading.Event()
-    jobs = {"r": Job(Call(lambda _: release.wait(30), threads), 10)}
+    jobs = {"r": ReactionJob(CallHandler(lambda _: release.wait(30), threads), 10)}
     async with dispatching(source, jobs, DispatcherSettings(grace_s=0.2)) as dispatcher:
         source.add(a_task(1))
         await until_true(lambda: dispatcher.held == 1)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tape.config import MatcherSettings, Settings
 from tape.errors import StoreUnavailable
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.task import TaskStatus
-from tape.ports.matching import Step, StepResult
+from tape.ports.matching import MatchStep, StepResult
 from tape.ports.store import Store
 from tape.reactions.lead import BeginRuns, Leader
+from tape.settings import MatcherSettings, Settings
 from tape.stores.sqlite.store import SqliteStore
 from tape.telemetry import metrics
 from tests.conformance.reacting import (
@@ -139,7 +139,7 @@ async def test_no_error_ends_it_for_good(
     await register(store)
     faults, real = [fault(), fault()], store.matching.make_step
 
-    async def make_step(step: Step) -> StepResult:
+    async def make_step(step: MatchStep) -> StepResult:
         if step.tasks and faults:
             raise faults.pop()
         return await real(step)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tape.config import MatcherSettings, PredicateSettings, SqliteSettings
 from tape.errors import InvalidArgument
 from tape.journal.pacer import Pacer
 from tape.model.event import NewEvent
 from tape.ports.clock import Clock
-from tape.ports.matching import MatcherLease, Reactions, Step, StepResult
+from tape.ports.matching import MatcherLease, MatchStep, RegisteredReactions, StepResult
 from tape.reactions.match import LeaseLost, Matcher
+from tape.settings import MatcherSettings, PredicateSettings, SqliteSettings
 from tape.stores.bell import Bell
 from tape.stores.sqlite.matching import SqliteMatching
 from tape.stores.sqlite.pool import Pool
@@ -34,7 +34,7 @@ from tests.conformance.reacting import (
 
 SMALL = MatcherSettings(page_entries=20, step_tasks=30, settle_s=0.01)
 
-Hook = Callable[[Step], Awaitable[None]]
+Hook = Callable[[MatchStep], Awaitable[None]]
 
 
 class HookedMatching(SqliteMatching):
@@ -48,7 +48,7 @@ class HookedMatching(SqliteMatching):
         self.put_off: set[str] = set()
         self.books = 0
 
-    async def make_step(self, step: Step) -> StepResult:
+    async def make_step(self, step: MatchStep) -> StepResult:
         hook, self.before_step = self.before_step, None
         if hook is not None:
             await hook(step)
@@ -56,7 +56,7 @@ class HookedMatching(SqliteMatching):
         self.put_off.update(step.put_off)
         return self.results[-1]
 
-    async def read_reactions(self) -> Reactions:
+    async def read_reactions(self) -> RegisteredReactions:
         self.books += 1
         return await super().read_reactions()
 
@@ -260,7 +260,7 @@ async def test_a_reaction_registered_before_the_step_misses_nothing(store: Hooke
     await register(store)
     await record_some(store, 5)
 
-    async def somebody_registers(step: Step) -> None:
+    async def somebody_registers(step: MatchStep) -> None:
         await register(store, "s")
         await record_some(store, 3)
 
@@ -279,7 +279,7 @@ async def test_one_that_starts_in_the_past_is_registered_before_the_step(
     await register(store)
     await record_some(store, 100)
 
-    async def somebody_registers(step: Step) -> None:
+    async def somebody_registers(step: MatchStep) -> None:
         await register(store, "s", from_global_seq=10)
 
     store.matching.before_step = somebody_registers
@@ -295,7 +295,7 @@ async def test_settings_that_change_before_the_step_hold_from_there_on(
     await register(store)
     await record_some(store, 10)
 
-    async def somebody_narrows(step: Step) -> None:
+    async def somebody_narrows(step: MatchStep) -> None:
         await register(store, predicate_cel="global_seq > 5")
 
     store.matching.before_step = somebody_narrows
@@ -309,7 +309,7 @@ async def test_one_deregistered_before_the_step_makes_nothing(store: HookedStore
     await register(store, "s")
     await record_some(store, 10)
 
-    async def somebody_deregisters(step: Step) -> None:
+    async def somebody_deregisters(step: MatchStep) -> None:
         await deregister(store, "s")
 
     store.matching.before_step = somebody_deregisters
@@ -421,7 +421,7 @@ async def test_shards_change_under_way(store: HookedStore, before: int, after: i
     await register(store, num_shards=before)
     await record(store, *events)
 
-    async def somebody_reshards(step: Step) -> None:
+    async def somebody_reshards(step: MatchStep) -> None:
         await register(store, num_shards=after)
         await record(store, *events)
 

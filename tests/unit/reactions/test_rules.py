@@ -10,7 +10,7 @@ from tape.model.entry import Entry
 from tape.model.reaction import HandlerKind, Reaction, ReactionCursor, shard_of
 from tape.ports.matching import CursorStep, NewTask
 from tape.reactions import rules
-from tape.reactions.rules import Matched, Matching, Rule, Rules, late_steps
+from tape.reactions.rules import Matched, Matching, ReactionRule, ReactionRules, late_steps
 
 MOST = 1_000
 
@@ -32,7 +32,7 @@ def a_rule(
     upto: int = 0,
     following: int = 1,
     **settings: Any,
-) -> Rule:
+) -> ReactionRule:
     reaction = Reaction(
         reaction_id, "", pattern, predicate, HandlerKind.TASK, "", "", 1, 0, 0, 5, 1000, 5, 1,
         "server", 0, 0,
@@ -41,11 +41,11 @@ def a_rule(
         ReactionCursor(reaction_id, shard, upto, 0, following, 0, 0, 0, "", 0)
         for shard in range(reaction.num_shards)
     ]
-    return Rule(reaction, cursors)
+    return ReactionRule(reaction, cursors)
 
 
-def match(found: list[Rule], entries: list[Entry], most: int = MOST) -> Matched:
-    return Rules(found).match(entries, entries[-1].global_seq, most)
+def match(found: list[ReactionRule], entries: list[Entry], most: int = MOST) -> Matched:
+    return ReactionRules(found).match(entries, entries[-1].global_seq, most)
 
 
 def made(matched: Matched) -> list[tuple[str, int]]:
@@ -64,7 +64,7 @@ def test_a_predicate_sees_the_fields_of_an_event() -> None:
 
 def test_one_that_was_held_up_for_a_moment_does_not_owe_much() -> None:
     slow, quick = a_rule("slow", predicate="true"), a_rule("quick", predicate="true")
-    common = Rules([slow, quick])
+    common = ReactionRules([slow, quick])
     common.owe(slow, 0.02, 1.0)
     common.owe(quick, 0.000_1, 1.0)
     assert common.owes_much(slow)
@@ -75,7 +75,7 @@ def test_a_rule_that_takes_too_long_is_put_off_and_the_others_go_on() -> None:
     slow = a_rule("slow", predicate="payload.n.all(x, x >= 0)", num_shards=2)
     quick = a_rule("quick", predicate="payload.n != null")
     entries = [an_entry(n, payload_json=f'{{"n":{list(range(2_000))}}}') for n in range(1, 9)]
-    matching = Matching(Rules([slow, quick]), entries, 8, MOST, allowed_s=0.0)
+    matching = Matching(ReactionRules([slow, quick]), entries, 8, MOST, allowed_s=0.0)
     asked = list(matching.steps())
     matched = matching.matched()
     assert matched.put_off == ("slow",)
@@ -94,7 +94,7 @@ def test_a_rule_that_takes_too_long_is_put_off_and_the_others_go_on() -> None:
 
 
 def test_a_rule_alone_that_takes_too_long_ends_the_page() -> None:
-    rules = Rules([a_rule("slow", predicate="payload.n.all(x, x >= 0)")])
+    rules = ReactionRules([a_rule("slow", predicate="payload.n.all(x, x >= 0)")])
     entries = [an_entry(n, payload_json=f'{{"n":{list(range(2_000))}}}') for n in range(1, 9)]
     matching = Matching(rules, entries, 8, MOST, allowed_s=0.0, alone=True)
     deque(matching.steps(), maxlen=0)
@@ -107,7 +107,7 @@ SLOW_THOUGH_LIGHT = "||".join(["!payload.a"] * 340)
 
 
 def test_there_is_a_stop_after_a_few_predicates_of_one_entry() -> None:
-    rules = Rules([a_rule(f"r{n}", predicate=SLOW_THOUGH_LIGHT) for n in range(100)])
+    rules = ReactionRules([a_rule(f"r{n}", predicate=SLOW_THOUGH_LIGHT) for n in range(100)])
     assert rules.are_light
     asked = list(Matching(rules, [an_entry(1)], 1, MOST).steps())
     assert len(asked) >= 100 / LIGHT_ENTRIES
@@ -118,7 +118,7 @@ def test_a_light_rule_that_takes_long_is_put_off_when_it_is_watched() -> None:
     slow = [a_rule(f"slow{n}", predicate=SLOW_THOUGH_LIGHT) for n in range(3)]
     quick = a_rule("quick", predicate="kind == 'event'")
     entries = [an_entry(n) for n in range(1, 200)]
-    rules = Rules([*slow, quick])
+    rules = ReactionRules([*slow, quick])
     matching = Matching(rules, entries, 199, MOST, allowed_s=0.005)
     matching.is_watching = True
     deque(matching.steps(), maxlen=0)
@@ -140,7 +140,9 @@ def test_one_that_takes_long_no_more_is_matched_with_the_others_again() -> None:
     for payload, count, apart in ((long, 3, True), (short, 3_000, False)):
         entries = [an_entry(n, payload_json=payload) for n in range(1, count + 1)]
         allowed_s = 0.0 if apart else 1.0
-        matching = Matching(Rules([rule]), entries, count, 5_000, allowed_s, alone=not apart)
+        matching = Matching(
+            ReactionRules([rule]), entries, count, 5_000, allowed_s, alone=not apart
+        )
         deque(matching.steps(), maxlen=0)
         assert rule.apart is apart
         matching.matched()
@@ -219,7 +221,7 @@ def test_an_error_is_told_in_bounds() -> None:
 
 def test_counts_begin_anew_with_each_page() -> None:
     rule = a_rule(predicate="payload.n == 1")
-    one = Rules([rule])
+    one = ReactionRules([rule])
     first = one.match([an_entry(1, payload_json='{"n":1}'), an_entry(2)], 2, MOST)
     one.advance(first.cursors)
     again = one.match([an_entry(3, payload_json='{"n":1}')], 3, MOST)
@@ -265,7 +267,7 @@ def test_each_shard_has_its_own_cursor() -> None:
 
 
 def test_what_was_considered_is_not_considered_again() -> None:
-    one = Rules([a_rule(upto=2), a_rule("late", upto=1)])
+    one = ReactionRules([a_rule(upto=2), a_rule("late", upto=1)])
     entries = [an_entry(1), an_entry(2), an_entry(3)]
     first = one.match(entries, 3, MOST)
     assert made(first) == [("late", 2), ("r", 3), ("late", 3)]
@@ -310,7 +312,7 @@ def test_bursts_of_two_reactions_are_two_things() -> None:
 
 def test_subjects_are_remembered_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "SUBJECTS_REMEMBERED", 3)
-    one = Rules([a_rule("a", "/tape/event/recorded/n1/**")])
+    one = ReactionRules([a_rule("a", "/tape/event/recorded/n1/**")])
     entries = [an_entry(k, f"n{k % 7}") for k in range(1, 50)]
     assert len(one.match(entries, 49, MOST).tasks) == 7
     assert len(one._remembered) <= 3

@@ -14,7 +14,7 @@ from tape.model.task import Task, TaskOutcome, TaskStatus
 from tape.ports.broker import Outgoing
 from tape.predicates import ENVELOPE
 from tape.reactions.threads import HandlerThreads
-from tape.reactions.work import Away, Call, Handler, Publish, handler_envelope
+from tape.reactions.work import BrokerAway, CallHandler, Handler, PublishTasks, handler_envelope
 
 
 def a_task(seq: int = 7, **fields: Any) -> Task:
@@ -50,7 +50,7 @@ def threads() -> Iterator[HandlerThreads]:
 
 
 async def outcome_of(handler: Handler, threads: HandlerThreads, task: Task) -> TaskOutcome:
-    (outcome,) = await Call(handler, threads).do([task])
+    (outcome,) = await CallHandler(handler, threads).do([task])
     return outcome
 
 
@@ -76,7 +76,7 @@ async def test_an_asynchronous_handler_runs_on_the_loop(threads: HandlerThreads)
     async def handler(envelope: dict[str, Any]) -> None:
         ran.append(asyncio.get_running_loop())
 
-    call = Call(handler, threads)
+    call = CallHandler(handler, threads)
     assert not call.threaded
     assert await call.do([a_task()]) == [TaskOutcome("r/0/7")]
     assert ran == [asyncio.get_running_loop()]
@@ -180,7 +180,7 @@ class FakeBroker:
 
 async def test_what_the_broker_took_is_done_and_what_it_refused_is_refused() -> None:
     broker = FakeBroker(None, BrokerRefused("too large"))
-    outcomes = await Publish(broker).do([a_task(1), a_task(2)])
+    outcomes = await PublishTasks(broker).do([a_task(1), a_task(2)])
     assert outcomes == [
         TaskOutcome("r/0/1"),
         TaskOutcome("r/0/2", "refused", "BrokerRefused: too large"),
@@ -190,14 +190,14 @@ async def test_what_the_broker_took_is_done_and_what_it_refused_is_refused() -> 
 async def test_what_is_behind_a_refused_message_was_not_tried_and_is_given_back() -> None:
     refused = BrokerRefused("too large")
     broker = FakeBroker(refused, refused, BrokerRefused("that too"))
-    outcomes = await Publish(broker).do([a_task(1), a_task(2), a_task(3)])
+    outcomes = await PublishTasks(broker).do([a_task(1), a_task(2), a_task(3)])
     assert [outcome.verdict for outcome in outcomes] == ["refused", "given_back", "refused"]
 
 
 async def test_a_broker_that_is_away_says_so_for_what_it_did_not_take() -> None:
     broker = FakeBroker(None, BrokerUnavailable("no route"), BrokerRefused("no"))
-    with pytest.raises(Away, match="no route") as away:
-        await Publish(broker).do([a_task(1), a_task(2), a_task(3)])
+    with pytest.raises(BrokerAway, match="no route") as away:
+        await PublishTasks(broker).do([a_task(1), a_task(2), a_task(3)])
     assert away.value.outcomes == [
         TaskOutcome("r/0/1"),
         TaskOutcome("r/0/2", "given_back", "no route"),
@@ -213,7 +213,7 @@ async def test_a_message_has_one_id_and_says_when_it_may_be_a_repeat() -> None:
         a_task(3, attempts=1, last_error="was given back"),
         a_task(4, attempts=1, entry=a_task(4).entry._replace(run_id="")),
     ]
-    await Publish(broker).do(tasks)
+    await PublishTasks(broker).do(tasks)
     assert [message.attempt for message in broker.given] == [1, 3, 2, 1]
     assert [message.message_id for message in broker.given] == [f"r/0/{k}" for k in (1, 2, 3, 4)]
     assert [message.ordering_key for message in broker.given] == [

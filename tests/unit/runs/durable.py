@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from tape.bus import Bus
-from tape.config import ReactorSettings, ReactorsSettings, Settings
 from tape.model.effect import Effect, EffectStatus
 from tape.model.lease import Taker
 from tape.model.obligation import Obligation, ObligationStatus
@@ -21,9 +20,10 @@ from tape.runs.driving.lease_keeper import LeaseKeeper
 from tape.runs.driving.run_here import new_run
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.compensate import Compensation
-from tape.runs.reactors.dispatch import OutboxDispatch
+from tape.runs.reactors.dispatch import EffectDispatch
 from tape.runs.reactors.reconcile import Reconciler
 from tape.runs.reactors.recovery import Recovery
+from tape.settings import ReactorSettings, ReactorsSettings, Settings
 from tape.stores.by_url import open_store
 
 TTL_S = 30.0
@@ -131,9 +131,9 @@ class World:
 
     def outbox(
         self, owner: str = "a", settings: ReactorSettings | None = None, runs: Any = None
-    ) -> OutboxDispatch:
+    ) -> EffectDispatch:
         chosen = settings or ReactorSettings(lease_ttl_s=TTL_S)
-        return OutboxDispatch(self._of(runs), self.apps, self.executor, chosen, owner)
+        return EffectDispatch(self._of(runs), self.apps, self.executor, chosen, owner)
 
     def reconciler(self, owner: str = "a", runs: Any = None, **options: Any) -> Reconciler:
         settings = ReactorSettings(lease_ttl_s=TTL_S)

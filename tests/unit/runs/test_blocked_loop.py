@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import tape
-from tape.config import ReactorSettings, ReactorsSettings
 from tape.model.lease import Taker
 from tape.model.run import RunStatus
 from tape.model.task import TaskOutcome
 from tape.reactions.threads import HandlerThreads
-from tape.reactions.work import Call
+from tape.reactions.work import CallHandler
 from tape.runs.declare import Apps
 from tape.runs.driving.context import Context
 from tape.runs.reactors.run_reactors import RunReactors
+from tape.settings import ReactorSettings, ReactorsSettings
 from tape.telemetry import metrics
 from tape.telemetry.loop_watch import watched_loop
 from tests.unit.reactions.test_work import a_task
@@ -144,7 +144,7 @@ async def test_a_handler_that_holds_up_the_loop_is_named(caplog: pytest.LogCaptu
         time.sleep(BLOCK_S)  # noqa: ASYNC251 - what this is about
 
     with watched_loop(LEASE_S):
-        assert await Call(slow, threads).do([a_task()]) == [TaskOutcome("r/0/7")]
+        assert await CallHandler(slow, threads).do([a_task()]) == [TaskOutcome("r/0/7")]
     threads.shutdown()
     assert "slow of task r/0/7 has blocked the event loop" in caplog.text
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tape.config import ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument, StaleLease, StoreFailed, StoreUnavailable
 from tape.model.effect import BeginEffect, DispatchMode, EffectStatus, Semantics
 from tape.model.effect_claim import (
@@ -23,9 +22,10 @@ from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_end import EndRun
 from tape.runs.ambient import idempotency_key
 from tape.runs.boundary import set_boundary_hook
-from tape.runs.declare import App, Effect, RetryPolicy, app, effect
+from tape.runs.declare import App, DeclaredEffect, RetryPolicy, app, effect
 from tape.runs.driving.context import Context
 from tape.runs.reactors import claimed_work
+from tape.settings import ReactorSettings
 from tests.unit.runs.durable import TTL_S, World, settle
 
 THRICE = RetryPolicy(attempts=3, first_s=100.0, most_s=1000.0)
@@ -78,7 +78,7 @@ def paying(
     return calling(world, pay)
 
 
-def calling(world: World, pay: Effect[..., Any]) -> App[Any]:
+def calling(world: World, pay: DeclaredEffect[..., Any]) -> App[Any]:
     @app("payer", registry=world.apps)
     async def payer(ctx: Context) -> Any:
         return await ctx.call(pay, 5, to="bob")

@@ -8,22 +8,22 @@ import orjson
 import pytest
 
 import tape
-from tape.config import Limits, ReactorsSettings, Settings
 from tape.errors import EffectFailed, InvalidArgument
 from tape.model.decision import RecordDecision
 from tape.model.entry import Entry
 from tape.model.run import DEFAULT_POOL, Run, RunStatus
+from tape.programs.run_reactors import run_reactors
+from tape.programs.worker import WorkerOptions
 from tape.reactions.threads import HandlerThreads
-from tape.reactors import run_reactors
 from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.driving.context import Context
 from tape.runs.looking.offline import ReplayVerdict, replay_offline
 from tape.runs.looking.timeline import timeline
 from tape.runs.reactors.run_reactors import RunReactors
+from tape.settings import Limits, ReactorsSettings, Settings
 from tape.stores.by_url import upgrade_store
 from tape.stores.migrations import load_migrations
 from tape.testing.runs import AppKit
-from tape.worker import WorkerOptions
 from tests.unit.runs.driven import outcome, ran, signalled
 
 BEFORE = Path(__file__).parent / "draws_of_before.jsonl"
@@ -144,7 +144,7 @@ async def test_an_app_does_not_watch_a_value(kit: AppKit, apps: Apps) -> None:
 
 def test_reactors_are_a_worker_without_reactions(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[WorkerOptions] = []
-    monkeypatch.setattr("tape.reactors.run_worker", started.append)
+    monkeypatch.setattr("tape.programs.run_reactors.run_worker", started.append)
     run_reactors("sqlite:desk.db", pool="blue", owner="me")
     (options,) = started
     assert (options.url, options.pool, options.owner) == ("sqlite:desk.db", "blue", "me")

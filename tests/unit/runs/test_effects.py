@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import tape
-from tape.config import Limits, Settings
 from tape.errors import (
     AckLost,
     BudgetExceeded,
@@ -27,6 +26,7 @@ from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.run_here import new_run
 from tape.runs.driving.sync_context import SyncContext
 from tape.runs.operations import Runs
+from tape.settings import Limits, Settings
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import LEASE_S, gone_on, outcome, ran, signalled, soon
 

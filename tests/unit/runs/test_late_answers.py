@@ -6,7 +6,6 @@ from typing import Any, cast
 import pytest
 
 import tape
-from tape.config import ReactorSettings, ReactorsSettings
 from tape.errors import StoreUnavailable
 from tape.model.effect_claim import ClaimEffect, RenewClaim
 from tape.model.lease import Taker
@@ -18,6 +17,7 @@ from tape.runs.driving.lease_keeper import LeaseKeeper
 from tape.runs.driving.run_here import new_run
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.recovery import Recovery
+from tape.settings import ReactorSettings, ReactorsSettings
 from tests.unit.runs.durable import World
 
 BRIEF = ReactorSettings(lease_ttl_s=0.3)

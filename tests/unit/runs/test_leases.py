@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import tape
-from tape.config import ReactorSettings, ReactorsSettings
 from tape.errors import LeaseHeld, RunCancelled, StaleLease, StoreUnavailable
 from tape.model.lease import Taker
 from tape.model.run import Run, RunStatus
@@ -21,6 +20,7 @@ from tape.runs.driving.drive import RunDriver
 from tape.runs.driving.lease_keeper import LeaseKeeper
 from tape.runs.driving.sync_context import SyncContext
 from tape.runs.reactors.recovery import Recovery
+from tape.settings import ReactorSettings, ReactorsSettings
 from tape.testing.runs import AppKit
 from tests.unit.runs.driven import LEASE_S, Between, found, gone_on, outcome, ran, soon
 

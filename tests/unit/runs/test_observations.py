@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import tape
-from tape.config import Limits, Settings
 from tape.errors import InvalidArgument
 from tape.model.effect import Semantics
 from tape.model.run import RunStatus
@@ -17,6 +16,7 @@ from tape.runs.declare import Apps
 from tape.runs.driving import pen
 from tape.runs.driving.context import Context
 from tape.runs.operations import Runs
+from tape.settings import Limits, Settings
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import at_boundaries, outcome, ran, signalled
 

@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 import pytest
 
 from tape.bus import FollowQuery
-from tape.config import ReactorsSettings
 from tape.errors import AckLost, StoreUnavailable
 from tape.runs.declare import Observed, app, effect
 from tape.runs.driving.context import Context
 from tape.runs.driving.run_here import new_run
 from tape.runs.reactors.reactor import Listen, Reactor, Ring, jittered, react
+from tape.settings import ReactorsSettings
 from tests.unit.runs.durable import World
 
 NEVER_S = 3600.0

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import tape
-from tape.config import ReactorsSettings
 from tape.model.run import RunStatus
 from tape.runs.declare import App, Apps, Observed
 from tape.runs.reactors.run_reactors import RunReactors
+from tape.settings import ReactorsSettings
 from tests.unit.runs.durable import World
 
 

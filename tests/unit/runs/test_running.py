@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import tape
-from tape.config import ReactorSettings, ReactorsSettings
 from tape.errors import (
     Closed,
     EffectFailed,
@@ -26,6 +25,7 @@ from tape.runs.driving import drive, run_here
 from tape.runs.driving.context import Context
 from tape.runs.driving.run_here import RunsHere, new_run
 from tape.runs.driving.sync_context import SyncContext
+from tape.settings import ReactorSettings, ReactorsSettings
 from tape.testing.runs import AppKit
 from tests.unit.runs.driven import Between, found, outcome, soon
 

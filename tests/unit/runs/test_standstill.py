@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import tape
-from tape.config import ReactorSettings
 from tape.errors import StaleLease
 from tape.model.run import Run, RunStatus
 from tape.runs.declare import Apps
 from tape.runs.driving.context import Context
 from tape.runs.driving.lease_keeper import LeaseKeeper
+from tape.settings import ReactorSettings
 from tests.unit.runs.driven import soon
 
 TTL_S, HEARTBEAT_S = 30.0, 10.0

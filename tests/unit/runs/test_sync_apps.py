@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import tape
-from tape.config import ReactorsSettings, Settings
 from tape.errors import (
     AckLost,
     BudgetExceeded,
@@ -25,6 +24,7 @@ from tape.runs.driving.context import Context
 from tape.runs.driving.sync_context import SyncContext
 from tape.runs.driving.unwinding import Abandoned
 from tape.runs.driving.waiting_thread import WaitingThread, wait_for
+from tape.settings import ReactorsSettings, Settings
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import found, gone_on, outcome, ran, signalled
 

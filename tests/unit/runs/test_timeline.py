@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tape.config import Limits
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, DispatchMode, EffectStatus, effect_key
@@ -15,7 +14,7 @@ from tape.model.effect_claim import (
     RecordExternalObservation,
     Resolution,
 )
-from tape.model.entry import Draft, Entry
+from tape.model.entry import Entry, EntryDraft
 from tape.model.event import NewEvent, RecordEvents
 from tape.model.gate import AwaitSignal, SendSignal
 from tape.model.obligation import (
@@ -31,6 +30,7 @@ from tape.model.run_end import CancelRun, EndRun
 from tape.model.timer import CancelTimer, FireTimer, SetTimer
 from tape.model.value import Author, DeleteValue, WriteValue
 from tape.runs.looking.timeline import Timeline, TimelineLine, elapsed, timeline
+from tape.settings import Limits
 from tests.unit.model.run_world import CHILD, CHILD_NAME, RUN, TTL, World
 
 KEY = effect_key(RUN, 0, "wire", 0)
@@ -44,7 +44,7 @@ class ToldWorld(World):
         super().__init__()
         self._times: list[int] = []
 
-    def _take(self, drafts: Sequence[Draft]) -> None:
+    def _take(self, drafts: Sequence[EntryDraft]) -> None:
         super()._take(drafts)
         self._times += [self.now_ms] * len(drafts)
 
@@ -65,7 +65,7 @@ class ToldWorld(World):
         return [line.text for line in self.told()]
 
 
-def _entry(number: int, draft: Draft, ts_ms: int) -> Entry:
+def _entry(number: int, draft: EntryDraft, ts_ms: int) -> Entry:
     fields: dict[str, Any] = {
         name: "" if value is None else value for name, value in draft._asdict().items()
     }
@@ -429,7 +429,7 @@ def test_the_end(world: ToldWorld) -> None:
 
 
 def test_an_entry_of_a_kind_that_is_not_known() -> None:
-    entry = _entry(1, Draft("e", "wallet", "/tape/wallet/opened/x", '{"a":1}', RUN, 1), 5)
+    entry = _entry(1, EntryDraft("e", "wallet", "/tape/wallet/opened/x", '{"a":1}', RUN, 1), 5)
     assert Timeline().add(entry) == TimelineLine(
         1, 5, 0, "wallet opened", "wallet opened", '{"a":1}'
     )

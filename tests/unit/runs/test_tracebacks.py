@@ -9,7 +9,6 @@ import pytest
 import tape
 from tape.cli.run_view import traceback_of_run
 from tape.client.run_calls import outcome_of
-from tape.config import Limits, Settings
 from tape.errors import AckLost, EffectFailed, GiveUp
 from tape.model.effect import EffectStatus
 from tape.model.entry import Entry
@@ -19,6 +18,7 @@ from tape.runs.driving.context import Context
 from tape.runs.driving.sync_context import SyncContext
 from tape.runs.looking.offline import ReplayVerdict, replay_offline
 from tape.runs.looking.timeline import timeline
+from tape.settings import Limits, Settings
 from tape.testing.runs import AppKit, app_kit
 from tests.unit.runs.driven import gone_on, outcome, ran, signalled
 

@@ -10,12 +10,12 @@ import pytest
 
 import tape
 from tape.bus import Bus
-from tape.config import Settings
 from tape.errors import EffectFailed, InvalidArgument
 from tape.model.run import Run, RunStatus
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.declare import App, Apps
 from tape.runs.driving.context import Context
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tape.testing.runs import AppKit, app_kit, crashes
 from tests.unit.runs.driven import at_boundaries, found, gone_on, outcome, ran, signalled

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from tape.config import PostgresSettings, Settings
+from tape.settings import PostgresSettings, Settings
 from tape.stores.by_url import open_store
 from tape.stores.postgres.connection import connect_reader
 from tape.stores.statements import load_statements

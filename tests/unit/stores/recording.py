@@ -1,10 +1,10 @@
 """Entries for tests of a store alone."""
 
-from tape.config import Limits, WriterSettings
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
 from tape.model.event import NewEvent, RecordEvents
 from tape.ports.store import Store
+from tape.settings import Limits, WriterSettings
 
 
 async def record_numbers(store: Store, count: int) -> None:

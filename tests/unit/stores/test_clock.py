@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tape.config import Settings, SqliteSettings
 from tape.errors import InvalidArgument, LeaseHeld
 from tape.model.event import NewEvent
 from tape.model.timer import SetTimer
 from tape.ports.runs import RecoverQuery
 from tape.ports.store import Store
+from tape.settings import Settings, SqliteSettings
 from tape.stores.by_url import open_store
 from tests.conformance.playing import MANY, read_all, record
 from tests.conformance.reacting import (

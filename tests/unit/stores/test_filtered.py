@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tape.config import Settings
-from tape.ports.predicate import SqlCondition
+from tape.ports.predicate import SqlFilter
 from tape.ports.store import EntryRange, ReadEntries
 from tape.predicates import check
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tape.stores.filtered import SHORTER, FilteredReads
 from tests.unit.stores.recording import record_numbers
@@ -27,7 +27,7 @@ class Store:
         self.capable_of = capable_of
         self.asked: list[tuple[int, bool]] = []
 
-    async def read(self, query: ReadEntries, condition: SqlCondition | None) -> EntryRange | None:
+    async def read(self, query: ReadEntries, condition: SqlFilter | None) -> EntryRange | None:
         self.asked.append((query.upto - query.after, condition is not None))
         if condition is not None and query.upto - query.after > self.capable_of:
             return None
@@ -58,7 +58,7 @@ async def test_python_decides_where_others_have_the_room(
     monkeypatch.setattr("tape.stores.filtered.FILTER_S", filter_s)
     reads, store, taken = FilteredReads("sqlite", 4), Store(100), asyncio.Event()
 
-    async def for_ever(_query: ReadEntries, _condition: SqlCondition | None) -> EntryRange | None:
+    async def for_ever(_query: ReadEntries, _condition: SqlFilter | None) -> EntryRange | None:
         taken.set()
         await asyncio.Event().wait()
         return None

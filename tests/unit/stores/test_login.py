@@ -2,9 +2,9 @@
 
 import pytest
 
-from tape.app import open_operations
-from tape.config import Settings
 from tape.errors import InvalidArgument
+from tape.programs.connect import open_operations
+from tape.settings import Settings
 from tape.stores.by_url import dialect_of, display
 from tape.stores.postgres.connection import address
 

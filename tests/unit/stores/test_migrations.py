@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tape.config import Settings
 from tape.errors import StoreMismatch
 from tape.model.run import Run
-from tape.stores.by_url import Step, inspect_store, open_store, upgrade_store
+from tape.settings import Settings
+from tape.stores.by_url import MigrationStep, inspect_store, open_store, upgrade_store
 from tape.stores.migrations import (
-    Applied,
+    AppliedMigration,
     Migration,
     load_migrations,
     newer,
@@ -30,7 +30,7 @@ Execute = Callable[[str], list[Any]]
 
 OPEN_AND_WRITE = """
 import asyncio, sys
-from tape.app import open_bus
+from tape.programs.connect import open_bus
 from tape.model.event import NewEvent
 
 async def main():
@@ -147,7 +147,7 @@ async def test_a_pre_step_of_a_newer_tape_is_worked_with_and_listed(
     store = await open_store(store_url, Settings(), migrating=False)
     await store.close()
     steps = (await inspect_store(store_url, Settings())).steps
-    assert steps[-1] == Step(9000, "pre", "later", applied=True, known=False)
+    assert steps[-1] == MigrationStep(9000, "pre", "later", applied=True, known=False)
     assert all(step.known and step.applied for step in steps[:-1])
     assert await upgrade_store(store_url, Settings(), with_post=True) == ([], [])
 
@@ -236,8 +236,8 @@ ONE, TWO, THREE = (
 )
 
 
-def applied(*migrations: Migration) -> list[Applied]:
-    return [Applied(m.number, m.name, m.checksum, m.must_be_known) for m in migrations]
+def applied(*migrations: Migration) -> list[AppliedMigration]:
+    return [AppliedMigration(m.number, m.name, m.checksum, m.must_be_known) for m in migrations]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tape.app import open_bus
-from tape.config import PostgresSettings, Settings, SqliteSettings
 from tape.errors import InvalidArgument, StoreMismatch, StoreUnavailable
+from tape.programs.connect import open_bus
+from tape.settings import PostgresSettings, Settings, SqliteSettings
 from tape.stores.by_url import open_store, sqlite_path
 from tape.stores.postgres import migrate
 from tape.stores.sqlite.store import SqliteStore

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tape.config import Limits, Settings
 from tape.model.promote import PromoteOutbox
 from tape.ports.outbox import Lead
+from tape.settings import Limits, Settings
 from tape.stores.by_url import open_store
 from tape.stores.migrations import load_migrations
 from tests.conformance.playing import play, read_all

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from tape.config import Settings
 from tape.journal.writer import Writer
 from tape.model.event import NewEvent, RecordEvents
 from tape.model.reaction import NewReaction, RegisterReaction
 from tape.model.task import TaskKey
-from tape.ports.matching import CursorStep, NewTask, Step
+from tape.ports.matching import CursorStep, MatchStep, NewTask
 from tape.ports.tasks import Claim, Want
+from tape.settings import Settings
 from tape.stores.postgres.store import PostgresStore
 
 TASKS = 10_000
@@ -66,7 +66,8 @@ async def queue(postgres_url: str) -> AsyncIterator[Queue]:
         tasks = [NewTask("r", 0, seq, 0, "/s", 0) for seq in range(1, TASKS + 1)]
         cursor = CursorStep("r", 0, TASKS, 1, TASKS, 0, 0, "", 0)
         assert (
-            await store.matching.make_step(Step(lease, 60_000, 1, TASKS, [cursor], tasks)) == "made"
+            await store.matching.make_step(MatchStep(lease, 60_000, 1, TASKS, [cursor], tasks))
+            == "made"
         )
         yield Queue(store, admin)
     finally:

@@ -6,10 +6,10 @@ import psycopg
 import pytest
 
 from tape.bus import Bus
-from tape.config import PostgresSettings, Settings
 from tape.errors import StoreUnavailable, VersionMismatch
 from tape.model.event import NewEvent
 from tape.model.value import Author, WriteValue
+from tape.settings import PostgresSettings, Settings
 from tape.stores.by_url import open_store
 from tape.stores.postgres.turn import COPY_FROM
 from tests.conformance.playing import IDS, LIMITS, play, read_all, record

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tape.config import Settings
-from tape.model.entry import Draft, Entry
+from tape.model.entry import Entry, EntryDraft
 from tape.model.move import KNOWN
 from tape.model.outbox import OUTBOX, OUTBOX_IDS, OUTBOX_KEYS, OutboxPlace, OutboxRow
 from tape.model.task import SOURCES
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 from tape.stores.rows import PLACED_COLUMNS, TABLES
 
@@ -117,7 +117,7 @@ def test_a_table_has_the_columns_of_its_rows(sqlite_db: sqlite3.Connection) -> N
     assert set(OutboxRow._fields) < set(columns["bus_outbox"])
     assert set(OutboxPlace._fields) < set(columns["bus_outbox"])
     assert set(PLACED_COLUMNS) == set(Entry._fields)
-    assert set(Draft._fields) == set(Entry._fields) - {"global_seq", "ts_ms"}
+    assert set(EntryDraft._fields) == set(Entry._fields) - {"global_seq", "ts_ms"}
 
 
 def test_names_on_postgres_compare_by_code_point(postgres_db: psycopg.Connection[Any]) -> None:

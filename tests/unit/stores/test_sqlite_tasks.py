@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tape.config import SqliteSettings
+from tape.settings import SqliteSettings
 from tape.stores.migrations import load_migrations
 from tape.stores.sqlite.connection import connect, quick_transaction, transaction
 from tape.stores.sqlite.migrate import migrate

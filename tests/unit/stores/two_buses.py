@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tape.bus import Bus
-from tape.config import Settings
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
 from tape.model.lease import NewRun, Taker
 from tape.model.run import RunName
 from tape.runs.operations import Runs
+from tape.settings import Settings
 from tape.stores.by_url import open_store
 
 ME = Taker("me")

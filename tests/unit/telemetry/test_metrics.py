@@ -12,7 +12,6 @@ from prometheus_client import Metric
 from prometheus_client import parser as prometheus
 from prometheus_client.openmetrics import parser as openmetrics
 
-from tape.app import open_bus, refresh_metrics
 from tape.errors import VersionMismatch
 from tape.model.event import NewEvent
 from tape.model.event_subscription import NewSubscription
@@ -20,6 +19,8 @@ from tape.model.lease import NewRun
 from tape.model.run import RunName
 from tape.model.run_end import CancelRun
 from tape.model.value import Author
+from tape.programs.connect import open_bus
+from tape.programs.store_gauges import refresh_metrics
 from tape.telemetry import exposition, metrics
 
 PAGE = Path(__file__).parents[3] / "docs" / "observing.md"
@@ -114,7 +115,7 @@ def test_labels_are_as_many_as_there_are() -> None:
 def test_a_reaction_that_is_gone_has_no_series() -> None:
     metrics.MATCHES.labels("gone").inc(2)
     metrics.MATCHES.labels("stays").inc()
-    for outcome in metrics.Outcome:
+    for outcome in metrics.AttemptOutcome:
         metrics.TASK_ATTEMPTS.labels("gone", outcome).inc()
     metrics.TASK_WAIT.labels("gone").observe(0.2)
     assert value("tape_task_attempts_total", reaction="gone", outcome="dead_lettered") == 1

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tape.bus.sessions import SessionOperations
 from tape.bus.values import ValueOperations
-from tape.config import Limits
 from tape.model.entry import Entry, Trace
 from tape.model.event import NewEvent, Recorded
 from tape.model.session import Appended, Session, SessionEvent, SessionKey, SessionWithEvents
 from tape.model.value import Author, Deleted, Value, ValueChange
 from tape.ports.store import JournalInfo
+from tape.settings import Limits
 from tape.wire import mapping_entries, mapping_events, records
 from tape.wire.v1 import tape_pb2 as pb
 from tests.unit.wire.by_row import answered, asked, heard, sent, told

@@ -18,9 +18,8 @@ from tape.calls.run_writes import (
     complete_from_wire,
 )
 from tape.calls.runs import RUN_QUERY, TAKER
-from tape.config import Limits
 from tape.errors import InvalidArgument
-from tape.model.budget import Budget, ChargeBudget, SetBudget
+from tape.model.budget import BudgetRow, ChargeBudget, SetBudget
 from tape.model.decision import DRAWN, DecisionPlace, RecordDecision
 from tape.model.effect import BeginEffect, CompleteEffect, Effect
 from tape.model.effect_claim import (
@@ -44,10 +43,11 @@ from tape.model.obligation import (
 )
 from tape.model.run import Run, RunName
 from tape.model.run_end import CancelRun, EndRun
-from tape.model.run_write import Extended, Line, RunWrite
+from tape.model.run_write import Extended, RunEntryDraft, RunWrite
 from tape.model.timer import CancelTimer, SetTimer, Timer
 from tape.ports.runs import PendingQuery, RecoverQuery, RunQuery
 from tape.runs.operations import RunOperations
+from tape.settings import Limits
 from tape.wire import mapping_decisions, records
 from tape.wire.v1 import tape_pb2 as pb
 from tests.unit.wire.by_row import answered, asked, heard, sent, told
@@ -98,8 +98,8 @@ WRITES: dict[type, Any] = {
     AwaitSignal: rows(Gate),
     SetTimer: rows(Timer),
     CancelTimer: st.booleans(),
-    SetBudget: rows(Budget),
-    ChargeBudget: rows(Budget),
+    SetBudget: rows(BudgetRow),
+    ChargeBudget: rows(BudgetRow),
     EndRun: st.none(),
 }
 writes = st.one_of(*map(rows, WRITES))
@@ -238,7 +238,7 @@ def test_a_write_of_another_run(write: pb.RunWrite, field: str) -> None:
     assert refused.value.field == field
 
 
-def entry_of(place: DecisionPlace, line: Line) -> Entry:
+def entry_of(place: DecisionPlace, line: RunEntryDraft) -> Entry:
     return Entry(
         7,
         place.run_id,
@@ -444,8 +444,8 @@ def test_timers(timer: Timer) -> None:
     assert records.TIMER.all_from_wire([record]) == [timer]
 
 
-@given(rows(Budget))
-def test_budgets(budget: Budget) -> None:
+@given(rows(BudgetRow))
+def test_budgets(budget: BudgetRow) -> None:
     message = sent(records.BUDGET.to_wire(budget))
     assert records.BUDGET.from_wire(message) == budget
 

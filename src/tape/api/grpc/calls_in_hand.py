@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tape.config import DoorSettings
 from tape.errors import Overloaded
+from tape.settings import DoorSettings
 
 COPIES = 2
 """Of an untaken answer: Python has one, and gRPC another."""

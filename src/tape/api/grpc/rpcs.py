@@ -16,7 +16,7 @@ from tape.bus import Operations
 from tape.calls.call import SERVICE, Noun, Rpc
 from tape.calls.role import Role
 from tape.calls.table import ROLES, ROWS
-from tape.config import VERSION, Limits
+from tape.settings import VERSION, Limits
 from tape.wire import mapping_entries
 from tape.wire.v1 import tape_pb2 as pb
 

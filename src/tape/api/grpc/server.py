@@ -18,8 +18,8 @@ from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
 from tape.calls.call import SERVICE
 from tape.calls.role import Role
-from tape.config import DoorSettings, Limits
 from tape.errors import InvalidArgument
+from tape.settings import DoorSettings, Limits
 from tape.wire.channel import message_bytes, server_options
 
 DRAIN_S = 30.0

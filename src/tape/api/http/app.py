@@ -28,7 +28,7 @@ from tape.api.http import (
     tasks,
     values,
 )
-from tape.api.http.door import Door, Page
+from tape.api.http.door import Door, StaticFile
 from tape.api.http.entry import json_response
 from tape.api.http.guard import Guard
 from tape.api.http.openapi import describe
@@ -68,7 +68,7 @@ NOUNS = (
 )
 
 
-def server_app(door: Door, pages: Mapping[str, Page]) -> ASGIApp:
+def server_app(door: Door, pages: Mapping[str, StaticFile]) -> ASGIApp:
     """Everything; `pages` are static files by their paths."""
     described = Routes("health")
 
@@ -106,7 +106,7 @@ def _app(door: Door, nouns: Iterable[Routes]) -> FastAPI:
     return app
 
 
-def add_pages(app: FastAPI, pages: Mapping[str, Page]) -> None:
+def add_pages(app: FastAPI, pages: Mapping[str, StaticFile]) -> None:
     """Serve static pages. They may load and ask for what this server has, and nothing else.
 
     No token is needed for them: they hold nothing, and ask for the reader's token themselves.
@@ -115,7 +115,7 @@ def add_pages(app: FastAPI, pages: Mapping[str, Page]) -> None:
         app.add_route(path, _serving(page), methods=["GET"], include_in_schema=False)
 
 
-def _serving(page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _serving(page: StaticFile) -> Callable[[Request], Awaitable[Response]]:
     tag = f'"{hashlib.sha256(page.content).hexdigest()[:32]}"'
     headers = {
         "etag": tag,

@@ -14,7 +14,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tape.config import DoorSettings
+from tape.settings import DoorSettings
 from tape.telemetry import metrics
 from tape.telemetry.metrics import CutOff
 
@@ -35,7 +35,7 @@ _WORDS = {
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class Crowd:
+class OpenConnections:
     """All connections of a door, and among them those without a whole request, oldest first."""
 
     def __init__(self, settings: DoorSettings) -> None:
@@ -80,7 +80,7 @@ class Crowd:
 
 
 class _Guarded(H11Protocol):
-    crowd: Crowd
+    crowd: OpenConnections
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -177,6 +177,6 @@ class _Guarded(H11Protocol):
             timer.cancel()
 
 
-def guarded_protocol(crowd: Crowd) -> type[asyncio.Protocol]:
+def guarded_protocol(crowd: OpenConnections) -> type[asyncio.Protocol]:
     """The class of one door's connections."""
     return type("GuardedConnection", (_Guarded,), {"crowd": crowd})

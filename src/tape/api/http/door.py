@@ -17,16 +17,16 @@ from tape.api.auth import Tokens
 from tape.api.ending import unless_ending
 from tape.api.stream_slots import StreamSlots
 from tape.bus import Operations
-from tape.config import DoorSettings, Limits
 from tape.errors import Closed, Overloaded
 from tape.journal.pacer import Pacer
 from tape.predicates import DEFAULT_LIMITS, Checker
+from tape.settings import DoorSettings, Limits
 
 T = TypeVar("T")
 Refresh = Callable[[], Awaitable[None]]
 
 
-class Page(Protocol):
+class StaticFile(Protocol):
     """A static file."""
 
     @property

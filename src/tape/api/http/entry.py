@@ -8,8 +8,8 @@ from fastapi import Response
 from pydantic import Field
 
 from tape.api.http.fields import Reply
-from tape.config import MIB
 from tape.model.entry import Entry
+from tape.settings import MIB
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ from typing import Annotated
 from pydantic import Field
 
 from tape.api.http.fields import Params
-from tape.config import Limits
 from tape.model.entry import Entry
 from tape.model.event_glob import Glob, parse_glob
 from tape.model.names import check_name
 from tape.model.subject import EVERYTHING, Pattern, parse_pattern
 from tape.predicates import Checker, Predicate
+from tape.settings import Limits
 
 _NAMES = ("event_type", "entity_type", "entity_id", "source", "caused_by", "run_id", "trace_id")
 

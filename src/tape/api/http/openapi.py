@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 
 from tape.api.http.errors import ErrorReply
 from tape.calls.role import Role
-from tape.config import VERSION
+from tape.settings import VERSION
 
 ROLE = "x-tape-role"
 ANYBODY = "anybody"

@@ -22,11 +22,11 @@ from tape.api.http.filters import EntryFilter, FilterParams
 from tape.api.http.routes import Routes, TheDoor
 from tape.calls.role import Role
 from tape.chains import read_entry
-from tape.config import KIB
-from tape.journal.follow import Deciding
-from tape.journal.pacer import Turns
+from tape.journal.follow import PredicateScan
+from tape.journal.pacer import PacedTurns
 from tape.model.entry import Entry
 from tape.ports.ledger import RecentQuery
+from tape.settings import KIB
 
 routes = Routes("events")
 
@@ -81,7 +81,7 @@ async def list_recent(
     )
 
 
-async def _searched(door: Door, params: RecentParams, turns: Turns) -> "_Search":
+async def _searched(door: Door, params: RecentParams, turns: PacedTurns) -> "_Search":
     wanted = await EntryFilter.of(params, door.limits, door.checker)
     search = _Search(door, wanted, turns, params.limit)
     search.head = (await door.operations.info()).head_global_seq
@@ -94,7 +94,7 @@ async def _searched(door: Door, params: RecentParams, turns: Turns) -> "_Search"
 class _Search:
     """Looks backwards for entries, for as long as one request may."""
 
-    def __init__(self, door: Door, wanted: EntryFilter, turns: Turns, limit: int) -> None:
+    def __init__(self, door: Door, wanted: EntryFilter, turns: PacedTurns, limit: int) -> None:
         self._door = door
         self._wanted = wanted
         self._turns = turns
@@ -113,7 +113,7 @@ class _Search:
     async def look(self) -> None:
         """A page further back, or as much of it as may be decided now."""
         left = self._limit - len(self.found)
-        deciding = Deciding(self._wanted.predicate, left)
+        deciding = PredicateScan(self._wanted.predicate, left)
         before: int | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
@@ -133,7 +133,7 @@ class _Search:
         if before is None and not self.is_over:
             self._end_if_too_long()
 
-    async def _decide(self, deciding: Deciding, left: int) -> int | None:
+    async def _decide(self, deciding: PredicateScan, left: int) -> int | None:
         """Where the page begins that was decided; None if it is not paid for to its end."""
         wanted, turns = self._wanted, self._turns
         recent = self._door.operations.ledger.recent

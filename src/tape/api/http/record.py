@@ -7,10 +7,10 @@ from pydantic import Discriminator, Field, Tag
 from tape.api.http.fields import MOST_POSITION, Body, BodyNumber, Reply
 from tape.api.http.routes import Routes, TheDoor
 from tape.calls.role import Role
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, Recorded
 from tape.model.json_text import to_json
+from tape.settings import Limits
 
 routes = Routes("events")
 

@@ -27,10 +27,10 @@ from tape.api.http.routes import Routes, TheDoor
 from tape.api.turnstile import page_characters
 from tape.bus import FollowQuery
 from tape.calls.role import Role
-from tape.config import KIB
 from tape.errors import InvalidArgument, Overloaded, Pruned, TapeError
 from tape.journal.follow import Page
 from tape.model.entry import Entry
+from tape.settings import KIB
 
 routes = Routes("events")
 

@@ -12,7 +12,6 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from tape.app import connect_async
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.demo import (
     absence,
@@ -27,6 +26,7 @@ from tape.cli.demo import (
 )
 from tape.cli.demo.stage import Stage
 from tape.cli.output import console
+from tape.programs.connect import connect_async
 
 ACTS = (trading, limits, crash, absence, reactions, treasury, settlement)
 DEFAULT_EVENTS = 12_000

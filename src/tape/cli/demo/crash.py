@@ -4,10 +4,10 @@ import asyncio
 import sys
 from typing import NamedTuple
 
-from tape.app import connect_async
 from tape.cli.demo import desk
 from tape.cli.demo.stage import Stage
 from tape.client import AsyncTapeClient
+from tape.programs.connect import connect_async
 
 TITLE = "kill -9"
 STORY = (

@@ -49,13 +49,13 @@ def _on_spark(stage: Stage, head: int, given: Any) -> None:
     from tape.pipeline.jobs.audit.job import Audit
     from tape.pipeline.jobs.backfill.job import Backfill
     from tape.pipeline.jobs.rollup.job import Rollup
-    from tape.pipeline.session import session, unheard_java
+    from tape.pipeline.session import session, silenced_java
     from tape.spark import run
 
     folder = sqlite_path(stage.url).parent
     lake, report = str(folder / "lake"), str(folder / "audit.html")
     prefer_quick_start()
-    with unheard_java():
+    with silenced_java():
         spark = given or session(config={"spark.sql.shuffle.partitions": "2"})
 
     def does(name: str, job: "Job") -> "Summary":

@@ -10,8 +10,8 @@ from tape.cli.demo.stage import Stage, working
 from tape.client import event
 from tape.model.reaction import HandlerKind, NewReaction, ReactionState
 from tape.model.task import TaskStatus
+from tape.programs.worker import WorkerOptions
 from tape.reactions.declare import Declaration, Registry
-from tape.worker import WorkerOptions
 
 TITLE = "The back office reacts"
 STORY = (

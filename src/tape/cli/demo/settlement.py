@@ -6,8 +6,8 @@ from tape.cli.demo.stage import Stage, working
 from tape.client import event
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
+from tape.programs.worker import WorkerOptions
 from tape.runs.declare import Apps, app
-from tape.worker import WorkerOptions
 
 TITLE = "Trades are settled, in order"
 STORY = (

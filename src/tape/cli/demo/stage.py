@@ -14,7 +14,7 @@ from rich.progress import Progress
 from tape.client import AsyncTapeClient
 from tape.model.entry import Entry
 from tape.model.event import NewEvent, Recorded
-from tape.worker import WorkerOptions, work
+from tape.programs.worker import WorkerOptions, work
 
 PATIENCE_S = 30
 

@@ -18,14 +18,14 @@ import orjson
 
 from tape.cli.demo.stage import Stage
 from tape.cli.run_view import print_line
-from tape.config import ReactorSettings, ReactorsSettings, Settings
 from tape.errors import AckLost
+from tape.programs.worker import WorkerOptions, run_worker
 from tape.runs.ambient import idempotency_key
 from tape.runs.declare import Apps, Observed, app, effect
 from tape.runs.driving.context import Context
 from tape.runs.looking.timeline import timeline
+from tape.settings import ReactorSettings, ReactorsSettings, Settings
 from tape.stores.by_url import sqlite_path
-from tape.worker import WorkerOptions, run_worker
 
 TITLE = "The treasury sweeps"
 STORY = (

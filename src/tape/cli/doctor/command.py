@@ -6,7 +6,6 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tape.app import default_token, open_operations
 from tape.bus import Operations
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.doctor.finding import Finding, Verdict, fail, ok, warn
@@ -15,8 +14,9 @@ from tape.cli.doctor.store import check_store
 from tape.cli.doctor.work import check_work
 from tape.cli.output import console, print_json, printable, say
 from tape.cli.target import Target, json_option, target_options
-from tape.config import Settings
 from tape.errors import TapeError
+from tape.programs.connect import default_token, open_operations
+from tape.settings import Settings
 from tape.stores.by_url import display
 
 SERVER_S = 10

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from tape.app import open_bus
 from tape.cli.doctor.finding import Finding, fail, ok, warn
 from tape.cli.doctor.work import check_work
-from tape.config import MIB, Settings
 from tape.errors import InvalidArgument, StoreUnavailable, TapeError
+from tape.programs.connect import open_bus
+from tape.settings import MIB, Settings
 from tape.stores.by_url import Inspection, display, inspect_store
 from tape.stores.migrations import CREATORS
 

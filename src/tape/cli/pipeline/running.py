@@ -16,13 +16,13 @@ from tape.cli.output import printable
 from tape.cli.pipeline.summary import print_summary
 from tape.cli.target import Target, refuse_absent_store
 from tape.errors import SparkUnavailable
-from tape.settings_file import settings_path
+from tape.settings.file import settings_path
 from tape.stores.blocking import Stores
 from tape.telemetry.exposition import render
 from tape.telemetry.metrics import PIPELINE_ROWS, PIPELINE_RUNS, PIPELINE_SECONDS
 
 if TYPE_CHECKING:  # Spark is loaded only where a job really runs
-    from tape.pipeline.job import Job, Progress, Report, Summary
+    from tape.pipeline.job import Job, JobProgress, Report, Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,16 +82,16 @@ def run_jobs(
     Whatever is wrong with any of them is said before Spark starts.
     """
     with needing_spark():
-        from tape.pipeline.faults import told_in_one_sentence
-        from tape.pipeline.job import Before, Work
+        from tape.pipeline.job import CheckContext, JobContext
         from tape.pipeline.places import refuse_unwritable_file
         from tape.pipeline.session import refuse_bad_address
+        from tape.pipeline.spark_errors import raising_tape_errors
     settings = dict(_setting(item) for item in conf)
     refuse_bad_address(master, remote)
     if metrics_file is not None:
         refuse_unwritable_file(metrics_file, "metrics_file")
     use_store = Stores(target.settings).store(store)
-    before = Before(use_store, remote=remote)
+    before = CheckContext(use_store, remote=remote)
     for job in jobs:
         job.check_options(before)
     spark = _started(target, master, remote, packages, settings)
@@ -100,8 +100,10 @@ def run_jobs(
     code = 0
     try:
         for job in jobs:
-            with _watching(job.name, as_json=as_json) as report, told_in_one_sentence():
-                summary = job.run(Work(spark, store, use_store, report, target.settings, config))
+            with _watching(job.name, as_json=as_json) as report, raising_tape_errors():
+                summary = job.run(
+                    JobContext(spark, store, use_store, report, target.settings, config)
+                )
             print_summary(summary, store, as_json=as_json)
             _count(summary, metrics_file)
             if summary.failed:
@@ -117,13 +119,13 @@ def _started(
     target: Target, master: str, remote: str, packages: Sequence[str], settings: dict[str, str]
 ) -> Any:
     """A session. Java's own lines are for who asks for them."""
-    from tape.pipeline.session import session, unheard_java
+    from tape.pipeline.session import session, silenced_java
 
     if target.verbose or LOG_LEVEL in settings:
         return session(
             master=master, remote=remote, packages=packages, config=settings, verbose=target.verbose
         )
-    with unheard_java():
+    with silenced_java():
         return session(
             master=master, remote=remote, packages=packages, config={LOG_LEVEL: "OFF", **settings}
         )
@@ -162,14 +164,14 @@ class _watching:  # noqa: N801 - reads as a verb where it is used
         if self._bar is not None:
             self._bar.stop()
 
-    def _show(self, progress: "Progress") -> None:
+    def _show(self, progress: "JobProgress") -> None:
         if self._bar is not None:
             total = progress.total or None
             self._bar.update(
                 self._task, completed=progress.done, total=total, detail=progress.detail
             )
 
-    def _line(self, progress: "Progress") -> None:
+    def _line(self, progress: "JobProgress") -> None:
         now, is_done = time.monotonic(), 0 < progress.total <= progress.done
         if now - self._told_at >= LINE_S or is_done:
             self._told_at = now

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tape.cli.output import print_table, printable, say
-from tape.config import MIB
 from tape.model.json_text import terminal_safe
+from tape.settings import MIB
 from tape.stores.by_url import display
 
 if TYPE_CHECKING:  # Spark is loaded only where a job really runs

@@ -22,7 +22,7 @@ STAGING: Final = "_staging"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """A Parquet file that was looked through: its entries rise without a repeat."""
 
     path: Path
@@ -38,7 +38,7 @@ def staging_folder(root: Path) -> Path:
     return root / STAGING / uuid.uuid4().hex
 
 
-def look_through(path: Path) -> Written | None:
+def look_through(path: Path) -> WrittenFile | None:
     """What a file holds, None if nothing; refused where its order is not the journal's."""
     try:
         with pq.ParquetFile(path) as file:
@@ -47,7 +47,7 @@ def look_through(path: Path) -> Written | None:
         raise StoreMismatch(f"{path} is not a whole Parquet file: {error}") from None
 
 
-def _looked_through(path: Path, file: pq.ParquetFile) -> Written | None:
+def _looked_through(path: Path, file: pq.ParquetFile) -> WrittenFile | None:
     rows = file.metadata.num_rows
     if not rows:
         return None
@@ -60,10 +60,10 @@ def _looked_through(path: Path, file: pq.ParquetFile) -> Written | None:
             raise StoreFailed(f"{path}: its entries are not in the order of the journal")
         first, last = first or start, numbers[-1].as_py()
     ids = [file.read_row_group(group, ["event_id"]) for group in (0, file.num_row_groups - 1)]
-    return Written(path, rows, first, last, ids[0][0][0].as_py(), ids[1][0][-1].as_py())
+    return WrittenFile(path, rows, first, last, ids[0][0][0].as_py(), ids[1][0][-1].as_py())
 
 
-def verify(found: Sequence[Written], extent: Extent) -> None:
+def verify(found: Sequence[WrittenFile], extent: Extent) -> None:
     """Refuse files that do not have exactly what the journal has in their range."""
     rows = sum(one.rows for one in found)
     ends = (found[0].first, found[-1].last) if found else (0, 0)
@@ -74,14 +74,18 @@ def verify(found: Sequence[Written], extent: Extent) -> None:
         )
 
 
-def written_under(folder: Path) -> list[Written]:
+def written_under(folder: Path) -> list[WrittenFile]:
     """What Spark wrote there, in the order of the journal."""
     found = (look_through(path) for path in folder.glob("part-*.parquet"))
     return sorted((one for one in found if one is not None), key=lambda one: one.first)
 
 
 def adopt(
-    root: Path, found: Sequence[Written], after: int, through: int, archived_at_ms: Sequence[int]
+    root: Path,
+    found: Sequence[WrittenFile],
+    after: int,
+    through: int,
+    archived_at_ms: Sequence[int],
 ) -> list[LakeFile]:
     """Give files their place and name, on the disk for good; together they cover the range."""
     folder = root / DATA

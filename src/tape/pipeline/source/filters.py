@@ -25,7 +25,7 @@ from tape.model.entry import Entry
 from tape.model.subject import Pattern, parse_pattern
 from tape.pipeline.source.options import OnError
 from tape.ports.bulk import Condition, Operator
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 from tape.predicates import check
 
 MOST_IN_LIST: Final = 1_000
@@ -130,7 +130,7 @@ class Selection:
         return (Condition("subject", "starts", self._pattern.prefix),)
 
     @property
-    def predicate(self) -> Predicate | None:
+    def predicate(self) -> EntryPredicate | None:
         return None if self._where.always_true else self._where
 
     @property

@@ -21,13 +21,13 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.bulk_write import ChunkPlace, RecordEventChunk, RecordValueChunk
-from tape.model.entry import Draft, Kind
+from tape.model.entry import EntryDraft, Kind
 from tape.model.event import NewEvent, draft_event
 from tape.model.move import Move
 from tape.model.value import ANY_VERSION, Author, WriteValue
+from tape.settings import Limits
 
 Row = tuple[Any, ...]
 TakeIds = Callable[[int], Sequence[str]]
@@ -60,7 +60,7 @@ class _Column(NamedTuple):
     default: str | int | None  # None: the row must say
 
 
-class Events:
+class EventRows:
     """Columns of NewEvent; only event_type is needed, and NULL is the default of any other."""
 
     columns: Final = {
@@ -71,7 +71,7 @@ class Events:
     staged = pa.schema(
         [
             (name, pa.int64() if name in ("schema_version", "occurred_at_ms") else pa.string())
-            for name in Draft._fields
+            for name in EntryDraft._fields
             if name not in _GIVEN
         ]
     )
@@ -102,13 +102,13 @@ class Events:
         del limits  # they were checked when they were staged
         kind = Kind.EVENT.value
         drafts = [
-            Draft(event_id, kind, row[0], row[1], None, None, *row[2:])
+            EntryDraft(event_id, kind, row[0], row[1], None, None, *row[2:])
             for event_id, row in zip(ids(len(rows)), rows, strict=True)
         ]
         return RecordEventChunk(place, drafts)
 
 
-class Values:
+class ValueRows:
     """`namespace`, `key`, `value_json`: each row sets a value, whatever its version."""
 
     columns: Final = {
@@ -145,7 +145,7 @@ class Values:
         )  # fmt: skip
 
 
-FORMS: Final[Mapping[str, Form]] = {"events": Events(), "values": Values()}
+FORMS: Final[Mapping[str, Form]] = {"events": EventRows(), "values": ValueRows()}
 
 
 def encode(form: Form, rows: Sequence[Row]) -> bytes:

@@ -12,13 +12,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from tape.config import Settings
 from tape.errors import Pruned, StoreMismatch
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.lake.manifest import Lake
 from tape.pipeline.lake.reading import read_file
 from tape.pipeline.lake.seam import refuse_foreign
 from tape.ports.bulk import Bounds, BulkReader, OpenStores, Scan, Staging, UseStore
+from tape.settings import Settings
 
 TRIES: Final = 20
 """How often the lake and the journal are looked at again when both have moved meanwhile."""

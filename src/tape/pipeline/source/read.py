@@ -26,7 +26,7 @@ MOST_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True)
-class Range(InputPartition):
+class JournalRange(InputPartition):
     """Entries with `after < global_seq <= upto`."""
 
     after: int
@@ -47,10 +47,10 @@ class JournalReader(DataSourceReader):
             after, upto = resolved(reader.bounds(), self._what)
             after, upto, _ = narrowed(after, upto, self._conditions)
             # Spark wants a partition even where there is nothing to read.
-            return [*ranges(reader, after, upto, self._what.partition_rows)] or [Range(0, 0)]
+            return [*ranges(reader, after, upto, self._what.partition_rows)] or [JournalRange(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)  # noqa: S101 - made above
+        assert isinstance(partition, JournalRange)  # noqa: S101 - made above
         return read_range(self._stores, self._what, self._schema, partition, self._conditions)
 
 
@@ -98,12 +98,12 @@ def resolved(bounds: Bounds, what: ReadOptions) -> tuple[int, int]:
     return after, bounds.head if what.upto is None else min(what.upto, bounds.head)
 
 
-def ranges(reader: BulkReader, after: int, upto: int, rows: int | None) -> Iterator[Range]:
+def ranges(reader: BulkReader, after: int, upto: int, rows: int | None) -> Iterator[JournalRange]:
     """Successive ranges of at most so many entries."""
     if rows is None:
         rows = min(MOST_ROWS, max(LEAST_ROWS, -(-(upto - after) // FEWEST_TASKS)))
     for end in reader.cut(after, upto, rows):
-        yield Range(after, end)
+        yield JournalRange(after, end)
         after = end
 
 
@@ -111,7 +111,7 @@ def read_range(
     stores: OpenStores,
     what: ReadOptions,
     schema: pa.Schema,
-    wanted: Range,
+    wanted: JournalRange,
     conditions: tuple[Condition, ...] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The entries of a range that pattern, predicate and conditions select, in order."""

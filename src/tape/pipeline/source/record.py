@@ -4,14 +4,14 @@ import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from tape.config import Settings
 from tape.errors import OutcomeUnknown, StoreFailed
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
-from tape.model.bulk_write import ChunkPlace, Part, RegisterWrite, Write, parts_of
+from tape.model.bulk_write import BulkWrite, ChunkPlace, RegisterWrite, StagedPart, parts_of
 from tape.model.move import Move
 from tape.pipeline.source.forms import Form, decode
 from tape.ports.store import Store
+from tape.settings import Settings
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Recorder:
         self._writing = settings.writer
         self._ids = UlidFactory()
 
-    async def record(self, epoch: Epoch, parts: Sequence[Part]) -> Write:
+    async def record(self, epoch: Epoch, parts: Sequence[StagedPart]) -> BulkWrite:
         """Register the parts as this epoch and record it, or finish what is registered as it."""
         writer = Writer(self._store, self._writing)
         try:
@@ -57,14 +57,14 @@ class Recorder:
         await self._clean_up(epoch)
         return write
 
-    async def abandon(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    async def abandon(self, epoch: Epoch, parts: Sequence[StagedPart]) -> None:
         """Forget what was staged, unless it is registered: then it will be recorded."""
         listed = await self._store.writes.get_write_list(epoch.write_id, epoch.number)
         kept = {part.name for part in parts_of(listed)} if listed else set()
         gone = [part.name for part in parts if part.name not in kept]
         await self._store.writes.discard_parts(epoch.write_id, epoch.number, gone)
 
-    async def _finish(self, writer: Writer, write: Write) -> Write:
+    async def _finish(self, writer: Writer, write: BulkWrite) -> BulkWrite:
         """Record the rest of the registered list. Others may be at it: then less is left to do."""
         listed = await self._store.writes.get_write_list(write.write_id, write.epoch)
         if write.is_finished or listed is None:
@@ -83,7 +83,7 @@ class Recorder:
         found = await self._store.writes.get_write(write.write_id)
         return found or write
 
-    async def _check_recorded(self, write: Write, number: int) -> None:
+    async def _check_recorded(self, write: BulkWrite, number: int) -> None:
         """A chunk is not there any more: fine if another driver has recorded it."""
         now = await self._store.writes.get_write(write.write_id)
         if now is None or now.epoch > write.epoch or now.recorded > number:

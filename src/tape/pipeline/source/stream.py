@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from tape.errors import InvalidArgument
 from tape.pipeline.source.options import ReadOptions
-from tape.pipeline.source.read import Range, beyond_the_end, pruned, ranges, read_range
+from tape.pipeline.source.read import JournalRange, beyond_the_end, pruned, ranges, read_range
 from tape.ports.bulk import Bounds, BulkReader, OpenStores
 
 OFFSET: Final = "global_seq"
@@ -79,7 +79,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [*ranges(reader, after, upto, self._what.partition_rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)  # noqa: S101 - made above
+        assert isinstance(partition, JournalRange)  # noqa: S101 - made above
         return read_range(self._stores, self._what, self._schema, partition)
 
     def _reader(self) -> BulkReader:

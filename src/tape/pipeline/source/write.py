@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tape.errors import InvalidArgument, TapeError
-from tape.model.bulk_write import BATCH, Part
+from tape.model.bulk_write import BATCH, StagedPart
 from tape.model.event import ENVELOPE_BYTES
 from tape.model.names import check_name
 from tape.pipeline.source.forms import FORMS, Form, Row, encode
@@ -57,7 +57,7 @@ class Destination:
 
         self.stores.store(self.url, creating=True)(nothing)
 
-    def record(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    def record(self, epoch: Epoch, parts: Sequence[StagedPart]) -> None:
         try:
             self.stores.store(self.url)(
                 lambda store: Recorder(store, self.form, self.stores.settings).record(epoch, parts)
@@ -68,7 +68,7 @@ class Destination:
                 fault.args = (f"{fault}; a part may be recorded, and {how}",)
             raise
 
-    def abandon(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    def abandon(self, epoch: Epoch, parts: Sequence[StagedPart]) -> None:
         self.stores.store(self.url)(
             lambda store: Recorder(store, self.form, self.stores.settings).abandon(epoch, parts)
         )
@@ -79,7 +79,7 @@ class Staged(WriterCommitMessage):
     """What a task has staged, for whom."""
 
     epoch: Epoch
-    part: Part
+    part: StagedPart
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -163,7 +163,7 @@ def _destination(
 
 def _stage(destination: Destination, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Staged:
     """Check and stage a task's rows; what it staged goes again if one of them is refused."""
-    part = Part(uuid.uuid4().hex, 0, 0)
+    part = StagedPart(uuid.uuid4().hex, 0, 0)
     staging: Staging | None = None
     try:
         for rows in _chunks(destination, batches):
@@ -171,7 +171,7 @@ def _stage(destination: Destination, epoch: Epoch, batches: Iterator[pa.RecordBa
             body = encode(destination.form, rows)
             key = epoch.write_id, epoch.number, part.name, part.chunks
             staging.stage([Chunk(*key, len(rows), body)])
-            part = Part(part.name, part.chunks + 1, part.rows + len(rows))
+            part = StagedPart(part.name, part.chunks + 1, part.rows + len(rows))
     except InvalidArgument:
         if staging is not None:
             staging.discard(epoch.write_id, epoch.number, [part.name])
@@ -196,7 +196,7 @@ def _chunks(destination: Destination, batches: Iterator[pa.RecordBatch]) -> Iter
         yield gathered
 
 
-def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPart]:
     """In the order of the partitions; a task that failed has none."""
     return [staged.part for staged in messages if isinstance(staged, Staged)]
 

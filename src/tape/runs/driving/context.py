@@ -37,7 +37,7 @@ from tape.model.run_end import child_gate
 from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
 from tape.model.value import ANY_VERSION
 from tape.ports.user_traceback import recorded_cause
-from tape.runs.declare import App, ChildId, Effect
+from tape.runs.declare import App, ChildId, DeclaredEffect
 from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.journal_writes import JournalWrites
 from tape.runs.driving.steps import RunSteps
@@ -112,12 +112,14 @@ class Context(RunFacts):
         self._gates: set[str] = set()
         self._timers: set[str] = set()
 
-    async def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    async def call(
+        self, effect: DeclaredEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Any:
         """Execute an effect of either kind: an asynchronous body here, another in a thread."""
         return await self._effects.call(effect, args, kwargs)
 
     def call_same_colour(
-        self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, effect: DeclaredEffect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if not effect.is_async:
             raise InvalidArgument(

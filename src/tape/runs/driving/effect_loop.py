@@ -15,7 +15,7 @@ from tape.errors import BudgetExceeded
 from tape.ports.user_code import as_failure
 from tape.runs.ambient import EFFECT_KEY, WITHIN
 from tape.runs.boundary import boundary
-from tape.runs.declare import Effect
+from tape.runs.declare import DeclaredEffect
 from tape.runs.driving.decisions import Decisions
 from tape.runs.driving.journalled_effect import JournalledEffect, Settled, checked_spend
 from tape.runs.driving.step_order import StepPlace
@@ -35,7 +35,7 @@ class EffectLoop:
 
     async def call(
         self,
-        effect: Effect[Any, Any],
+        effect: DeclaredEffect[Any, Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         executor: Executor | None = None,
@@ -52,7 +52,7 @@ class EffectLoop:
         return await self.steps.tasks.carry(partial(self._execute, journalled, call_body), name)
 
     async def _enter(
-        self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, effect: DeclaredEffect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> JournalledEffect:
         """Have a place for what is about to be done; Settled is raised if it was done before."""
         steps = self.steps
@@ -72,7 +72,7 @@ class EffectLoop:
     async def _admit(
         self,
         place: StepPlace,
-        effect: Effect[Any, Any],
+        effect: DeclaredEffect[Any, Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
@@ -122,7 +122,7 @@ class EffectLoop:
 
     async def _call_body(
         self,
-        effect: Effect[Any, Any],
+        effect: DeclaredEffect[Any, Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         executor: Executor | None,

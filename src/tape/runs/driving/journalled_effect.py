@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import (
     AckLost,
     BusinessKeyTaken,
@@ -42,6 +41,7 @@ from tape.runs.driving.replay import EffectState, RecordedStep
 from tape.runs.driving.steps import RunSteps
 from tape.runs.driving.unwinding import HasDiverged, Parked
 from tape.runs.failures import described, failure, kind_of, log_raised, raised_json
+from tape.settings import Limits
 
 log = logging.getLogger("tape.runs")
 

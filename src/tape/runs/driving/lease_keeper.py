@@ -14,10 +14,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tape.config import ReactorSettings
 from tape.errors import NotFound, StaleLease
 from tape.model.run import Run
 from tape.runs.operations import RunOperations
+from tape.settings import ReactorSettings
 from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.runs")

@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from tape.config import ReactorsSettings
 from tape.errors import Closed, InvalidArgument, LeaseHeld, NotFound, RunEnded, TapeError
 from tape.journal.ids import UlidFactory
 from tape.model.json_text import UNLIMITED, to_json
@@ -23,6 +22,7 @@ from tape.runs.driving.drive import RunDriver
 from tape.runs.driving.journal_writes import JournalOperations
 from tape.runs.driving.lease_keeper import LeaseKeeper
 from tape.runs.driving.replay import ReplayLog
+from tape.settings import ReactorsSettings
 from tape.telemetry.loop_watch import watched_loop
 
 _IDS = UlidFactory()

@@ -9,7 +9,6 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
-from tape.config import Limits
 from tape.errors import RunCancelled, RunEnded, TapeError, VersionMismatch
 from tape.model.run import Run
 from tape.runs.ambient import refuse_within
@@ -18,6 +17,7 @@ from tape.runs.driving.replay import RecordedStep, ReplayLog
 from tape.runs.driving.step_order import StepOrder, StepPlace
 from tape.runs.driving.under_way import EffectTasks, RunThreads
 from tape.runs.driving.unwinding import Abandoned, HasDiverged, Parked, Unwind
+from tape.settings import Limits
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from tape.errors import InvalidArgument
 from tape.runs.ambient import within
-from tape.runs.declare import App, ChildId, Effect
+from tape.runs.declare import App, ChildId, DeclaredEffect
 from tape.runs.driving.context import Context, RunFacts
 from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.waiting_thread import WaitingThread, wait_for
@@ -73,7 +73,7 @@ class SyncContext(RunFacts):
     charge = _waited(Context.charge)
     heartbeat = _waited(Context.heartbeat)
 
-    def call(self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def call(self, effect: DeclaredEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Execute an effect of either kind: an asynchronous body on the loop, another in this
         thread.
         """
@@ -81,7 +81,7 @@ class SyncContext(RunFacts):
         return self._wait(self._effects.call(effect, args, kwargs, here), here)
 
     def call_same_colour(
-        self, effect: Effect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, effect: DeclaredEffect[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if effect.is_async:
             raise InvalidArgument(

@@ -37,7 +37,7 @@ def decision_words(verb: str, payload: Any, _entry: Entry) -> EntryWords:
     what = "draw" if verb == DRAWN else "decision"
     model = deciding(payload["model"], verb)
     text = f"{what} {payload['decision_index']}: {model}{policy}{because}"
-    return EntryWords(text, said(payload["response"]))
+    return EntryWords(text, json_words(payload["response"]))
 
 
 def deciding(model: str, verb: str = RECORDED) -> str:
@@ -59,9 +59,11 @@ def value_words(_verb: str, payload: Any, _entry: Entry) -> EntryWords:
 def event_words(verb: str, payload: Any, entry: Entry) -> EntryWords:
     if verb == "appended":
         session = unquote(entry.subject.split("/", 4)[4])
-        return EntryWords(f"event appended to session {session}", said(payload))
+        return EntryWords(f"event appended to session {session}", json_words(payload))
     about = "/".join(filter(None, (entry.entity_type, entry.entity_id)))
-    return EntryWords(f"event {entry.event_type} recorded{about and f' of {about}'}", said(payload))
+    return EntryWords(
+        f"event {entry.event_type} recorded{about and f' of {about}'}", json_words(payload)
+    )
 
 
 def budget_words(verb: str, payload: Any, _entry: Entry) -> EntryWords:
@@ -76,7 +78,7 @@ def budget_words(verb: str, payload: Any, _entry: Entry) -> EntryWords:
 
 
 def anything_words(verb: str, payload: Any, entry: Entry) -> EntryWords:
-    return EntryWords(f"{entry.kind} {verb}", said(payload))
+    return EntryWords(f"{entry.kind} {verb}", json_words(payload))
 
 
 def traceback_at(kind: str, verb: str, payload: Any) -> str:
@@ -94,13 +96,13 @@ def traceback_at(kind: str, verb: str, payload: Any) -> str:
 def as_call(request: Any) -> str:
     """Arguments as they are written in a call: `(100, to="DE1")`."""
     if not (isinstance(request, dict) and request.keys() == {"args", "kwargs"}):
-        return said(request)
+        return json_words(request)
     args = [_json(value) for value in request["args"]]
     kwargs = [f"{name}={_json(value)}" for name, value in request["kwargs"].items()]
     return f"({', '.join(args + kwargs)})"
 
 
-def said(value: Any) -> str:
+def json_words(value: Any) -> str:
     """JSON as it is, an error by its kind and words, nothing for null."""
     if value is None:
         return ""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import orjson
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.entry import Entry, Kind
 from tape.model.error_record import error_words, without_traceback
@@ -31,6 +30,7 @@ from tape.runs.driving.replay import RecordedStep, ReplayLog
 from tape.runs.driving.steps import RunSteps
 from tape.runs.driving.unwinding import HasDiverged, Parked, ReplayEnded
 from tape.runs.looking.entry_words import deciding
+from tape.settings import Limits
 
 _NEXT = {
     "effect pending": "starts effect",
@@ -80,13 +80,13 @@ async def replay_offline(
         if verdict is ReplayVerdict.DIVERGED:
             at = max(entry.seq for entry in entries if entry.kind == Kind.RUN)
             note = f"the journal has that it {note} (seq {at}), the code {end.words}"
-    text = _told(verdict, log.position, at, note)
+    text = _verdict_words(verdict, log.position, at, note)
     if run.app_version and run.app_version != app.version:
         text += f" (started by version {run.app_version!r}, this is {app.version!r})"
     return Replayed(verdict, log.position, at, text)
 
 
-def _told(verdict: ReplayVerdict, steps: int, at: int, note: str) -> str:
+def _verdict_words(verdict: ReplayVerdict, steps: int, at: int, note: str) -> str:
     replayed = f"replayed {steps} step{'' if steps == 1 else 's'}"
     match verdict:
         case ReplayVerdict.SAME:
@@ -169,7 +169,7 @@ class _OfflinePen(Pen):
     """What is no step of its own comes here: a budget, or a charge, that is not recorded yet."""
 
     def __init__(self, log: _OfflineLog) -> None:
-        super().__init__(_nothing, log.last_seq)
+        super().__init__(_never_called, log.last_seq)
         self._log = log
         self._ended: ReplayEnded | None = None
 
@@ -252,5 +252,5 @@ async def _replayed(app: App[Any], steps: _OfflineSteps, nowhere: JournalOperati
     return _End(_ending(status, detail), status, detail)
 
 
-async def _nothing(_what: Any) -> NoReturn:
+async def _never_called(_what: Any) -> NoReturn:
     raise ReplayEnded

@@ -22,7 +22,7 @@ from tape.runs.looking.entry_words import (
     budget_words,
     decision_words,
     event_words,
-    said,
+    json_words,
     traceback_at,
     value_words,
 )
@@ -136,7 +136,7 @@ class Timeline:
             case "running":
                 return self._granted(payload)
             case "runnable" | "compensating" if "because" in payload:
-                self._let_go()
+                self._note_lease_end()
                 return EntryWords(f"{verb} again: {payload['because']}")
             case "runnable" | "waiting":
                 return self._released(verb, payload)
@@ -145,13 +145,13 @@ class Timeline:
         return self._over(verb, payload)
 
     def _over(self, verb: str, payload: Any) -> EntryWords:
-        self._let_go()
+        self._note_lease_end()
         if verb == "compensating":
             text = f"will end as {payload['ending']}: its effects are undone first"
-            return EntryWords(text, said(payload["detail"]), "warning")
+            return EntryWords(text, json_words(payload["detail"]), "warning")
         text = _ENDS.get(verb, verb) + self._after(self._began_ms)
         return EntryWords(
-            text, said(payload.get("detail")), "good" if verb == "terminal" else "bad"
+            text, json_words(payload.get("detail")), "good" if verb == "terminal" else "bad"
         )
 
     def _began(self, payload: Any) -> EntryWords:
@@ -164,8 +164,8 @@ class Timeline:
         if payload.get("owner"):
             text += f", {self._granted(payload).text}"
         else:
-            self._let_go()
-        return EntryWords(text, said(payload.get("input")))
+            self._note_lease_end()
+        return EntryWords(text, json_words(payload.get("input")))
 
     def _granted(self, payload: Any) -> EntryWords:
         """A lease, and how long there was none before it."""
@@ -190,13 +190,13 @@ class Timeline:
             tone="warning",
         )
 
-    def _let_go(self) -> None:
+    def _note_lease_end(self) -> None:
         if self._lease is not None or self._free_since_ms is None:
             self._lease, self._free_since_ms = None, self._now_ms
 
     def _released(self, verb: str, payload: Any) -> EntryWords:
         owner = self._lease.owner if self._lease else "its driver"
-        self._let_go()
+        self._note_lease_end()
         waits_for = payload["waiting_on"]
         if verb == "waiting":
             return EntryWords(f"waits for {waits_for}, released by {owner}")
@@ -222,7 +222,7 @@ class Timeline:
                 return EntryWords(f"{name} {known}, it is tried again", payload["error"], "warning")
             case "stuck":
                 text = f"{name} is stuck: its outcome could not be determined"
-                return EntryWords(text, said(payload["error"]), "bad")
+                return EntryWords(text, json_words(payload["error"]), "bad")
         return self._outcome(verb, name, act, payload)
 
     def _outcome(self, verb: str, name: str, act: _Act, payload: Any) -> EntryWords:
@@ -232,10 +232,12 @@ class Timeline:
         act.in_doubt = status == "unknown"
         if status == "confirmed":
             ref = f", reference {payload['external_ref']}" if payload["external_ref"] else ""
-            return EntryWords(f"{found}{after}{again}{ref}", said(payload["response"]), "good")
+            return EntryWords(
+                f"{found}{after}{again}{ref}", json_words(payload["response"]), "good"
+            )
         if status == "pending":
             return EntryWords(f"{name} did not happen and will be executed{after}", tone="warning")
-        error = said(payload["error"])
+        error = json_words(payload["error"])
         if status == "unknown":
             return EntryWords(f"{found}{after}: it may have happened", error, "warning")
         return EntryWords(f"{found}{after}{again}", error, "bad")
@@ -256,8 +258,8 @@ class Timeline:
                 text = f"{name} failed{after}, {_nth(payload)}: it is tried again"
                 return EntryWords(text, payload["last_error"], "warning")
             case "compensated":
-                return EntryWords(f"{name} done{after}", said(payload["result"]), "good")
-        error = payload["last_error"] or said(payload["result"])
+                return EntryWords(f"{name} done{after}", json_words(payload["result"]), "good")
+        error = payload["last_error"] or json_words(payload["result"])
         return EntryWords(f"{name} is {verb}, {_nth(payload)}", error, "bad")
 
     def _gate(self, verb: str, payload: Any, _entry: Entry) -> EntryWords:
@@ -269,20 +271,22 @@ class Timeline:
             self._awaited_ms[name] = self._now_ms
             early = "" if opened is None else f", open for {elapsed(self._now_ms - opened)}"
             does = "waits for" if child else "reaches"
-            return EntryWords(f"{does} {what}{early}", said(payload["payload"]))
+            return EntryWords(f"{does} {what}{early}", json_words(payload["payload"]))
         self._opened_ms[name] = self._now_ms
         if payload["resolution"] == _TIMED_OUT:
             return EntryWords(f"{what} timed out{self._after(waited)}", tone="warning")
         after = " before it was asked for" if waited is None else self._after(waited)
         came = f"run {child} ended" if child else f"{what} opened"
-        return EntryWords(f"{came}{after}", said(payload["resolution"]))
+        return EntryWords(f"{came}{after}", json_words(payload["resolution"]))
 
     def _timer(self, verb: str, payload: Any, _entry: Entry) -> EntryWords:
         kind, left = payload["kind"], payload["fire_at_ms"] - self._now_ms
         name = f"timer {payload['timer_id']}" + ("" if kind == REDRIVE else f" ({kind})")
         match verb:
             case "set":
-                return EntryWords(f"{name} set, due in {elapsed(left)}", said(payload["payload"]))
+                return EntryWords(
+                    f"{name} set, due in {elapsed(left)}", json_words(payload["payload"])
+                )
             case "fired":
                 return EntryWords(f"{name} fired, {elapsed(-left)} after it was due")
         return EntryWords(f"{name} {verb}")

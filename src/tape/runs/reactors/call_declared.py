@@ -14,7 +14,7 @@ from typing import Any
 from tape.errors import GiveUp
 from tape.ports.user_code import as_failure, called
 from tape.runs.ambient import EFFECT_KEY
-from tape.runs.declare import Effect
+from tape.runs.declare import DeclaredEffect
 
 
 async def call_declared(
@@ -48,7 +48,7 @@ async def call_declared(
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function itself, where it was declared an effect."""
-    return function.body if isinstance(function, Effect) else function
+    return function.body if isinstance(function, DeclaredEffect) else function
 
 
 def check_arguments(

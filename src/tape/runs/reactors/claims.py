@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from tape.config import ReactorSettings
 from tape.errors import (
     InvalidArgument,
     NotFound,
@@ -27,6 +26,7 @@ from tape.model.entry import NO_TRACE, Trace
 from tape.model.run_write import RunWrite
 from tape.runs.boundary import boundary
 from tape.runs.operations import RunOperations
+from tape.settings import ReactorSettings
 from tape.telemetry.retrying import Retrying
 from tape.telemetry.tracing import driving
 

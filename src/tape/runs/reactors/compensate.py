@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-from tape.config import Limits, ReactorSettings
 from tape.errors import GiveUp, InvalidArgument
 from tape.model.json_text import to_json
 from tape.model.obligation import (
@@ -28,11 +27,12 @@ from tape.model.obligation import (
 from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import traceback_of
 from tape.runs.declare import Apps, RetryPolicy, effect_name
-from tape.runs.failures import described, untold
+from tape.runs.failures import described, traceback_if_new
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, check_arguments, in_words, plain
 from tape.runs.reactors.claimed_work import ClaimReactor
 from tape.runs.reactors.claims import ClaimKeeper, ClaimLost, ClaimRules, WorkClaim
+from tape.settings import Limits, ReactorSettings
 
 log = logging.getLogger("tape.reactors")
 
@@ -77,11 +77,11 @@ class Compensation(ClaimReactor[Obligation]):
 
     async def _look(self, limit: int) -> list[Obligation]:
         found = await self._runs.list_unresolved_obligations(limit)
-        self._tell_foreign({row.compensator_ref for row in found if self._undo(row) is None})
+        self._log_foreign({row.compensator_ref for row in found if self._undo(row) is None})
         for row in found:
             used_up = row.attempts >= row.max_attempts and row.claimed_by
             if used_up and self._undo(row) is not None:
-                _tell_stuck(row._replace(last_error="its claim ran out"))
+                _log_stuck(row._replace(last_error="its claim ran out"))
         return found
 
     def _undo(self, row: Obligation) -> Callable[..., Any] | None:
@@ -92,7 +92,7 @@ class Compensation(ClaimReactor[Obligation]):
             return spec.undo_duplicate or spec.compensate
         return spec.compensate
 
-    def _tell_foreign(self, refs: set[str]) -> None:
+    def _log_foreign(self, refs: set[str]) -> None:
         for ref in refs - self._foreign:
             log.warning(
                 "effect %r has obligations, but this process has no compensator for it", ref
@@ -108,7 +108,7 @@ class Compensation(ClaimReactor[Obligation]):
             claim, outcome, lambda error: _compensated(claim.row, described(error))
         )
         if after.status == ObligationStatus.STUCK:
-            _tell_stuck(after)
+            _log_stuck(after)
 
     async def _undone(self, claim: WorkClaim[Obligation], undo: Callable[..., Any]) -> RunWrite:
         row, name = claim.row, effect_name(undo)
@@ -129,7 +129,7 @@ class Compensation(ClaimReactor[Obligation]):
     def _failed(self, claim: WorkClaim[Obligation], error: Exception) -> RunWrite:
         """Again later, unless that is of no use; the store knows which attempt is the last."""
         row, words, traceback = claim.row, in_words(error), traceback_of(error)
-        block = untold(traceback, words, row.last_error, self._runs.limits)
+        block = traceback_if_new(traceback, words, row.last_error, self._runs.limits)
         log.warning(
             "obligation %d (%s) of run %s: %s%s", row.seq, row.kind, row.run_id, words, block
         )
@@ -152,7 +152,7 @@ def _compensated(row: Obligation, result_json: str) -> RunWrite:
     return ResolveObligation(_key(row), row.claim_token, done, result_json)
 
 
-def _tell_stuck(row: Obligation) -> None:
+def _log_stuck(row: Obligation) -> None:
     log.error(
         "obligation %d (%s) of run %s is stuck after %d attempts: %s",
         row.seq,

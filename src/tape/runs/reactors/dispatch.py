@@ -14,7 +14,6 @@ from typing import Any
 
 import orjson
 
-from tape.config import ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument
 from tape.model.effect import Effect, EffectStatus, Semantics
 from tape.model.effect_claim import (
@@ -28,17 +27,18 @@ from tape.model.run_write import RunWrite
 from tape.ports.user_traceback import TracebackBlock, traceback_of
 from tape.runs.declare import Apps, EffectSpec
 from tape.runs.driving.journalled_effect import compensation_of
-from tape.runs.failures import log_raised, raised_json, untold
+from tape.runs.failures import log_raised, raised_json, traceback_if_new
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, check_arguments, in_words
 from tape.runs.reactors.claimed_work import ClaimReactor
 from tape.runs.reactors.claims import ClaimLost, WorkClaim
 from tape.runs.reactors.effect_claims import connectors, effect_claims, is_still
+from tape.settings import ReactorSettings
 
 log = logging.getLogger("tape.reactors")
 
 
-class OutboxDispatch(ClaimReactor[Effect]):
+class EffectDispatch(ClaimReactor[Effect]):
     """A reactor, for the effects that are declared here."""
 
     name = "outbox"
@@ -123,7 +123,7 @@ class OutboxDispatch(ClaimReactor[Effect]):
             pause_s = spec.retry.pause_s(row.dispatch_attempts)
             self._work.expect(pause_s)
             words, traceback = in_words(error), traceback_of(error)
-            block = untold(traceback, words, row.last_dispatch_error, self._runs.limits)
+            block = traceback_if_new(traceback, words, row.last_dispatch_error, self._runs.limits)
             log.warning("effect %s is tried again: %s%s", row.idempotency_key, words, block)
             return RecordDispatchAttempt(
                 row.idempotency_key, row.claim_token, words, claim.in_ms(pause_s), traceback

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from tape.config import ReactorSettings
 from tape.model.effect import Effect, EffectStatus
 from tape.model.effect_claim import ClaimEffect, RecordDispatchAttempt, RenewClaim
 from tape.runs.declare import EffectSpec
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.claims import ClaimKeeper, ClaimRules, WorkClaim
+from tape.settings import ReactorSettings
 
 
 def effect_claims(

@@ -11,8 +11,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from tape.config import ReactorsSettings
 from tape.errors import TapeError
+from tape.settings import ReactorsSettings
 from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.reactors")

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from tape.config import Limits, ReactorSettings
 from tape.errors import AckLost, GiveUp, InvalidArgument
 from tape.model.effect import DispatchMode, Effect, EffectStatus
 from tape.model.effect_claim import (
@@ -27,12 +26,13 @@ from tape.ports.user_traceback import traceback_of
 from tape.runs.boundary import boundary
 from tape.runs.declare import Apps, EffectSpec, Observed, RetryPolicy
 from tape.runs.driving.journalled_effect import compensation_of
-from tape.runs.failures import described, log_raised, raised_json, untold
+from tape.runs.failures import described, log_raised, raised_json, traceback_if_new
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.call_declared import call_declared, in_words
 from tape.runs.reactors.claimed_work import ClaimReactor
 from tape.runs.reactors.claims import ClaimLost, WorkClaim
 from tape.runs.reactors.effect_claims import connectors, effect_claims, is_still
+from tape.settings import Limits, ReactorSettings
 from tape.telemetry import metrics
 
 log = logging.getLogger("tape.reactors")
@@ -91,7 +91,7 @@ class Reconciler(ClaimReactor[Effect]):
         if now >= self._sweep_at and self._effects:
             self._sweep_at = now + self._sweep_every_s
             await self._doubt_orphans()
-            await self._tell_unchecked()
+            await self._log_unchecked()
 
     async def _doubt_orphans(self) -> None:
         """What was in the hands of a driver when its run was ended from outside may have happened:
@@ -116,7 +116,7 @@ class Reconciler(ClaimReactor[Effect]):
         run = await self._runs.get_run(row.run_id)
         return run is not None and not run.may_go_on
 
-    async def _tell_unchecked(self) -> None:
+    async def _log_unchecked(self) -> None:
         """Nothing here can tell what became of these: say so, once for each."""
         blind = {name: spec for name, spec in self._effects.items() if spec.check is None}
         found: list[Effect] = []
@@ -173,7 +173,7 @@ class Reconciler(ClaimReactor[Effect]):
                 row.idempotency_key, row.claim_token, Resolution.STUCK, error_json=recorded
             )
         words, traceback = in_words(error), traceback_of(error)
-        block = untold(traceback, words, row.last_dispatch_error, self._runs.limits)
+        block = traceback_if_new(traceback, words, row.last_dispatch_error, self._runs.limits)
         log.warning("the check of effect %s: %s%s", row.idempotency_key, words, block)
         pause_s = self._checks.pause_s(checks % self._checks.attempts)
         self._work.expect(pause_s)

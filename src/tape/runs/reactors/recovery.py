@@ -10,7 +10,6 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from tape.config import ReactorsSettings
 from tape.errors import LeaseHeld, NotFound, RunEnded
 from tape.model.lease import Taker
 from tape.model.run import Run, RunStatus
@@ -22,6 +21,7 @@ from tape.runs.failures import log_raised
 from tape.runs.operations import RunOperations
 from tape.runs.reactors.backoffs import Backoffs
 from tape.runs.reactors.reactor import jittered
+from tape.settings import ReactorsSettings
 
 log = logging.getLogger("tape.runs")
 

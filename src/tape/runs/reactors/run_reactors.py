@@ -3,18 +3,18 @@
 import asyncio
 from concurrent.futures import Executor
 
-from tape.config import ReactorsSettings
 from tape.model.lease import Taker
 from tape.runs.declare import Apps
 from tape.runs.driving.drive import RunDriver
 from tape.runs.driving.journal_writes import JournalOperations
 from tape.runs.driving.lease_keeper import LeaseKeeper
 from tape.runs.reactors.compensate import Compensation
-from tape.runs.reactors.dispatch import OutboxDispatch
+from tape.runs.reactors.dispatch import EffectDispatch
 from tape.runs.reactors.reactor import Listen, Reactor, react
 from tape.runs.reactors.reconcile import Reconciler
 from tape.runs.reactors.recovery import Recovery
 from tape.runs.reactors.timers import Timers
+from tape.settings import ReactorsSettings
 
 
 class RunReactors:
@@ -39,9 +39,9 @@ class RunReactors:
             Taker(owner, "recovery", self._keeper.ttl_ms, pool),
             pool,
         )
-        self._begins: list[Recovery | OutboxDispatch | Reconciler | Compensation] = [
+        self._begins: list[Recovery | EffectDispatch | Reconciler | Compensation] = [
             self._recovery,
-            OutboxDispatch(runs, apps, executor, settings.outbox, owner),
+            EffectDispatch(runs, apps, executor, settings.outbox, owner),
             Reconciler(runs, apps, executor, settings.reconciler, owner),
             Compensation(runs, apps, executor, settings.compensation, owner),
         ]

@@ -6,7 +6,7 @@ from asyncpg import Connection
 from asyncpg.pool import PoolConnectionProxy
 
 from tape.ports.caller import CallerTransaction
-from tape.stores.caller.transaction import AwaitedTransaction, Step
+from tape.stores.caller.transaction import AwaitedTransaction, CallerStatement
 
 _Handle: TypeAlias = "Connection[Any] | PoolConnectionProxy[Any]"
 
@@ -26,7 +26,7 @@ class _AsyncpgTransaction(AwaitedTransaction):
     def _is_open(self) -> bool:
         return self._connection.is_in_transaction()
 
-    async def _execute(self, step: Step) -> int:
+    async def _execute(self, step: CallerStatement) -> int:
         status = await self._connection.execute(step.text, *step.parameters)
         rows = status.rpartition(" ")[2]  # INSERT 0 1, DELETE 5, CREATE TABLE
         return int(rows) if rows.isdecimal() else 0

@@ -6,7 +6,7 @@ from tape.errors import InvalidArgument, NotInTransaction
 from tape.ports.caller import CallerTransaction
 from tape.stores.caller.faults import FAILED
 from tape.stores.caller.statements import Dialect
-from tape.stores.caller.transaction import BlockingTransaction, Step
+from tape.stores.caller.transaction import BlockingTransaction, CallerStatement
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "postgres", "sqlite": "sqlite"}
 
@@ -34,7 +34,7 @@ class _DjangoTransaction(BlockingTransaction):
             raise NotInTransaction(FAILED)
         return bool(self._connection.in_atomic_block)
 
-    def _execute(self, step: Step) -> int:
+    def _execute(self, step: CallerStatement) -> int:
         with self._connection.cursor() as cursor:
             cursor.execute(step.text, step.parameters or None)
             rows: int = cursor.rowcount

@@ -8,7 +8,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from tape.errors import InvalidArgument, NotInTransaction
 from tape.ports.caller import CallerTransaction
 from tape.stores.caller.faults import FAILED
-from tape.stores.caller.transaction import AwaitedTransaction, BlockingTransaction, Step
+from tape.stores.caller.transaction import AwaitedTransaction, BlockingTransaction, CallerStatement
 
 _Handle = Connection[Any] | AsyncConnection[Any] | Cursor[Any] | AsyncCursor[Any]
 
@@ -50,7 +50,7 @@ class _PsycopgTransaction(BlockingTransaction):
     def _is_open(self) -> bool:
         return _is_open(self._connection)
 
-    def _execute(self, step: Step) -> int:
+    def _execute(self, step: CallerStatement) -> int:
         # Not the connection's own kind of cursor: placeholders depend on it.
         with Cursor(self._connection) as cursor:
             return cursor.execute(step.text.encode(), step.parameters or None).rowcount
@@ -70,7 +70,7 @@ class _AsyncPsycopgTransaction(AwaitedTransaction):
     def _is_open(self) -> bool:
         return _is_open(self._connection)
 
-    async def _execute(self, step: Step) -> int:
+    async def _execute(self, step: CallerStatement) -> int:
         async with AsyncCursor(self._connection) as cursor:
             await cursor.execute(step.text.encode(), step.parameters or None)
             return cursor.rowcount

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, scoped_session
 from tape.errors import InvalidArgument, NotInTransaction
 from tape.ports.caller import CallerTransaction
 from tape.stores.caller.statements import Dialect
-from tape.stores.caller.transaction import AwaitedTransaction, BlockingTransaction, Step
+from tape.stores.caller.transaction import AwaitedTransaction, BlockingTransaction, CallerStatement
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "postgres", "sqlite": "sqlite"}
 _UNBOUND = "the session has several databases: give the connection of the one that Tape is in"
@@ -61,7 +61,7 @@ def _refuse_autocommit(connection: Connection) -> None:
         raise NotInTransaction(_AUTOCOMMIT)
 
 
-def _named(step: Step) -> dict[str, Any]:
+def _named(step: CallerStatement) -> dict[str, Any]:
     return {f"p{number}": value for number, value in enumerate(step.parameters, 1)}
 
 
@@ -76,7 +76,7 @@ class _SqlalchemyTransaction(BlockingTransaction):
     def _is_open(self) -> bool:
         return self._handle.in_transaction()
 
-    def _execute(self, step: Step) -> int:
+    def _execute(self, step: CallerStatement) -> int:
         handle = self._handle
         connection = handle.connection() if isinstance(handle, Session) else handle
         _refuse_autocommit(connection)
@@ -99,7 +99,7 @@ class _AsyncSqlalchemyTransaction(AwaitedTransaction):
     def _is_open(self) -> bool:
         return self._handle.in_transaction()
 
-    async def _execute(self, step: Step) -> int:
+    async def _execute(self, step: CallerStatement) -> int:
         handle = self._handle
         connection = await handle.connection() if isinstance(handle, AsyncSession) else handle
         _refuse_autocommit(await connection.run_sync(_itself))

@@ -3,7 +3,7 @@
 from sqlite3 import Connection, Cursor
 
 from tape.ports.caller import CallerTransaction
-from tape.stores.caller.transaction import BlockingTransaction, Step
+from tape.stores.caller.transaction import BlockingTransaction, CallerStatement
 
 
 def adapt(tx: Connection | Cursor) -> CallerTransaction:
@@ -24,5 +24,5 @@ class _SqliteTransaction(BlockingTransaction):
     def _is_open(self) -> bool:
         return self._connection.in_transaction
 
-    def _execute(self, step: Step) -> int:
+    def _execute(self, step: CallerStatement) -> int:
         return self._connection.execute(step.text, step.parameters).rowcount

@@ -13,7 +13,7 @@ from tape.stores.caller.statements import CREATING, Dialect, Style, statement
 T = TypeVar("T")
 
 
-class Step(NamedTuple):
+class CallerStatement(NamedTuple):
     text: str
     parameters: Sequence[Any] = ()
 
@@ -30,7 +30,7 @@ class _Moves(ABC):
     def _is_open(self) -> bool: ...
 
     @abstractmethod
-    def _run(self, steps: Sequence[Step]) -> Answer[int]:
+    def _run(self, steps: Sequence[CallerStatement]) -> Answer[int]:
         """One after another; how many rows the last one wrote."""
 
     def require_open(self, lest: str) -> None:
@@ -49,8 +49,8 @@ class _Moves(ABC):
     def forget_processed(self, older_than_ms: int) -> Answer[int]:
         return self._run([self._step("forget_processed", (older_than_ms,))])
 
-    def _step(self, name: str, parameters: Sequence[Any] = ()) -> Step:
-        return Step(statement(self.dialect, self.style, name), parameters)
+    def _step(self, name: str, parameters: Sequence[Any] = ()) -> CallerStatement:
+        return CallerStatement(statement(self.dialect, self.style, name), parameters)
 
     def _refuse(self, lest: str) -> None:
         raise NotInTransaction(f"there is no open transaction: {lest}. {self.instead}")
@@ -60,9 +60,9 @@ class BlockingTransaction(_Moves):
     is_async = False
 
     @abstractmethod
-    def _execute(self, step: Step) -> int: ...
+    def _execute(self, step: CallerStatement) -> int: ...
 
-    def _run(self, steps: Sequence[Step]) -> int:
+    def _run(self, steps: Sequence[CallerStatement]) -> int:
         try:
             return [self._execute(step) for step in steps][-1]
         except Exception as error:
@@ -76,9 +76,9 @@ class AwaitedTransaction(_Moves):
     is_async = True
 
     @abstractmethod
-    async def _execute(self, step: Step) -> int: ...
+    async def _execute(self, step: CallerStatement) -> int: ...
 
-    async def _run(self, steps: Sequence[Step]) -> int:
+    async def _run(self, steps: Sequence[CallerStatement]) -> int:
         try:
             return [await self._execute(step) for step in steps][-1]
         except Exception as error:

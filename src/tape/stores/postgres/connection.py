@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from tape.config import PostgresSettings
 from tape.errors import StoreFailed, StoreFull, StoreMismatch, StoreUnavailable, TapeError
+from tape.settings import PostgresSettings
 from tape.stores.login import without_login
 
 OLDEST_SERVER = 14

@@ -3,7 +3,7 @@
 import asyncpg
 
 from tape.model.entry import Entry
-from tape.ports.predicate import SqlCondition
+from tape.ports.predicate import SqlFilter
 from tape.ports.store import EntryRange, ReadEntries
 from tape.stores.filtered import FILTER_S
 from tape.stores.postgres.turn import SQL
@@ -15,7 +15,7 @@ FIRST_PREDICATE_PARAMETER = 10
 
 
 async def read_entries(
-    connection: asyncpg.Connection, query: ReadEntries, condition: SqlCondition | None
+    connection: asyncpg.Connection, query: ReadEntries, condition: SqlFilter | None
 ) -> EntryRange | None:
     """What is in the range, and how far it was read; None if the condition takes too long."""
     statement, extra, within_s = SQL["read_entries"], tuple[object, ...](), None

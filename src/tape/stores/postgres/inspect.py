@@ -2,15 +2,15 @@
 
 import time
 
-from tape.config import PostgresSettings
-from tape.stores.migrations import Seen, load_migrations, pending
+from tape.settings import PostgresSettings
+from tape.stores.migrations import RecordedState, load_migrations, pending
 from tape.stores.postgres.connection import connect_writer, translated
 from tape.stores.postgres.migrate import applied_migrations, read_sequences
 
 _DURABILITY = ("synchronous_commit", "fsync", "full_page_writes")
 
 
-async def inspect(url: str, settings: PostgresSettings) -> Seen:
+async def inspect(url: str, settings: PostgresSettings) -> RecordedState:
     """The settings are as the writer's own sessions have them. `skew_ms` is how far the server's
     clock is ahead of ours."""
     with translated(url):
@@ -32,6 +32,8 @@ async def inspect(url: str, settings: PostgresSettings) -> Seen:
             is_current = not pending(
                 load_migrations("tape.stores.postgres"), applied, with_post=False
             )
-            return Seen(facts, applied, await read_sequences(connection) if is_current else [])
+            return RecordedState(
+                facts, applied, await read_sequences(connection) if is_current else []
+            )
         finally:
             await connection.close()

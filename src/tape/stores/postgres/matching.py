@@ -10,11 +10,11 @@ from tape.ports.matching import (
     CursorMove,
     CursorStep,
     MatcherLease,
+    MatchStep,
     NewTask,
     Queued,
     QueueTasks,
-    Reactions,
-    Step,
+    RegisteredReactions,
     StepResult,
 )
 from tape.stores.bell import Bell
@@ -38,10 +38,10 @@ class PostgresMatching:
     async def release_matcher(self, lease: MatcherLease) -> None:
         await self._quick.execute("release_matcher", lease.fencing_token)
 
-    async def read_reactions(self) -> Reactions:
-        async def read(connection: asyncpg.Connection) -> Reactions:
+    async def read_reactions(self) -> RegisteredReactions:
+        async def read(connection: asyncpg.Connection) -> RegisteredReactions:
             version = await connection.fetchval(SQL["read_book"])
-            return Reactions(
+            return RegisteredReactions(
                 version,
                 [Reaction(*row) for row in await connection.fetch(SQL["read_reactions"])],
                 [ReactionCursor(*row) for row in await connection.fetch(SQL["read_cursors"])],
@@ -49,7 +49,7 @@ class PostgresMatching:
 
         return await self._reads.at_once(read)
 
-    async def make_step(self, step: Step) -> StepResult:
+    async def make_step(self, step: MatchStep) -> StepResult:
         cursors, tasks = _columns(step.cursors, CursorStep), _columns(step.tasks, NewTask)
         params: list[Any] = [
             step.lease.fencing_token, step.lease.position, step.position, step.ttl_ms, step.version,

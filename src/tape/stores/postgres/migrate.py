@@ -2,11 +2,11 @@
 
 import asyncpg
 
-from tape.config import PostgresSettings
 from tape.errors import StoreMismatch
+from tape.settings import PostgresSettings
 from tape.stores.migrations import (
     RECORDS,
-    Applied,
+    AppliedMigration,
     NumberSequence,
     Upgraded,
     load_migrations,
@@ -58,10 +58,10 @@ async def check_current(connection: asyncpg.Connection) -> None:
     refuse_outdated(load_migrations("tape.stores.postgres"), await applied_migrations(connection))
 
 
-async def applied_migrations(connection: asyncpg.Connection) -> list[Applied]:
+async def applied_migrations(connection: asyncpg.Connection) -> list[AppliedMigration]:
     tables = [row[0] for row in await connection.fetch(_TABLES)]
     applied = [
-        Applied(number, name, checksum, must_be_known)
+        AppliedMigration(number, name, checksum, must_be_known)
         for table, must_be_known in RECORDS
         if table in tables
         for number, name, checksum in await connection.fetch(_READ.format(table))

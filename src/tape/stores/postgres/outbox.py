@@ -13,11 +13,11 @@ from typing import Any
 
 import asyncpg
 
-from tape.config import PostgresSettings
 from tape.errors import NotLeading, StoreUnavailable
 from tape.model.outbox import FailingRow, OutboxRow, RelayTerm, RepeatedRow
 from tape.model.relay import Candidate
 from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
+from tape.settings import PostgresSettings
 from tape.stores.elections import Commit, elect
 from tape.stores.postgres.connection import connect_leader, translated
 from tape.stores.postgres.pool import Pool

@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from tape.ports.retention import Extent, Hold, PruneStep, Retention, StepDone
+from tape.ports.retention import Extent, PruneStep, Retention, RetentionHold, StepDone
 from tape.stores.postgres.pool import Pool
 from tape.stores.postgres.turn import SQL
 from tape.stores.recent import Recent
@@ -63,5 +63,5 @@ async def _read_pruned_through(connection: asyncpg.Connection) -> int:
     return pruned
 
 
-async def _read_holds(connection: asyncpg.Connection) -> list[Hold]:
-    return [Hold(*row) for row in await connection.fetch(SQL["read_holds"])]
+async def _read_holds(connection: asyncpg.Connection) -> list[RetentionHold]:
+    return [RetentionHold(*row) for row in await connection.fetch(SQL["read_holds"])]

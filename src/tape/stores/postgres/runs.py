@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tape.model.budget import Budget
+from tape.model.budget import BudgetRow
 from tape.model.effect import Effect
 from tape.model.entry import Entry
 from tape.model.obligation import Obligation
@@ -103,8 +103,8 @@ class PostgresRuns:
         found = [row for name in names for row in await self._reads.rows(Obligation, name, limit)]
         return oldest_obligations(found, limit)
 
-    async def get_budget(self, run_id: str) -> Budget | None:
-        return await self._reads.row(Budget, "get_budget", run_id)
+    async def get_budget(self, run_id: str) -> BudgetRow | None:
+        return await self._reads.row(BudgetRow, "get_budget", run_id)
 
     async def list_timers(self, run_id: str) -> list[Timer]:
         return await self._reads.rows(Timer, "list_timers", run_id)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from tape.config import PostgresSettings
 from tape.errors import StoreUnavailable
 from tape.ports.bulk import Chunk
+from tape.settings import PostgresSettings
 from tape.stores.postgres.connection import connect_worker, translated
 from tape.stores.statements import load_statements
 

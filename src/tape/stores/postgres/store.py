@@ -14,12 +14,12 @@ from functools import partial
 
 import asyncpg
 
-from tape.config import PostgresSettings
 from tape.errors import StoreUnavailable, TapeError
 from tape.model.entry import Entry
-from tape.model.move import Need, Place
-from tape.ports.predicate import SqlCondition
+from tape.model.move import EntryPlace, Need
+from tape.ports.predicate import SqlFilter
 from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, ReadEntries
+from tape.settings import PostgresSettings
 from tape.stores.bell import Bell
 from tape.stores.filtered import FilteredReads
 from tape.stores.head import Head
@@ -40,7 +40,7 @@ from tape.stores.postgres.retention import PostgresRetention
 from tape.stores.postgres.runs import PostgresRuns
 from tape.stores.postgres.sessions import PostgresSessions
 from tape.stores.postgres.tasks import PostgresTasks
-from tape.stores.postgres.turn import SQL, Turns
+from tape.stores.postgres.turn import SQL, PostgresTurns
 from tape.stores.postgres.values import PostgresValues
 from tape.stores.postgres.writes import PostgresWrites
 from tape.stores.recent import Recent
@@ -55,7 +55,7 @@ class PostgresStore:
         self._url = url
         self._settings = settings
         self._head = Head()
-        self._turns = Turns(url, settings)
+        self._turns = PostgresTurns(url, settings)
         self._recent = Recent()
         self._bell = Bell()
         reads = self._reading = Pool(url, settings.readers, partial(connect_reader, url, settings))
@@ -99,7 +99,7 @@ class PostgresStore:
     async def await_beyond(self, global_seq: int) -> int:
         return await self._head.beyond(global_seq)
 
-    async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
+    async def commit(self, needs: Iterable[Need], decide: Decide) -> EntryPlace:
         self._head.check_open()
         place, entries = await self._turns.commit(list(needs), decide, self._head.global_seq)
         self._recent.note(place, entries)
@@ -120,7 +120,7 @@ class PostgresStore:
         return found
 
     async def _read_range(
-        self, query: ReadEntries, condition: SqlCondition | None
+        self, query: ReadEntries, condition: SqlFilter | None
     ) -> EntryRange | None:
         return await self._reading.use(
             lambda connection: read_entries(connection, query, condition), again=True

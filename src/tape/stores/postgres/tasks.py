@@ -32,16 +32,16 @@ class PostgresTasks:
         self._quick = quick
         self._writes = writes
         self._bell = bell
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _SeenShards] = {}
 
     async def claim_tasks(self, claim: Claim) -> list[Task]:
         if not claim.wants:
             return []
         after: dict[str, int] = {}
-        anew: list[_Seen] = []
+        anew: list[_SeenShards] = []
         started = time.monotonic()
         for want in claim.wants:
-            seen = self._seen.setdefault(want.reaction_id, _Seen())
+            seen = self._seen.setdefault(want.reaction_id, _SeenShards())
             if seen.is_old(started):
                 anew.append(seen)
                 seen.upto.clear()
@@ -110,7 +110,7 @@ class PostgresTasks:
         return await self._bell.wait(heard, timeout_s)
 
 
-class _Seen:
+class _SeenShards:
     """How far one reaction's shards have been seen, and when that was last looked at anew."""
 
     def __init__(self) -> None:

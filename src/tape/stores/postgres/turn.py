@@ -17,11 +17,11 @@ from typing import Any
 
 import asyncpg
 
-from tape.config import PostgresSettings
 from tape.errors import OutcomeUnknown, StoreUnavailable, TapeError
-from tape.model.entry import Draft
-from tape.model.move import Need, Place, State, Table
+from tape.model.entry import EntryDraft
+from tape.model.move import EntryPlace, Need, State, Table
 from tape.ports.store import Decide
+from tape.settings import PostgresSettings
 from tape.stores.guesses import Guess, Guesses
 from tape.stores.postgres.connection import Backend, connect_writer, end_backend, translated
 from tape.stores.postgres.extend import StoreTime, WrongGuess, decide_on, send
@@ -34,7 +34,7 @@ INCOMING = "tape_incoming"
 Keys = dict[Table[Any, Any], list[tuple[Any, ...]]]
 
 
-class Turns:
+class PostgresTurns:
     def __init__(self, url: str, settings: PostgresSettings) -> None:
         self._url = url
         self._settings = settings
@@ -52,7 +52,7 @@ class Turns:
 
     async def commit(
         self, needs: Sequence[Need], decide: Decide, head: int
-    ) -> tuple[Place, list[Draft]]:
+    ) -> tuple[EntryPlace, list[EntryDraft]]:
         """Write one batch; its place and entries. `head` is the highest known before."""
         keys = group_needs(needs)
         async with self._one_at_a_time:
@@ -67,7 +67,7 @@ class Turns:
 
     async def _commit(
         self, keys: Keys, decide: Decide, head: int, guess: Guess | None
-    ) -> tuple[Place, list[Draft]]:
+    ) -> tuple[EntryPlace, list[EntryDraft]]:
         connection = await self._connected()
         state = State()
         sent = False
@@ -107,13 +107,13 @@ class Turns:
         decide: Decide,
         state: State,
         sending: Callable[[], None],
-    ) -> Place:
+    ) -> EntryPlace:
         now_ms = self._time.now_ms() or 0
         arguments = decide_on(guess, now_ms, decide, state)
         sending()
         first, turn_ms = await send(connection, SQL["extend_runs"], arguments)
         self._time.told(turn_ms)
-        return Place(first, now_ms)
+        return EntryPlace(first, now_ms)
 
     async def _considered(
         self,
@@ -122,7 +122,7 @@ class Turns:
         decide: Decide,
         state: State,
         sending: Callable[[], None],
-    ) -> Place:
+    ) -> EntryPlace:
         await connection.execute("BEGIN")
         ((head, state.now_ms),) = await connection.fetch(SQL["take_turn"])
         self._time.told(state.now_ms)
@@ -140,7 +140,7 @@ class Turns:
         if state.entries or state.saves or state.deletions:
             sending()
         await connection.execute("COMMIT")
-        return Place(head + 1, state.now_ms)
+        return EntryPlace(head + 1, state.now_ms)
 
     async def _blind(
         self,
@@ -148,16 +148,16 @@ class Turns:
         decide: Decide,
         state: State,
         sending: Callable[[], None],
-    ) -> Place:
+    ) -> EntryPlace:
         decide(state)
         if not state.entries:
-            return Place(1, 0)
+            return EntryPlace(1, 0)
         if self._copying and len(state.entries) >= COPY_FROM:
             return await _copied(connection, state.entries, sending)
         sending()
         columns = zip(*state.entries, strict=True)
         (row,) = await connection.fetch(SQL["append_entries"], None, *columns)
-        return Place(*row)
+        return EntryPlace(*row)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -187,7 +187,9 @@ class Turns:
         except StoreUnavailable:
             self._drop()
 
-    async def _find(self, entries: list[Draft], head: int, cause: StoreUnavailable) -> Place:
+    async def _find(
+        self, entries: list[EntryDraft], head: int, cause: StoreUnavailable
+    ) -> EntryPlace:
         """Where a batch is whose commit was cut off; StoreUnavailable if it was not written."""
         if not entries:
             raise OutcomeUnknown(
@@ -224,23 +226,25 @@ async def _make_incoming(connection: asyncpg.Connection) -> bool:
 
 
 async def _copied(
-    connection: asyncpg.Connection, entries: list[Draft], sending: Callable[[], None]
-) -> Place:
+    connection: asyncpg.Connection, entries: list[EntryDraft], sending: Callable[[], None]
+) -> EntryPlace:
     await connection.execute("BEGIN")
     rows = [(number, *draft) for number, draft in enumerate(entries, 1)]
-    await connection.copy_records_to_table(INCOMING, records=rows, columns=("n", *Draft._fields))
+    await connection.copy_records_to_table(
+        INCOMING, records=rows, columns=("n", *EntryDraft._fields)
+    )
     (row,) = await connection.fetch(SQL["append_incoming"])
     sending()
     await connection.execute("COMMIT")
-    return Place(*row)
+    return EntryPlace(*row)
 
 
 async def _look(
-    connection: asyncpg.Connection, lost: Backend, entries: list[Draft], head: int
-) -> Place | None:
+    connection: asyncpg.Connection, lost: Backend, entries: list[EntryDraft], head: int
+) -> EntryPlace | None:
     if not await end_backend(connection, lost, 1.0):
         raise StoreUnavailable("the session that was cut off is still working")
     async with connection.transaction():
         await connection.fetchrow(SQL["take_turn"])
         row = await connection.fetchrow(SQL["find_committed"], head, entries[0].event_id)
-    return Place(*row) if row else None
+    return EntryPlace(*row) if row else None

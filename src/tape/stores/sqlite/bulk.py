@@ -18,7 +18,7 @@ from tape.stores.scan import (
     refuse_pruned,
     table_sql,
 )
-from tape.stores.sqlite.bulk_drivers import AdbcDriver, Driver, PythonDriver
+from tape.stores.sqlite.bulk_drivers import AdbcDriver, BulkConnection, PythonDriver
 from tape.stores.statements import PREDICATE, load_statements
 
 SQL: Final = load_statements("tape.stores.sqlite")
@@ -36,7 +36,7 @@ class SqliteReader:
     def __init__(self, path: Path, *, is_alone: bool = True) -> None:
         if not path.is_file():
             raise StoreUnavailable(f"cannot open {path}: there is no such file on this machine")
-        self._db: Driver = AdbcDriver(path) if is_alone else PythonDriver(path)
+        self._db: BulkConnection = AdbcDriver(path) if is_alone else PythonDriver(path)
 
     def bounds(self) -> Bounds:
         with self._db.translated():

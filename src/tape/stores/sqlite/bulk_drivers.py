@@ -25,7 +25,7 @@ BATCH_BYTES: Final = 1024 * 1024
 _NOT_OURS: Final = re.compile(r"no such (table|column)|file is not a database")
 
 
-class Driver(Protocol):
+class BulkConnection(Protocol):
     """A connection. All that is read until the next `begin` is of one state of the file."""
 
     def translated(self) -> contextlib.AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from tape.model.entry import Entry
-from tape.ports.predicate import SqlCondition
+from tape.ports.predicate import SqlFilter
 from tape.ports.store import EntryRange, ReadEntries
 from tape.stores.filtered import FILTER_S
 from tape.stores.rows import prefix_range
@@ -19,7 +19,7 @@ _INSTRUCTIONS = 50_000
 
 
 def read_entries(
-    db: sqlite3.Connection, query: ReadEntries, condition: SqlCondition | None
+    db: sqlite3.Connection, query: ReadEntries, condition: SqlFilter | None
 ) -> EntryRange | None:
     """What is in the range, and how far it was read; None if the condition takes too long."""
     if condition is None:

@@ -7,9 +7,15 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-from tape.config import SqliteSettings
 from tape.errors import StoreUnavailable
-from tape.stores.migrations import Applied, Seen, load_migrations, no_store, pending
+from tape.settings import SqliteSettings
+from tape.stores.migrations import (
+    AppliedMigration,
+    RecordedState,
+    load_migrations,
+    no_store,
+    pending,
+)
 from tape.stores.sqlite.connection import connect, is_read_only, reading_uri, translated
 from tape.stores.sqlite.migrate import applied_migrations, read_sequences
 
@@ -17,13 +23,13 @@ FAULTS_TOLD = 5
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
-async def inspect(path: Path, settings: SqliteSettings) -> Seen:
+async def inspect(path: Path, settings: SqliteSettings) -> RecordedState:
     """The settings are as Tape's own connections have them. A file that is not there yet has none,
     nor has one that can only be read: `reads_only`."""
     return await asyncio.to_thread(_inspect, path, settings)
 
 
-def _inspect(path: Path, settings: SqliteSettings) -> Seen:
+def _inspect(path: Path, settings: SqliteSettings) -> RecordedState:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise StoreUnavailable(f"cannot open {path}: its folder does not exist")
@@ -32,7 +38,7 @@ def _inspect(path: Path, settings: SqliteSettings) -> Seen:
         "free_bytes": shutil.disk_usage(folder).free,
     }
     if not path.exists():
-        return Seen(facts, [], [])
+        return RecordedState(facts, [], [])
     facts["bytes"] = path.stat().st_size
     with translated(path):
         applied = _recorded(path)
@@ -47,7 +53,7 @@ def _inspect(path: Path, settings: SqliteSettings) -> Seen:
             known = load_migrations("tape.stores.sqlite")
             is_current = not pending(known, applied, with_post=False)
             is_readable = is_current and facts["quick_check"] == "ok"
-            return Seen(facts, applied, read_sequences(db) if is_readable else [])
+            return RecordedState(facts, applied, read_sequences(db) if is_readable else [])
 
 
 def _quick_check(db: sqlite3.Connection) -> str:
@@ -60,7 +66,7 @@ def _quick_check(db: sqlite3.Connection) -> str:
         return str(error)
 
 
-def _recorded(path: Path) -> list[Applied]:
+def _recorded(path: Path) -> list[AppliedMigration]:
     """Asked on a plain connection first: ours would switch somebody else's file to WAL."""
     uri = f"file:{quote(str(path.absolute()))}?mode=rw"
     if is_read_only(path):

@@ -12,11 +12,11 @@ from tape.ports.matching import (
     CursorMove,
     CursorStep,
     MatcherLease,
+    MatchStep,
     NewTask,
     Queued,
     QueueTasks,
-    Reactions,
-    Step,
+    RegisteredReactions,
     StepResult,
 )
 from tape.stores.bell import Bell
@@ -52,10 +52,10 @@ class SqliteMatching:
     async def release_matcher(self, lease: MatcherLease) -> None:
         await self._writes.execute("release_matcher", lease.owner, lease.fencing_token)
 
-    async def read_reactions(self) -> Reactions:
-        def read(db: sqlite3.Connection) -> Reactions:
+    async def read_reactions(self) -> RegisteredReactions:
+        def read(db: sqlite3.Connection) -> RegisteredReactions:
             version, _resharded_at = db.execute(SQL["read_book"]).fetchone()
-            return Reactions(
+            return RegisteredReactions(
                 version,
                 [Reaction(*row) for row in db.execute(SQL["read_reactions"])],
                 [ReactionCursor(*row) for row in db.execute(SQL["read_cursors"])],
@@ -63,7 +63,7 @@ class SqliteMatching:
 
         return await self._reads.at_once(read)
 
-    async def make_step(self, step: Step) -> StepResult:
+    async def make_step(self, step: MatchStep) -> StepResult:
         made = await self._writes.use(lambda db: _make_step(db, step, self._clock))
         if made.tasks:
             self._bell.ring()
@@ -84,7 +84,7 @@ def _state_of(*row: object) -> ReactionState:
     return maker(ReactionState)(reaction, *row[_REACTION_COLUMNS:])
 
 
-def _make_step(db: sqlite3.Connection, step: Step, clock: Clock) -> _StepMade:
+def _make_step(db: sqlite3.Connection, step: MatchStep, clock: Clock) -> _StepMade:
     lease = step.lease
     with quick_transaction(db):
         if not db.execute(SQL["check_matcher"], (lease.fencing_token, lease.position)).fetchone():

@@ -5,10 +5,10 @@ import sqlite3
 import time
 from pathlib import Path
 
-from tape.config import SqliteSettings
+from tape.settings import SqliteSettings
 from tape.stores.migrations import (
     RECORDS,
-    Applied,
+    AppliedMigration,
     NumberSequence,
     Upgraded,
     load_migrations,
@@ -46,11 +46,11 @@ def check_current(connection: sqlite3.Connection) -> list[str]:
     return []
 
 
-def applied_migrations(connection: sqlite3.Connection) -> list[Applied]:
+def applied_migrations(connection: sqlite3.Connection) -> list[AppliedMigration]:
     """What is recorded, or a refusal if the file belongs to something else."""
     tables = refuse_foreign(connection)
     applied = [
-        Applied(number, name, checksum, must_be_known)
+        AppliedMigration(number, name, checksum, must_be_known)
         for table, must_be_known in RECORDS
         if table in tables
         for number, name, checksum in connection.execute(_READ.format(table))

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tape.config import SqliteSettings
 from tape.errors import Closed, NotLeading, TapeError
 from tape.model.outbox import FailingRow, OutboxRow, RelayTerm, RepeatedRow
 from tape.model.relay import Candidate
 from tape.ports.clock import Clock
 from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
+from tape.settings import SqliteSettings
 from tape.stores.elections import Commit, elect
 from tape.stores.sqlite.connection import transaction
 from tape.stores.sqlite.pool import Pool

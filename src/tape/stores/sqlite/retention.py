@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from tape.ports.retention import Extent, Hold, PruneStep, Retention, StepDone
+from tape.ports.retention import Extent, PruneStep, Retention, RetentionHold, StepDone
 from tape.stores.recent import Recent
 from tape.stores.retained import count_kept, refuse_gap, step_limit
 from tape.stores.sqlite.connection import quick_transaction
@@ -60,5 +60,5 @@ def _read_pruned_through(db: sqlite3.Connection) -> int:
     return int(pruned)
 
 
-def _read_holds(db: sqlite3.Connection) -> list[Hold]:
-    return [Hold(*row) for row in db.execute(SQL["read_holds"])]
+def _read_holds(db: sqlite3.Connection) -> list[RetentionHold]:
+    return [RetentionHold(*row) for row in db.execute(SQL["read_holds"])]

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from tape.model.budget import Budget
+from tape.model.budget import BudgetRow
 from tape.model.effect import Effect
 from tape.model.entry import Entry
 from tape.model.obligation import Obligation
@@ -127,8 +127,8 @@ class SqliteRuns:
 
         return await self._reads.at_once(read)
 
-    async def get_budget(self, run_id: str) -> Budget | None:
-        return await self._reads.row(Budget, "get_budget", run_id)
+    async def get_budget(self, run_id: str) -> BudgetRow | None:
+        return await self._reads.row(BudgetRow, "get_budget", run_id)
 
     async def list_timers(self, run_id: str) -> list[Timer]:
         return await self._reads.rows(Timer, "list_timers", run_id)

@@ -13,9 +13,9 @@ from urllib.parse import quote
 from adbc_driver_manager import Error
 from adbc_driver_sqlite.dbapi import Connection, connect
 
-from tape.config import SqliteSettings
 from tape.errors import StoreFailed, StoreFull, StoreMismatch, StoreUnavailable, TapeError
 from tape.ports.bulk import Chunk
+from tape.settings import SqliteSettings
 from tape.stores.statements import load_statements
 
 SQL = load_statements("tape.stores.sqlite")

@@ -11,13 +11,13 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tape.config import SqliteSettings
 from tape.errors import Closed, TapeError
 from tape.model.entry import Entry
-from tape.model.move import Need, Place
+from tape.model.move import EntryPlace, Need
 from tape.ports.clock import Clock, system_clock
-from tape.ports.predicate import SqlCondition
+from tape.ports.predicate import SqlFilter
 from tape.ports.store import PAGE_BYTES, Decide, EntryRange, JournalInfo, ReadEntries
+from tape.settings import SqliteSettings
 from tape.stores.bell import Bell
 from tape.stores.filtered import FilteredReads
 from tape.stores.head import Head
@@ -36,7 +36,7 @@ from tape.stores.sqlite.retention import SqliteRetention
 from tape.stores.sqlite.runs import SqliteRuns
 from tape.stores.sqlite.sessions import SqliteSessions
 from tape.stores.sqlite.tasks import SqliteTasks
-from tape.stores.sqlite.turn import SQL, Turns, as_json
+from tape.stores.sqlite.turn import SQL, SqliteTurns, as_json
 from tape.stores.sqlite.values import SqliteValues
 from tape.stores.sqlite.writes import SqliteWrites
 from tape.telemetry.retrying import Retrying
@@ -48,7 +48,7 @@ class SqliteStore:
     def __init__(self, path: Path, settings: SqliteSettings, clock: Clock = system_clock) -> None:
         self._settings = settings
         self._head = Head()
-        self._turns = Turns(clock)
+        self._turns = SqliteTurns(clock)
         self._recent = Recent()
         self._bell = Bell()
         writes = self._writing = Pool(path, settings.busy_s, 1, "tape-sqlite-write")
@@ -99,7 +99,7 @@ class SqliteStore:
     async def await_beyond(self, global_seq: int) -> int:
         return await self._head.beyond(global_seq)
 
-    async def commit(self, needs: Iterable[Need], decide: Decide) -> Place:
+    async def commit(self, needs: Iterable[Need], decide: Decide) -> EntryPlace:
         wanted = tuple(needs)
         turn = await self._writing.use(lambda db: self._turns.take(db, wanted, decide))
         self._recent.note(turn.place, turn.entries)
@@ -122,7 +122,7 @@ class SqliteStore:
         return found
 
     async def _read_range(
-        self, query: ReadEntries, condition: SqlCondition | None
+        self, query: ReadEntries, condition: SqlFilter | None
     ) -> EntryRange | None:
         return await self._reading.use(lambda db: read_entries(db, query, condition))
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from tape.model.effect import EFFECTS
-from tape.model.entry import Draft
-from tape.model.move import Need, Place, State, Table
+from tape.model.entry import EntryDraft
+from tape.model.move import EntryPlace, Need, State, Table
 from tape.model.run import RUNS, Run
 from tape.model.task import QUEUE
 from tape.ports.clock import Clock
@@ -37,12 +37,12 @@ _STATUS = Run._fields.index("status")
 class Turn(NamedTuple):
     """What came of it: its entries and where they are, and whether it queued tasks."""
 
-    place: Place
-    entries: list[Draft]
+    place: EntryPlace
+    entries: list[EntryDraft]
     queued: bool
 
 
-class Turns:
+class SqliteTurns:
     """The turns of one connection, and what it remembers of runs from one to the next."""
 
     def __init__(self, clock: Clock) -> None:
@@ -73,7 +73,7 @@ class Turns:
                 (self._head,) = db.execute(SQL["take_turn"]).fetchone()
             state, guess = self._decided(db, keys, decide, guessing)
             _write(db, state, guess)
-        place = Place(self._head + 1, state.now_ms)
+        place = EntryPlace(self._head + 1, state.now_ms)
         self._head += len(state.entries)
         self._guesses.note(state)
         self._version = now

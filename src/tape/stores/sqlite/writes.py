@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 
-from tape.model.bulk_write import Write, WriteList
+from tape.model.bulk_write import BulkWrite, WriteList
 from tape.stores.sqlite.connection import transaction
 from tape.stores.sqlite.pool import Pool
 from tape.stores.sqlite.turn import SQL
@@ -17,8 +17,8 @@ class SqliteWrites:
         self._reads = reads
         self._writes = writes
 
-    async def get_write(self, write_id: str) -> Write | None:
-        return await self._reads.row(Write, "get_write", write_id)
+    async def get_write(self, write_id: str) -> BulkWrite | None:
+        return await self._reads.row(BulkWrite, "get_write", write_id)
 
     async def get_write_list(self, write_id: str, epoch: int) -> WriteList | None:
         return await self._reads.row(WriteList, "get_write_list", write_id, epoch)

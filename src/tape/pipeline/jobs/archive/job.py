@@ -13,7 +13,7 @@ from typing import ClassVar, Final, NamedTuple
 from tape.errors import InvalidArgument
 from tape.journal.retention import find_recorded_before, parse_age
 from tape.model.entry import Entry
-from tape.pipeline.job import Before, Progress, Summary, Work
+from tape.pipeline.job import CheckContext, JobContext, JobProgress, Summary
 from tape.pipeline.jobs.archive.writing import journal_range, merged, small_groups, written
 from tape.pipeline.lake import delta
 from tape.pipeline.lake.files import adopt, delete_files, delete_orphans, verify
@@ -38,7 +38,7 @@ ROWS_PER_FILE: Final = 500_000
 GROUPS_PER_STEP: Final = 4
 
 
-class Ends(NamedTuple):
+class JournalEnds(NamedTuple):
     """How far the journal goes, and what it has where the lake ends."""
 
     pruned_through: int
@@ -66,7 +66,7 @@ class Archive:
     keep_removed: str = "1h"
     keep_orphans: str = "1d"
 
-    def run(self, work: Work) -> Summary:
+    def run(self, work: JobContext) -> Summary:
         started = time.monotonic()
         spans = self._spans()
         log, lake = self._begun()
@@ -83,7 +83,7 @@ class Archive:
         }  # fmt: skip
         return Summary(self.name, counts, time.monotonic() - started, facts)
 
-    def check_options(self, before: Before) -> None:
+    def check_options(self, before: CheckContext) -> None:
         self._spans()
         log, lake = self._begun()
         refuse_unwritable(log.path, "lake")
@@ -113,7 +113,7 @@ class Archive:
             raise InvalidArgument(f"{self.rows_per_file} is not 1 or more", field="rows_per_file")
         return self.format
 
-    def _archive(self, work: Work, log: LakeLog, lake: Lake, counts: dict[str, int]) -> Lake:
+    def _archive(self, work: JobContext, log: LakeLog, lake: Lake, counts: dict[str, int]) -> Lake:
         ends = self._ends(work.use_store, lake)
         after = lake.through if lake.number else ends.pruned_through
         begun = after
@@ -123,15 +123,15 @@ class Archive:
             counts["archived"] += rows[0]
             counts["files"] += rows[1]
             after = through
-            work.report(Progress(self.name, after - begun, ends.wanted - begun, "entries"))
+            work.report(JobProgress(self.name, after - begun, ends.wanted - begun, "entries"))
         return lake
 
-    def _ends(self, use_store: UseStore, lake: Lake) -> Ends:
+    def _ends(self, use_store: UseStore, lake: Lake) -> JournalEnds:
         """Refused if the lake is another journal's."""
         seam = lake.seam
         before = parse_age(self.older_than, field="older_than") if self.older_than else None
 
-        async def look(store: Store) -> Ends:
+        async def look(store: Store) -> JournalEnds:
             there = await store.retention.read_retention()
             wanted = there.head if self.upto is None else min(self.upto, there.head)
             if before is not None:
@@ -140,7 +140,9 @@ class Archive:
             if seam is not None:
                 query = ReadEntries(seam.last - 1, seam.last, 1, 1)
                 at_seam = (await store.read_entries(query)).entries
-            return Ends(there.pruned_through, there.head, wanted, at_seam[0] if at_seam else None)
+            return JournalEnds(
+                there.pruned_through, there.head, wanted, at_seam[0] if at_seam else None
+            )
 
         ends = use_store(look)
         event_id = ends.at_seam.event_id if ends.at_seam else None
@@ -148,7 +150,7 @@ class Archive:
         return ends
 
     def _step(
-        self, work: Work, log: LakeLog, lake: Lake, after: int, through: int
+        self, work: JobContext, log: LakeLog, lake: Lake, after: int, through: int
     ) -> tuple[Lake, tuple[int, int]]:
         entries = journal_range(work.spark, work.store_url, after, through, self.rows_per_file)
         with written(entries, log.path) as found:
@@ -162,20 +164,20 @@ class Archive:
                 now, files, after=after, through=through, first_event_id=first, at_ms=at
             ),
         )
-        _tell(log, lake)
+        _mirror_to_delta(log, lake)
         return lake, (sum(file.rows for file in files), len(files))
 
-    def _compact(self, work: Work, log: LakeLog, lake: Lake, counts: dict[str, int]) -> Lake:
+    def _compact(self, work: JobContext, log: LakeLog, lake: Lake, counts: dict[str, int]) -> Lake:
         groups = small_groups(lake.files, self.rows_per_file)
         counts["compacted"] = sum(map(len, groups))
         for start in range(0, len(groups), GROUPS_PER_STEP):
             some = groups[start : start + GROUPS_PER_STEP]
             lake = self._merge(work, log, lake, some)
-            work.report(Progress("compact", start + len(some), len(groups), "files"))
+            work.report(JobProgress("compact", start + len(some), len(groups), "files"))
         return lake
 
     def _merge(
-        self, work: Work, log: LakeLog, lake: Lake, groups: Sequence[Sequence[LakeFile]]
+        self, work: JobContext, log: LakeLog, lake: Lake, groups: Sequence[Sequence[LakeFile]]
     ) -> Lake:
         old = [file for group in groups for file in group]
         new: list[LakeFile] = []
@@ -186,11 +188,11 @@ class Archive:
                 youngest = max(file.archived_at_ms for file in group)
                 new += adopt(log.path, [one], group[0].after, group[-1].through, [youngest])
         lake = log.commit(lake, lambda now: compacted(now, old, new, now_ms()))
-        _tell(log, lake)
+        _mirror_to_delta(log, lake)
         return lake
 
 
-def _measured(work: Work, after: int, through: int) -> Extent:
+def _measured(work: JobContext, after: int, through: int) -> Extent:
     async def measure(store: Store) -> Extent:
         return await store.retention.measure(after, through)
 
@@ -204,11 +206,11 @@ def _clean(log: LakeLog, lake: Lake, removed_ms: int, orphans_ms: int) -> tuple[
         # First they are forgotten: a file that is named must be there.
         lake = log.commit(lake, lambda now: forgotten(now, due, now_ms()))
         delete_files(log.path, due)
-        _tell(log, lake)
+        _mirror_to_delta(log, lake)
     log.tidy()
     return lake, len(due) + delete_orphans(log, now_ms() - orphans_ms)
 
 
-def _tell(log: LakeLog, lake: Lake) -> None:
+def _mirror_to_delta(log: LakeLog, lake: Lake) -> None:
     if lake.layout == "delta":
         delta.mirror(log, lake)

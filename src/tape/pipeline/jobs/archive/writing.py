@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tape.pipeline.lake.files import Written, staging_folder, written_under
+from tape.pipeline.lake.files import WrittenFile, staging_folder, written_under
 from tape.pipeline.lake.manifest import LakeFile
 from tape.pipeline.schema import ENTRY_WITH_PAYLOAD
 from tape.pipeline.source.frames import with_payload
@@ -41,7 +41,7 @@ def _merged(spark: SparkSession, root: Path, group: Sequence[LakeFile]) -> DataF
 
 
 @contextmanager
-def written(entries: DataFrame, root: Path) -> Iterator[list[Written]]:
+def written(entries: DataFrame, root: Path) -> Iterator[list[WrittenFile]]:
     """What the entries have become, for whoever takes the files over before this ends."""
     folder = staging_folder(root)
     try:

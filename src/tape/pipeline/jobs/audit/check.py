@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pyspark.sql import DataFrame
 
-from tape.pipeline.jobs.audit.frames import Frames, Moment, Source
+from tape.pipeline.jobs.audit.frames import AuditScope, Frames, FrameSource
 
 Severity = Literal["error", "warning"]
 """A warning is what Tape itself lets happen, and what is seldom meant."""
@@ -20,18 +20,18 @@ LATER: Final = "rows were read before the head, so what they name is at or below
 TWICE: Final = "compares only what was the same before and after the rest was read"
 ROW: Final = "looks at one row, which is written whole"
 
-Words = str | Callable[[Moment], str]
+Words = str | Callable[[AuditScope], str]
 """A SQL expression; or how it is made where it depends on which part of the journal is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RowRule:
     """Rows of a source for which `where` is true are violations; all but `source` is SQL.
 
     Rules of one source are decided in one pass over it.
     """
 
-    source: Source
+    source: FrameSource
     where: Words
     found: Words
     key: str = "''"
@@ -50,18 +50,18 @@ class Check:
 
     name: str
     holds: str
-    find: Callable[[Frames], DataFrame] | Rule
+    find: Callable[[Frames], DataFrame] | RowRule
     live: str = ENTRIES
     severity: Severity = "error"
     reads: Mapping[str, str] = field(default_factory=dict)
     kinds: tuple[str, ...] = ()
 
     @property
-    def inputs(self) -> Source:
+    def inputs(self) -> FrameSource:
         """All that it looks at."""
-        if isinstance(self.find, Rule):
+        if isinstance(self.find, RowRule):
             return self.find.source.with_more(self.kinds, self.reads)
-        return Source(self.name, lambda frames: frames.entries, self.kinds, self.reads)
+        return FrameSource(self.name, lambda frames: frames.entries, self.kinds, self.reads)
 
 
 def columns_read(checks: Mapping[str, Check]) -> dict[str, tuple[str, ...]]:
@@ -83,7 +83,7 @@ def violation_columns(found: str, key: str, global_seq: str, run_id: str) -> lis
     ]
 
 
-def told(
+def violation_rows(
     frame: DataFrame,
     found: str,
     *,

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.audit.catalogue import GROUPS
-from tape.pipeline.jobs.audit.check import Check, Rule, Words, violation_columns
-from tape.pipeline.jobs.audit.frames import Frames, Moment
+from tape.pipeline.jobs.audit.check import Check, RowRule, Words, violation_columns
+from tape.pipeline.jobs.audit.frames import AuditScope, Frames
 
 AT_ONCE: Final = 2
 """Groups of checks of a small journal: Spark prepares one while the other is computed."""
@@ -38,9 +38,9 @@ class Result:
 def violations(frames: Frames, checks: Sequence[Check]) -> DataFrame:
     """All violations of these checks, each under the name of its check."""
     found = []
-    rules: dict[str, list[tuple[str, Rule]]] = {}
+    rules: dict[str, list[tuple[str, RowRule]]] = {}
     for check in checks:
-        if isinstance(check.find, Rule):
+        if isinstance(check.find, RowRule):
             rules.setdefault(check.find.source.name, []).append((check.name, check.find))
         else:
             found.append(check.find(frames).selectExpr(f"'{check.name}' AS check", "*"))
@@ -48,7 +48,7 @@ def violations(frames: Frames, checks: Sequence[Check]) -> DataFrame:
     return reduce(DataFrame.unionByName, found)
 
 
-def _in_one_pass(frames: Frames, rules: Sequence[tuple[str, Rule]]) -> DataFrame:
+def _in_one_pass(frames: Frames, rules: Sequence[tuple[str, RowRule]]) -> DataFrame:
     """Rows that break any of the rules of one source, once for each rule that they break."""
     moment = frames.moment
     wheres, broken = [], []
@@ -62,7 +62,7 @@ def _in_one_pass(frames: Frames, rules: Sequence[tuple[str, Rule]]) -> DataFrame
     return odd.selectExpr(f"INLINE({listed})")
 
 
-def _text(words: Words, moment: Moment) -> str:
+def _text(words: Words, moment: AuditScope) -> str:
     return words if isinstance(words, str) else words(moment)
 
 

@@ -35,7 +35,7 @@ ENTRY_COLUMNS: Final = "global_seq run_id seq kind subject ts_ms payload_json"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class AuditScope:
     """Which part of the journal is looked at, and by when the tables were read."""
 
     before: int
@@ -51,7 +51,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FrameSource:
     """A frame that several checks look at, and what it is made of: see `Check`."""
 
     name: str
@@ -59,11 +59,11 @@ class Source:
     kinds: tuple[str, ...] = ()
     reads: Mapping[str, str] = field(default_factory=dict)
 
-    def with_more(self, kinds: tuple[str, ...], reads: Mapping[str, str]) -> "Source":
+    def with_more(self, kinds: tuple[str, ...], reads: Mapping[str, str]) -> "FrameSource":
         merged = dict(self.reads)
         for table, columns in reads.items():
             merged[table] = f"{merged.get(table, '')} {columns}"
-        return Source(self.name, self.build, (*self.kinds, *kinds), merged)
+        return FrameSource(self.name, self.build, (*self.kinds, *kinds), merged)
 
 
 class Frames:
@@ -77,7 +77,7 @@ class Frames:
         self,
         journal: DataFrame,
         tables: Mapping[str, DataFrame],
-        moment: Moment,
+        moment: AuditScope,
         *,
         empty: Collection[str] = (),
         keep_local: Callable[[DataFrame], DataFrame] | None = None,
@@ -129,7 +129,7 @@ class Frames:
             IN_RUNS[0]: sum(row["in_runs"] for row in rows),
         }
 
-    def has_any(self, inputs: Source) -> bool:
+    def has_any(self, inputs: FrameSource) -> bool:
         """Whether there is anything of what a check looks at."""
         return any(self.present.get(kind) for kind in inputs.kinds) or any(
             table not in self.empty for table in inputs.reads if table != "journal"
@@ -180,7 +180,7 @@ class Frames:
         """A table's rows, of runs that are whole and quiet."""
         return self.table(name).join(self.settled_runs, "run_id", "left_semi")
 
-    def get(self, source: Source) -> DataFrame:
+    def get(self, source: FrameSource) -> DataFrame:
         """The frame that a source stands for; built when it is asked for first, and kept."""
         with self._building:
             if source.name not in self._shared:
@@ -202,12 +202,14 @@ class Frames:
         self._shared.clear()
 
 
-ALL_ENTRIES: Final = Source(
+ALL_ENTRIES: Final = FrameSource(
     "entries", lambda frames: frames.entries, EVERY, {"journal": ENTRY_COLUMNS}
 )
-RUN_LINES: Final = Source("lines", lambda frames: frames.lines, IN_RUNS, {"journal": ENTRY_COLUMNS})
+RUN_LINES: Final = FrameSource(
+    "lines", lambda frames: frames.lines, IN_RUNS, {"journal": ENTRY_COLUMNS}
+)
 
 
-def table_source(name: str, columns: str) -> Source:
+def table_source(name: str, columns: str) -> FrameSource:
     """A table as it is."""
-    return Source(name, lambda frames: frames.table(name), (), {name: columns})
+    return FrameSource(name, lambda frames: frames.table(name), (), {name: columns})

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from tape.errors import InvalidArgument
-from tape.pipeline.job import Before, Progress, Summary, Work
+from tape.pipeline.job import CheckContext, JobContext, JobProgress, Summary
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.finding import run_checks
 from tape.pipeline.jobs.audit.frames import EVERY
 from tape.pipeline.jobs.audit.reading import read_frames
 from tape.pipeline.jobs.audit.report import Audited, form_of, plain
-from tape.pipeline.jobs.audit.small import sized_for
+from tape.pipeline.jobs.audit.small_tables import sized_for
 from tape.pipeline.places import refuse_no_lake, refuse_unwritable_file
 
 EXAMPLES = 3
@@ -34,7 +34,7 @@ class Audit:
     report: str = ""
     limit: int = 20
 
-    def check_options(self, before: Before) -> None:
+    def check_options(self, before: CheckContext) -> None:
         _refuse_unknown(self.check)
         if self.limit < 0:
             raise InvalidArgument(
@@ -45,14 +45,14 @@ class Audit:
             refuse_unwritable_file(self.report, "report")
         refuse_no_lake(self.lake, before)
 
-    def run(self, work: Work) -> Summary:
+    def run(self, work: JobContext) -> Summary:
         started = time.monotonic()
-        self.check_options(Before(work.use_store))
+        self.check_options(CheckContext(work.use_store))
         form = form_of(self.report) if self.report else None
         total = len(self.check) or len(CHECKS)
 
         def done(count: int, name: str) -> None:
-            work.report(Progress(self.name, count, total, "checks", name))
+            work.report(JobProgress(self.name, count, total, "checks", name))
 
         done(0, "reading")
         frames = read_frames(work, self.check, self.lake)

@@ -8,15 +8,15 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from tape.pipeline.job import Work
+from tape.pipeline.job import JobContext
 from tape.pipeline.jobs.audit.catalogue import CHECKS
 from tape.pipeline.jobs.audit.check import columns_read
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment
-from tape.pipeline.jobs.audit.small import (
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, AuditScope, Frames
+from tape.pipeline.jobs.audit.small_tables import (
     AGAIN,
     JOURNAL,
     MOST_ROWS,
-    Tables,
+    SmallTables,
     Wanted,
     keep_local,
     local,
@@ -48,7 +48,7 @@ they are read before the tasks and again after them. A number is given out befor
 so what was given out is read last."""
 
 
-def read_frames(work: Work, names: Collection[str] = (), lake: str = "") -> Frames:
+def read_frames(work: JobContext, names: Collection[str] = (), lake: str = "") -> Frames:
     """Read what these checks look at, or all of them, and no other column."""
     wanted = columns_read({n: check for n, check in CHECKS.items() if not names or n in names})
     columns = tuple(dict.fromkeys([*ENTRY_COLUMNS.split(), *wanted.pop(JOURNAL, ())]))
@@ -57,7 +57,7 @@ def read_frames(work: Work, names: Collection[str] = (), lake: str = "") -> Fram
     after, _ = _look(work)
     # A lake has what was pruned, from where it begins.
     begins_after = LakeLog(lake).require().after if lake else after.pruned_through
-    moment = Moment(
+    moment = AuditScope(
         # What was pruned was there, even if nothing came after it.
         before=max(before.head, before.pruned_through),
         head=max(after.head, after.pruned_through),
@@ -88,7 +88,7 @@ def has_few_entries(use_store: UseStore, lake: str = "") -> bool:
     return there.head - begins_after <= MOST_ROWS
 
 
-def _look(work: Work) -> tuple[Retention, str]:
+def _look(work: JobContext) -> tuple[Retention, str]:
     """How far the journal goes, and the store's own name for itself: it holds no password."""
 
     async def look(store: Store) -> tuple[Retention, str]:
@@ -97,9 +97,9 @@ def _look(work: Work) -> tuple[Retention, str]:
     return work.use_store(look)
 
 
-def _read_tables(work: Work, wanted: Wanted) -> Tables:
+def _read_tables(work: JobContext, wanted: Wanted) -> SmallTables:
     """The tables, one step after another."""
-    tables = Tables(prepared(work.spark))
+    tables = SmallTables(prepared(work.spark))
     for step in STEPS:
         asked = {name: wanted[name] for name in step if name in wanted}
         with closing(work.use_store.reader()) as reader:
@@ -108,7 +108,7 @@ def _read_tables(work: Work, wanted: Wanted) -> Tables:
     return tables
 
 
-def _read_large(work: Work, wanted: Wanted) -> dict[str, DataFrame]:
+def _read_large(work: JobContext, wanted: Wanted) -> dict[str, DataFrame]:
     def read(name: str) -> tuple[str, DataFrame]:
         options = {"url": work.store_url, "table": name.removesuffix(AGAIN)}
         source = work.spark.read.format("tape").options(**options)
@@ -121,7 +121,7 @@ def _read_large(work: Work, wanted: Wanted) -> dict[str, DataFrame]:
 
 
 def _read_small_journal(
-    work: Work, columns: tuple[str, ...], moment: Moment, lake: str
+    work: JobContext, columns: tuple[str, ...], moment: AuditScope, lake: str
 ) -> DataFrame | None:
     """The entries, if there are few and they are not large."""
     if moment.head - moment.begins_after > MOST_ROWS:

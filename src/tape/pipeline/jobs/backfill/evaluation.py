@@ -17,7 +17,7 @@ from tape.journal.follow import envelope
 from tape.model.entry import Entry
 from tape.model.subject import parse_pattern
 from tape.model.subject_trie import SubjectTrie
-from tape.ports.predicate import Predicate
+from tape.ports.predicate import EntryPredicate
 from tape.predicates import ENVELOPE, STORED_LIMITS, check
 
 SEEN = (*(name for name in Entry._fields if name in ENVELOPE), "payload_json")
@@ -28,7 +28,7 @@ SUBJECTS_REMEMBERED = 50_000
 _BLANK = Entry(0, "", 0, "", "", "null", 0, "", "", "", 0, "", "", "", "", "", "", 0, "")
 
 
-class Asked(NamedTuple):
+class SentReaction(NamedTuple):
     """A reaction by its number, as it travels to the workers: they compile it themselves."""
 
     number: int
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     expression: str
 
 
-def decisions(asked: Sequence[Asked], wanted: Column) -> Column:
+def decisions(asked: Sequence[SentReaction], wanted: Column) -> Column:
     """For entries that are wanted: the number of each that holds, negative where it has no result.
 
     What is not wanted is not handed over.
@@ -66,7 +66,7 @@ def reasons(expressions: Mapping[int, str]) -> Column:
     return called(*failed)  # type: ignore[no-any-return]
 
 
-def _decide(asked: tuple[Asked, ...], columns: "Sequence[pa.Array[Any]]") -> list[list[int]]:
+def _decide(asked: tuple[SentReaction, ...], columns: "Sequence[pa.Array[Any]]") -> list[list[int]]:
     chosen = _chooser(asked)
     results: list[list[int]] = []
     for row in zip(*(column.to_pylist() for column in columns), strict=True):
@@ -76,7 +76,7 @@ def _decide(asked: tuple[Asked, ...], columns: "Sequence[pa.Array[Any]]") -> lis
     return results
 
 
-def _held(candidates: "Sequence[tuple[int, Predicate]]", entry: Entry) -> list[int]:
+def _held(candidates: "Sequence[tuple[int, EntryPredicate]]", entry: Entry) -> list[int]:
     found = []
     parsed = envelope(entry, with_payload=any(needs_payload(p) for _, p in candidates))
     for number, predicate in candidates:
@@ -89,8 +89,10 @@ def _held(candidates: "Sequence[tuple[int, Predicate]]", entry: Entry) -> list[i
 
 
 @lru_cache(16)
-def _chooser(asked: tuple[Asked, ...]) -> "Callable[[str], list[tuple[int, Predicate]]]":
-    trie: SubjectTrie[tuple[int, Predicate]] = SubjectTrie()
+def _chooser(
+    asked: tuple[SentReaction, ...],
+) -> "Callable[[str], list[tuple[int, EntryPredicate]]]":
+    trie: SubjectTrie[tuple[int, EntryPredicate]] = SubjectTrie()
     for one in asked:
         trie.add(
             parse_pattern(one.pattern), (one.number, check(one.expression, limits=STORED_LIMITS))
@@ -103,7 +105,7 @@ def seen_entry(row: Sequence[Any]) -> Entry:
     return _BLANK._replace(**dict(zip(SEEN, row, strict=True)))
 
 
-def needs_payload(predicate: Predicate) -> bool:
+def needs_payload(predicate: EntryPredicate) -> bool:
     return not {"payload", "prev_value_json"}.isdisjoint(predicate.names)
 
 

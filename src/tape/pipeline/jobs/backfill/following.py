@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame
 from tape.errors import StoreUnavailable
 from tape.model.reaction import Reaction
 from tape.pipeline.jobs.backfill import evaluation
-from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, Numbered, decided, numbered
-from tape.pipeline.jobs.backfill.queueing import GROUP_TASKS, Hit, task_of
-from tape.ports.matching import CursorMove, NewTask, QueueTasks, Reactions
+from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, NumberedReaction, decided, numbered
+from tape.pipeline.jobs.backfill.queueing import GROUP_TASKS, DecidedRow, task_of
+from tape.ports.matching import CursorMove, NewTask, QueueTasks, RegisteredReactions
 from tape.ports.store import ReadEntries, Store
 from tape.predicates.to_spark import left_to_python
 from tape.telemetry.retrying import Retrying
@@ -32,12 +32,12 @@ log = logging.getLogger("tape.pipeline")
 
 PATIENCE_S: Final = 0.5
 AWAY_S: Final = 2.0
-COLUMNS: Final = Hit._fields
+COLUMNS: Final = DecidedRow._fields
 
 ReadRange = Callable[[int, int], DataFrame]
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Entries with `after < global_seq <= upto` for these reactions."""
 
     after: int
@@ -45,18 +45,18 @@ class Batch(NamedTuple):
     reactions: list[Reaction]
 
 
-class Lost(Exception):
+class CursorMoved(Exception):
     """The book has turned, or somebody else has moved a cursor."""
 
 
-class Follower:
+class BackfillFollower:
     """`read` gives the entries of a range. What it counts is over all batches."""
 
     def __init__(self, read: ReadRange, only: Sequence[str], batch_entries: int) -> None:
         self._read = read
         self._only = frozenset(only)
         self._batch_entries = batch_entries
-        self._rules: tuple[list[Reaction], list[Numbered]] = ([], [])
+        self._rules: tuple[list[Reaction], list[NumberedReaction]] = ([], [])
         self.counts: Counter[str] = Counter()
         self.position = 0
 
@@ -81,11 +81,11 @@ class Follower:
         for batch in batches:
             try:
                 await self._take(store, book, batch)
-            except Lost:
+            except CursorMoved:
                 return True
         return bool(batches)
 
-    def _batches(self, book: Reactions, head: int) -> list[Batch]:
+    def _batches(self, book: RegisteredReactions, head: int) -> list[EntryBatch]:
         ours = [
             reaction
             for reaction in book.reactions
@@ -104,20 +104,20 @@ class Follower:
         batches = []
         if front < head:
             foremost = [reaction for reaction in ours if places[reaction.reaction_id] == front]
-            batches.append(Batch(front, min(head, front + self._batch_entries), foremost))
+            batches.append(EntryBatch(front, min(head, front + self._batch_entries), foremost))
         if last < front:
             upto = min(front, last + self._batch_entries)
             behind = [reaction for reaction in ours if places[reaction.reaction_id] < upto]
-            batches.append(Batch(last, upto, behind))
+            batches.append(EntryBatch(last, upto, behind))
         return batches
 
-    async def _take(self, store: Store, book: Reactions, batch: Batch) -> None:
+    async def _take(self, store: Store, book: RegisteredReactions, batch: EntryBatch) -> None:
         if self._rules[0] != batch.reactions:
             self._rules = (batch.reactions, numbered(batch.reactions))
         rules = self._rules[1]
         rows = await asyncio.to_thread(self._decided, batch, rules)
         steps = Steps(store, book, rules)
-        hits = sorted((Hit(*row) for row in rows), key=lambda hit: hit.global_seq)
+        hits = sorted((DecidedRow(*row) for row in rows), key=lambda hit: hit.global_seq)
         for hit in hits:
             await steps.add(hit)
         await steps.close(batch.upto)
@@ -125,7 +125,7 @@ class Follower:
         self.counts["entries"] += batch.upto - batch.after
         self.position = max(self.position, batch.upto)
 
-    def _decided(self, batch: Batch, rules: Sequence[Numbered]) -> list[Any]:
+    def _decided(self, batch: EntryBatch, rules: Sequence[NumberedReaction]) -> list[Any]:
         entries = self._read(batch.after, batch.upto)
         if batch.upto - batch.after > FEW_ENTRIES:
             try:
@@ -140,7 +140,9 @@ class Follower:
 class Steps:
     """Hits of one batch, in order, as steps of at most so many tasks."""
 
-    def __init__(self, store: Store, book: Reactions, rules: Sequence[Numbered]) -> None:
+    def __init__(
+        self, store: Store, book: RegisteredReactions, rules: Sequence[NumberedReaction]
+    ) -> None:
         self._store = store
         self._version = book.version
         self._rules = {rule.number: rule for rule in rules}
@@ -152,11 +154,11 @@ class Steps:
         }
         self._tasks: list[NewTask] = []
         self._counted: dict[tuple[str, int], Counter[str]] = {}
-        self._failed: dict[tuple[str, int], Hit] = {}
+        self._failed: dict[tuple[str, int], DecidedRow] = {}
         self._last = 0
         self.counts: Counter[str] = Counter()
 
-    async def add(self, hit: Hit) -> None:
+    async def add(self, hit: DecidedRow) -> None:
         if len(self._tasks) >= GROUP_TASKS and hit.global_seq > self._last:
             await self.close(self._last)
         self._last = hit.global_seq
@@ -182,7 +184,7 @@ class Steps:
         if queued.result == "lost":
             log.warning("another process matches these reactions: reading their positions again")
         if queued.result != "made":
-            raise Lost
+            raise CursorMoved
         for move in moves:
             self._places[move.reaction_id, move.shard] = move.last_global_seq
         for counted in self._counted.values():
@@ -204,7 +206,7 @@ class Steps:
             counted["errors"], error, failed.global_seq if failed else 0,
         )  # fmt: skip
 
-    async def _reason(self, hit: Hit) -> str:
+    async def _reason(self, hit: DecidedRow) -> str:
         """In the server's words, if the entry is still there to be asked again."""
         seq = hit.global_seq
         found = await self._store.read_entries(ReadEntries(seq - 1, seq, 1, 1))

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 from tape.model.reaction import Reaction
-from tape.pipeline.job import Work
+from tape.pipeline.job import JobContext
 from tape.pipeline.jobs.backfill.queueing import Recall
 from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
@@ -50,12 +50,12 @@ async def find_span(
     return Span(after, upto, head, following.entries[0].ts_ms + window)
 
 
-def read_span(work: Work, lake: str, span: Span) -> DataFrame:
+def read_span(work: JobContext, lake: str, span: Span) -> DataFrame:
     """Its entries, archived and live."""
     return _read(work, lake, span.after, span.upto)
 
 
-def read_later(work: Work, lake: str, span: Span) -> DataFrame | None:
+def read_later(work: JobContext, lake: str, span: Span) -> DataFrame | None:
     """Entries beyond that a burst may go on with; None if no burst can."""
     if not span.later_upto:
         return None
@@ -70,7 +70,7 @@ def archived(lake: str) -> Recall:
     return partial(read_entries, LakeLog(lake))
 
 
-def _read(work: Work, lake: str, after: int | None, upto: int) -> DataFrame:
+def _read(work: JobContext, lake: str, after: int | None, upto: int) -> DataFrame:
     options = {"upto": str(upto)} | ({} if after is None else {"from": str(after)})
     if lake:
         return history(work.spark, work.store_url, lake, payload="variant", **options)

@@ -17,14 +17,14 @@ from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument
 from tape.model.reaction import Reaction
-from tape.pipeline.job import Before, Progress, Summary, Work
-from tape.pipeline.jobs.backfill.following import Follower
+from tape.pipeline.job import CheckContext, JobContext, JobProgress, Summary
+from tape.pipeline.jobs.backfill.following import BackfillFollower
 from tape.pipeline.jobs.backfill.history import Span, archived, find_span, read_later, read_span
-from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, Numbered, decided, numbered
-from tape.pipeline.jobs.backfill.queueing import Hit, Queueing, SettingsChanged, chosen
+from tape.pipeline.jobs.backfill.matching import FEW_ENTRIES, NumberedReaction, decided, numbered
+from tape.pipeline.jobs.backfill.queueing import DecidedRow, Queueing, SettingsChanged, chosen
 from tape.pipeline.jobs.backfill.survey import survey
 from tape.pipeline.places import refuse_no_lake
-from tape.ports.matching import Reactions
+from tape.ports.matching import RegisteredReactions
 from tape.ports.store import Store
 from tape.predicates.to_spark import left_to_python
 
@@ -33,9 +33,9 @@ log = logging.getLogger("tape.pipeline")
 TOTALS = ("matched", "coalesced", "errors", "made", "already_there")
 
 
-class _Plan(NamedTuple):
-    book: Reactions
-    rules: list[Numbered]
+class _BackfillPlan(NamedTuple):
+    book: RegisteredReactions
+    rules: list[NumberedReaction]
     span: Span
     native: bool
     """Whether Spark's columns decide what they can, or Python all."""
@@ -55,12 +55,12 @@ class Backfill:
     follow: bool = False
     batch_entries: int = 200_000
 
-    def check_options(self, before: Before) -> None:
+    def check_options(self, before: CheckContext) -> None:
         self._refuse_contradictions()
         refuse_no_lake(self.lake, before)
         before.use_store(self._check_reactions if self.follow else self._plan)
 
-    def run(self, work: Work) -> Summary:
+    def run(self, work: JobContext) -> Summary:
         began = time.monotonic()
         self._refuse_contradictions()
         if self.follow:
@@ -100,21 +100,21 @@ class Backfill:
         if self.dry_run:
             raise InvalidArgument("does not go with follow, which makes the tasks", field="dry_run")
 
-    async def _plan(self, store: Store) -> _Plan:
+    async def _plan(self, store: Store) -> _BackfillPlan:
         book = await store.matching.read_reactions()
         reactions = chosen(book, self.reactions)
         span = await find_span(store, self.from_seq, self.upto, reactions)
         native = span.upto - (span.after or 0) > FEW_ENTRIES
-        return _Plan(book, numbered(reactions), span, native)
+        return _BackfillPlan(book, numbered(reactions), span, native)
 
-    def _decided(self, work: Work, plan: _Plan) -> tuple[DataFrame, DataFrame]:
+    def _decided(self, work: JobContext, plan: _BackfillPlan) -> tuple[DataFrame, DataFrame]:
         """Entries, and what was decided of them."""
         entries = read_span(work, self.lake, plan.span)
         later = read_later(work, self.lake, plan.span)
         found = decided(entries, plan.rules, later=later, native=plan.native)
         return entries, found.where(F.col("global_seq") <= plan.span.upto)
 
-    def _survey(self, work: Work, plan: _Plan, began: float) -> Summary:
+    def _survey(self, work: JobContext, plan: _BackfillPlan, began: float) -> Summary:
         entries, found = self._decided(work, plan)
         tasks = None
         if work.use_store(lambda store: _has_tasks(store, plan.rules)):
@@ -124,40 +124,40 @@ class Backfill:
         totals = {name: sum(record[name] for record in records) for name in names}
         return self._summary(plan, totals, began, {"reactions": records})
 
-    def _fill(self, work: Work, plan: _Plan, began: float) -> Summary:
+    def _fill(self, work: JobContext, plan: _BackfillPlan, began: float) -> Summary:
         _entries, found = self._decided(work, plan)
-        rows = found.select(*Hit._fields).toLocalIterator(prefetchPartitions=True)
+        rows = found.select(*DecidedRow._fields).toLocalIterator(prefetchPartitions=True)
         counts = work.use_store(lambda store: self._queue(store, work, plan, rows))
         records = [{"reaction_id": name, **_named(of)} for name, of in counts.items()]
         totals = _named(sum(counts.values(), Counter()))
         return self._summary(plan, totals, began, {"reactions": records})
 
     async def _queue(
-        self, store: Store, work: Work, plan: _Plan, rows: Iterator[Any]
+        self, store: Store, work: JobContext, plan: _BackfillPlan, rows: Iterator[Any]
     ) -> dict[str, Counter[str]]:
         queueing = Queueing(store, plan.book, plan.rules, archived(self.lake))
         while await queueing.take(rows):
             made = sum(of["made"] for of in queueing.counts.values())
-            work.report(Progress(
+            work.report(JobProgress(
                 self.name, queueing.through, plan.span.upto, "entries", f"{made:,} tasks"
             ))  # fmt: skip
         return queueing.counts
 
     def _summary(
-        self, plan: _Plan, counts: dict[str, int], began: float, facts: dict[str, object]
+        self, plan: _BackfillPlan, counts: dict[str, int], began: float, facts: dict[str, object]
     ) -> Summary:
         span = {"from": plan.span.after or 0, "upto": plan.span.upto, "dry_run": self.dry_run}
         return Summary(self.name, counts, time.monotonic() - began, {**span, **facts})
 
-    def _follow(self, work: Work, began: float) -> Summary:
+    def _follow(self, work: JobContext, began: float) -> Summary:
         def read(after: int, upto: int) -> DataFrame:
             return read_span(work, self.lake, Span(after, upto))
 
-        follower = Follower(read, self.reactions, self.batch_entries)
+        follower = BackfillFollower(read, self.reactions, self.batch_entries)
 
         def tell(head: int) -> None:
             detail = f"{follower.counts['made']:,} tasks"
-            work.report(Progress(self.name, follower.position, head, "entries", detail))
+            work.report(JobProgress(self.name, follower.position, head, "entries", detail))
 
         async def run(store: Store) -> None:
             await self._check_reactions(store)
@@ -182,7 +182,7 @@ class Backfill:
                 )  # fmt: skip
 
 
-async def _has_tasks(store: Store, rules: list[Numbered]) -> bool:
+async def _has_tasks(store: Store, rules: list[NumberedReaction]) -> bool:
     for rule in rules:
         if await store.tasks.list_tasks(rule.reaction.reaction_id, None, None, 1):
             return True

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tape.model.reaction import Reaction
 from tape.model.subject import Pattern, parse_pattern
 from tape.pipeline.jobs.backfill import evaluation
-from tape.pipeline.jobs.backfill.evaluation import Asked
+from tape.pipeline.jobs.backfill.evaluation import SentReaction
 from tape.pipeline.jobs.backfill.shards import key_hash, shard_of_hash
 from tape.pipeline.schema import PAYLOAD
 from tape.predicates import STORED_LIMITS, Predicate, check
@@ -31,7 +31,7 @@ NATIVE_MOST: Final = 200
 """So many reactions are columns of one plan; beyond, Python's trie is quicker than Spark's plan."""
 
 
-class Numbered(NamedTuple):
+class NumberedReaction(NamedTuple):
     """A reaction and its number, from 1, in one list of reactions."""
 
     number: int
@@ -40,9 +40,9 @@ class Numbered(NamedTuple):
     predicate: Predicate
 
 
-def numbered(reactions: Sequence[Reaction]) -> list[Numbered]:
+def numbered(reactions: Sequence[Reaction]) -> list[NumberedReaction]:
     return [
-        Numbered(
+        NumberedReaction(
             number,
             reaction,
             parse_pattern(reaction.subject_pattern),
@@ -72,7 +72,7 @@ def matches(entries: DataFrame, reactions: Sequence[Reaction]) -> DataFrame:
 
 def decided(
     entries: DataFrame,
-    rules: Sequence[Numbered],
+    rules: Sequence[NumberedReaction],
     keep: Sequence[str] = (),
     later: DataFrame | None = None,
     *,
@@ -102,19 +102,19 @@ def decided(
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
-def _with_payload(entries: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
+def _with_payload(entries: DataFrame, rules: Sequence[NumberedReaction]) -> DataFrame:
     """Parsed for those entries only that some pattern is for."""
     chosen = entries.where(_any(rules)) if len(rules) <= NATIVE_MOST else entries
     return chosen.withColumn(PAYLOAD, parsed_payload(F.col("payload_json")))
 
 
-def _any(rules: Sequence[Numbered]) -> Column:
+def _any(rules: Sequence[NumberedReaction]) -> Column:
     patterns = {rule.pattern.text: rule.pattern for rule in rules}
     return reduce(or_, map(subject_matches, patterns.values()), F.lit(False))
 
 
 def _found(
-    entries: DataFrame, rules: Sequence[Numbered], wanted: Sequence[str], *, native: bool
+    entries: DataFrame, rules: Sequence[NumberedReaction], wanted: Sequence[str], *, native: bool
 ) -> DataFrame:
     """A row for each hit.
 
@@ -135,10 +135,10 @@ def _found(
     )
 
 
-def _hits(rules: Sequence[Numbered], *, native: bool) -> Column:
+def _hits(rules: Sequence[NumberedReaction], *, native: bool) -> Column:
     """Each pattern is asked once, and only where it matches the predicates behind it."""
     by_pattern: dict[Pattern, list[Column]] = {}
-    asked: list[Numbered] = []
+    asked: list[NumberedReaction] = []
     answers = _answers(rules[:NATIVE_MOST]) if native else {}
     for rule in rules:
         if rule.predicate in answers:
@@ -158,12 +158,12 @@ def _hits(rules: Sequence[Numbered], *, native: bool) -> Column:
         return hits
     wanted = _any(asked) if len(asked) <= NATIVE_MOST else F.lit(True)
     questions = [
-        Asked(rule.number, rule.pattern.text, rule.reaction.predicate_cel) for rule in asked
+        SentReaction(rule.number, rule.pattern.text, rule.reaction.predicate_cel) for rule in asked
     ]
     return F.concat(hits, evaluation.decisions(questions, wanted))
 
 
-def _answers(rules: Sequence[Numbered]) -> dict[Predicate, Column]:
+def _answers(rules: Sequence[NumberedReaction]) -> dict[Predicate, Column]:
     """1 where a predicate holds, 0 where not, -1 where it has no result. Those that only Python can
     tell are left out."""
     answers = {}
@@ -175,7 +175,7 @@ def _answers(rules: Sequence[Numbered]) -> dict[Predicate, Column]:
     return answers
 
 
-def _with_bursts(found: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
+def _with_bursts(found: DataFrame, rules: Sequence[NumberedReaction]) -> DataFrame:
     """As `reactions.rules` does: the next match of the subject takes the place of one whose window
     it falls into."""
     burst = Window.partitionBy("number", "subject", "failed").orderBy("global_seq")
@@ -185,7 +185,9 @@ def _with_bursts(found: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
     return found.withColumn("left_to", F.when(goes_on, F.lead("shard").over(burst)))
 
 
-def _of_each(rules: Sequence[Numbered], of: Callable[[Numbered], int | str]) -> Column:
+def _of_each(
+    rules: Sequence[NumberedReaction], of: Callable[[NumberedReaction], int | str]
+) -> Column:
     """A literal array, to look up by number what holds for a rule."""
     values = {rule.number: of(rule) for rule in rules}
     blank = type(next(iter(values.values())))()

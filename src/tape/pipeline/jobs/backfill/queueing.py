@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from tape.errors import NotFound
 from tape.model.entry import Entry
 from tape.model.reaction import Reaction
-from tape.pipeline.jobs.backfill.matching import Numbered
-from tape.ports.matching import NewTask, QueueTasks, Reactions
+from tape.pipeline.jobs.backfill.matching import NumberedReaction
+from tape.ports.matching import NewTask, QueueTasks, RegisteredReactions
 from tape.ports.store import Store
 
 GROUP_TASKS: Final = 2_000
@@ -22,7 +22,7 @@ Recall = Callable[[Sequence[int]], Sequence[Entry]]
 """Entries by number, as far as they are archived."""
 
 
-class Hit(NamedTuple):
+class DecidedRow(NamedTuple):
     """A row of what was decided, as it comes from Spark."""
 
     number: int
@@ -38,7 +38,7 @@ class SettingsChanged(Exception):
     """A reaction is not what it was when it was matched."""
 
 
-def task_of(rule: Numbered, hit: Hit) -> NewTask:
+def task_of(rule: NumberedReaction, hit: DecidedRow) -> NewTask:
     reaction = rule.reaction
     return NewTask(
         reaction.reaction_id, hit.shard, hit.global_seq, hit.ts_ms, hit.subject,
@@ -46,7 +46,7 @@ def task_of(rule: Numbered, hit: Hit) -> NewTask:
     )  # fmt: skip
 
 
-def chosen(book: Reactions, reaction_ids: Sequence[str]) -> list[Reaction]:
+def chosen(book: RegisteredReactions, reaction_ids: Sequence[str]) -> list[Reaction]:
     """These reactions, in this order; refuses names that nobody has."""
     known = {reaction.reaction_id: reaction for reaction in book.reactions}
     for reaction_id in reaction_ids:
@@ -61,7 +61,11 @@ class Queueing:
     """Makes tasks of hits. What it counts is by reaction."""
 
     def __init__(
-        self, store: Store, book: Reactions, rules: Sequence[Numbered], recall: Recall
+        self,
+        store: Store,
+        book: RegisteredReactions,
+        rules: Sequence[NumberedReaction],
+        recall: Recall,
     ) -> None:
         self._store = store
         self._version = book.version
@@ -75,7 +79,8 @@ class Queueing:
     async def take(self, rows: Iterator[Any]) -> bool:
         """The next rows; False if there are none."""
         hits = [
-            Hit(*row) for row in await asyncio.to_thread(lambda: list(islice(rows, GROUP_ROWS)))
+            DecidedRow(*row)
+            for row in await asyncio.to_thread(lambda: list(islice(rows, GROUP_ROWS)))
         ]
         tasks: list[NewTask] = []
         for hit in hits:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from tape.pipeline.jobs.backfill import evaluation
 from tape.pipeline.jobs.backfill.evaluation import SEEN, seen_entry
-from tape.pipeline.jobs.backfill.matching import Numbered
+from tape.pipeline.jobs.backfill.matching import NumberedReaction
 
 SAMPLES: Final = 3
 BROADCAST_TASKS: Final = 300_000
@@ -16,7 +16,7 @@ COUNTS: Final = ("matched", "coalesced", "errors", "already_there")
 
 
 def survey(
-    found: DataFrame, entries: DataFrame, tasks: DataFrame | None, rules: Sequence[Numbered]
+    found: DataFrame, entries: DataFrame, tasks: DataFrame | None, rules: Sequence[NumberedReaction]
 ) -> list[dict[str, Any]]:
     """One record for each rule, of what was decided for these entries and which tasks there are."""
     nowhere = F.lit(False)
@@ -49,7 +49,7 @@ def _figures() -> list[Column]:
     ]  # fmt: skip
 
 
-def _marked(found: DataFrame, tasks: DataFrame, rules: Sequence[Numbered]) -> DataFrame:
+def _marked(found: DataFrame, tasks: DataFrame, rules: Sequence[NumberedReaction]) -> DataFrame:
     """With `there`: whether the reaction has a task of the entry, in whatever shard."""
     numbers = {rule.reaction.reaction_id: rule.number for rule in rules}
     number = F.create_map(*(F.lit(part) for pair in numbers.items() for part in pair))
@@ -76,7 +76,9 @@ def _examples(entries: DataFrame, wanted: list[int]) -> dict[int, Any]:
     return {row.global_seq: seen_entry(row) for row in rows}
 
 
-def _record(rule: Numbered, row: dict[str, Any], examples: dict[int, Any]) -> dict[str, Any]:
+def _record(
+    rule: NumberedReaction, row: dict[str, Any], examples: dict[int, Any]
+) -> dict[str, Any]:
     sample = sorted(_sampled(row) & examples.keys())
     failed = examples.get(row["failed_first"])
     return {

@@ -13,16 +13,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tape.errors import InvalidArgument, SparkUnavailable, StoreUnavailable
-from tape.model.bulk_write import Write
-from tape.pipeline.faults import in_one_sentence
-from tape.pipeline.job import Before, Progress, Summary, Work
+from tape.model.bulk_write import BulkWrite
+from tape.pipeline.job import CheckContext, JobContext, JobProgress, Summary
 from tape.pipeline.jobs.ingest.files import FORMATS, file_messages, landed_messages
 from tape.pipeline.jobs.ingest.kafka import kafka_messages
 from tape.pipeline.jobs.ingest.messages import normalise
-from tape.pipeline.jobs.ingest.sink import Sink, write_id
-from tape.pipeline.jobs.ingest.validate import Rules, validate
+from tape.pipeline.jobs.ingest.sink import IngestSink, write_id
+from tape.pipeline.jobs.ingest.validate import IngestRules, validate
 from tape.pipeline.places import refuse_unwritable
 from tape.pipeline.session import reached
+from tape.pipeline.spark_errors import as_tape_error
 from tape.ports.store import Store
 
 SOURCES: Final = {
@@ -63,7 +63,7 @@ class Ingest:
     max_per_trigger: int = 0
     follow: bool = False
 
-    def check_options(self, before: Before) -> None:
+    def check_options(self, before: CheckContext) -> None:
         _refuse_remote(bool(before.remote))
         self.rules()
         self._refuse_misplaced()
@@ -122,7 +122,7 @@ class Ingest:
             told = f"{self.path} matches no file, and Parquet needs one to say its columns"
             raise InvalidArgument(told, field="path")
 
-    def run(self, work: Work) -> Summary:
+    def run(self, work: JobContext) -> Summary:
         begun = time.monotonic()
         _refuse_remote(is_remote())
         self._refuse_misplaced()
@@ -131,10 +131,10 @@ class Ingest:
         events = validate(normalise(self.messages(work.spark)), rules, work.settings.limits)
         if self.dedup_window:
             events = drop_repeats(events, self.dedup_window)
-        sink = Sink(
+        sink = IngestSink(
             work.destination,
             self.quarantine,
-            lambda read: work.report(Progress(self.name, read, 0, "messages")),
+            lambda read: work.report(JobProgress(self.name, read, 0, "messages")),
         )
         writing = events.writeStream.foreachBatch(sink).option(
             "checkpointLocation", self.checkpoint
@@ -174,7 +174,7 @@ class Ingest:
 
                 return nats_messages(spark, self.server, self.stream, self.max_per_trigger)
 
-    def rules(self) -> Rules:
+    def rules(self) -> IngestRules:
         if self.shape not in SHAPES:
             raise InvalidArgument(
                 f"{self.shape!r} is not one of {', '.join(SHAPES)}", field="shape"
@@ -188,7 +188,9 @@ class Ingest:
             raise InvalidArgument(
                 f"{self.schema_versions!r} is not a range such as 1-3", field="schema_versions"
             )
-        return Rules(self.shape, self.event_type, self.event_type_from, self.key_from, *versions)
+        return IngestRules(
+            self.shape, self.event_type, self.event_type_from, self.key_from, *versions
+        )
 
 
 def _require_nats() -> None:
@@ -204,9 +206,9 @@ def _refuse_remote(remote: bool) -> None:
         )
 
 
-async def _get(store: Store, stream: str) -> Write:
+async def _get(store: Store, stream: str) -> BulkWrite:
     found = await store.writes.get_write(write_id(stream))
-    return found or Write(write_id(stream), -1, "", 0, 0, 0, 0, 0)
+    return found or BulkWrite(write_id(stream), -1, "", 0, 0, 0, 0, 0)
 
 
 def _await(query: StreamingQuery) -> None:
@@ -215,7 +217,7 @@ def _await(query: StreamingQuery) -> None:
     except KeyboardInterrupt:  # how a stream that goes on is ended
         query.stop()
     except StreamingQueryException as fault:
-        told = in_one_sentence(fault)
+        told = as_tape_error(fault)
         told.args = (f"the stream stopped: {told}",)
         raise told from fault
 

@@ -43,7 +43,7 @@ Offset = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Range(InputPartition):
+class SequenceRange(InputPartition):
     """Sequences with `after < seq <= upto`."""
 
     after: int
@@ -90,16 +90,16 @@ class NatsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._target = self._info().state.last_seq
 
-    def partitions(self, start: Offset, end: Offset) -> list[Range]:
+    def partitions(self, start: Offset, end: Offset) -> list[SequenceRange]:
         after, upto = start[SEQ], end[SEQ]
         if after >= upto:
             return []
         self._refuse_gone(after)
         cuts = [*range(after, upto, PARTITION_ROWS), upto]
-        return [Range(low, high) for low, high in pairwise(cuts)]
+        return [SequenceRange(low, high) for low, high in pairwise(cuts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)  # noqa: S101 - ours, see partitions
+        assert isinstance(partition, SequenceRange)  # noqa: S101 - ours, see partitions
         with asyncio.Runner() as loop:
             reading = _read(self._server, self._stream, partition)
             while (rows := loop.run(_next(reading))) is not None:
@@ -177,7 +177,9 @@ async def _next(reading: AsyncIterator[list[dict[str, Any]]]) -> list[dict[str, 
     return await anext(reading, None)
 
 
-async def _read(server: str, stream: str, wanted: Range) -> AsyncIterator[list[dict[str, Any]]]:
+async def _read(
+    server: str, stream: str, wanted: SequenceRange
+) -> AsyncIterator[list[dict[str, Any]]]:
     client = await _connect(server)
     try:
         pulling = await client.jetstream().pull_subscribe(
@@ -201,7 +203,7 @@ async def _read(server: str, stream: str, wanted: Range) -> AsyncIterator[list[d
 
 
 async def _pages(
-    pulling: JetStreamContext.PullSubscription, stream: str, wanted: Range
+    pulling: JetStreamContext.PullSubscription, stream: str, wanted: SequenceRange
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """Until the end of the range. Messages may have been deleted, the last one as well: then the
     next that is there is beyond it, or none is pending."""

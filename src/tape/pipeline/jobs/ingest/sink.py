@@ -39,7 +39,7 @@ START_S: Final = 120.0
 Tell = Callable[[int], None]
 
 
-class Sink:
+class IngestSink:
     """`stream_id` comes once the query has started, which may be after its first batch."""
 
     def __init__(self, journal: Mapping[str, str], quarantine: str, tell: Tell) -> None:

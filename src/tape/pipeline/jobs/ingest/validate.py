@@ -22,10 +22,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tape.config import Limits
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, draft_event
 from tape.pipeline.jobs.ingest.messages import HEADER
+from tape.settings import Limits
 
 COLUMNS: Final = tuple(name for name in NewEvent._fields if name not in ("run_id", "fencing_token"))
 _NUMBERS: Final = ("occurred_at_ms", "schema_version")
@@ -47,7 +47,7 @@ _AS_IT_CAME: Final = ("raw", "raw_bytes", "key_bytes", "sent")
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class IngestRules:
     """`event_type` is the type of all; `event_type_from` and `key_from` name a header or a field of
     the body. Schema versions outside of `oldest` to `newest` are not known."""
 
@@ -59,13 +59,13 @@ class Rules:
     newest: int = 32767
 
 
-def validate(messages: DataFrame, rules: Rules, limits: Limits) -> DataFrame:
+def validate(messages: DataFrame, rules: IngestRules, limits: Limits) -> DataFrame:
     """Events with `reason` NULL, and what is none with the reason."""
     return messages.mapInArrow(checking(rules, limits), CHECKED)
 
 
 def checking(
-    rules: Rules, limits: Limits
+    rules: IngestRules, limits: Limits
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -75,7 +75,7 @@ def checking(
     return check
 
 
-def _checked(message: dict[str, Any], rules: Rules, limits: Limits) -> dict[str, Any]:
+def _checked(message: dict[str, Any], rules: IngestRules, limits: Limits) -> dict[str, Any]:
     place = {name: message[name] for name in ("origin", "number", "key", *_AS_IT_CAME)}
     try:
         event = event_of(message, rules)
@@ -86,7 +86,7 @@ def _checked(message: dict[str, Any], rules: Rules, limits: Limits) -> dict[str,
     return place | columns | dict.fromkeys(_AS_IT_CAME)
 
 
-def event_of(message: Mapping[str, Any], rules: Rules) -> NewEvent:
+def event_of(message: Mapping[str, Any], rules: IngestRules) -> NewEvent:
     """Raises InvalidArgument with what is wrong; sizes and names are judged by the journal."""
     if message["fault"]:
         raise InvalidArgument(message["fault"])
@@ -123,7 +123,7 @@ def event_of(message: Mapping[str, Any], rules: Rules) -> NewEvent:
     return event
 
 
-def _fields_of(body: str, rules: Rules) -> dict[str, Any]:
+def _fields_of(body: str, rules: IngestRules) -> dict[str, Any]:
     """The top of the body where the rules look there."""
     if rules.shape == "payload" and not rules.event_type_from and not rules.key_from:
         return {}

@@ -9,11 +9,11 @@ from typing import ClassVar
 from pyspark.sql import functions as F
 
 from tape.errors import InvalidArgument, Pruned
-from tape.pipeline.job import Before, Progress, Summary, Work
+from tape.pipeline.job import CheckContext, JobContext, JobProgress, Summary
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA, bars_as_values
 from tape.pipeline.jobs.rollup.periods import parse_period
 from tape.pipeline.jobs.rollup.rolls import Bars, Counts, Latency, Roll
-from tape.pipeline.jobs.rollup.tables import Tables, Version
+from tape.pipeline.jobs.rollup.tables import RollupTables, Version
 from tape.pipeline.lake.frames import history
 from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.places import refuse_no_lake, refuse_unwritable
@@ -42,15 +42,15 @@ class Rollup:
     namespace: str = "bars"
     slice_entries: int = 5_000_000
 
-    def check_options(self, before: Before) -> None:
+    def check_options(self, before: CheckContext) -> None:
         rolls = self._rolls()
         refuse_unwritable(self.out, "out")
         refuse_no_lake(self.lake, before)
         there = before.use_store(_look)
         for roll in rolls:
-            self.refuse_another(roll, Tables(Path(self.out, roll.name)).version(), there)
+            self.refuse_another(roll, RollupTables(Path(self.out, roll.name)).version(), there)
 
-    def run(self, work: Work) -> Summary:
+    def run(self, work: JobContext) -> Summary:
         began = time.monotonic()
         rolls = self._rolls()
         there = work.use_store(_look)
@@ -124,19 +124,19 @@ async def _look(store: Store) -> Retention:
 class _Rolling:
     """One aggregate, slice by slice, each published before the next."""
 
-    def __init__(self, job: Rollup, work: Work, roll: Roll, there: Retention) -> None:
+    def __init__(self, job: Rollup, work: JobContext, roll: Roll, there: Retention) -> None:
         self._job = job
         self._work = work
         self._roll = roll
         self._there = there
-        self._tables = Tables(Path(job.out, roll.name))
+        self._tables = RollupTables(Path(job.out, roll.name))
 
     def run(self) -> dict[str, int]:
         version = self._tables.version()
         self._job.refuse_another(self._roll, version, self._there)
         counts: dict[str, int] = {"read": 0}
         if version.owed:
-            self._tell(version)
+            self._write_values(version)
         head = self._there.head
         after = version.through if version.number else self._first()
         begun = after
@@ -147,7 +147,7 @@ class _Rolling:
             counts["read"] += upto - after
             after = upto
             self._work.report(
-                Progress(self._job.name, after - begun, head - begun, "entries", self._roll.name)
+                JobProgress(self._job.name, after - begun, head - begun, "entries", self._roll.name)
             )
         return counts
 
@@ -168,10 +168,10 @@ class _Rolling:
         version = draft.version(self._roll.settings)
         self._tables.publish(version)
         if version.owed:
-            self._tell(version)
+            self._write_values(version)
         return counts
 
-    def _tell(self, version: Version) -> None:
+    def _write_values(self, version: Version) -> None:
         """Set the values that are owed. Told twice they count once: write and epoch have names."""
         bars = self._tables.read(self._work.spark, "bars", BARS_SCHEMA)
         changed = bars.where(F.col("changed_at") == version.through)

@@ -12,7 +12,7 @@ from tape.errors import InvalidArgument
 from tape.pipeline.jobs.rollup import counts, klines, latency
 from tape.pipeline.jobs.rollup.bars import BARS_SCHEMA, bars_of, dated
 from tape.pipeline.jobs.rollup.periods import Period, day_of
-from tape.pipeline.jobs.rollup.tables import Draft, Tables
+from tape.pipeline.jobs.rollup.tables import DraftVersion, RollupTables
 
 DAY = "day"
 _TIMED = ("kind", "subject", "event_type", "run_id", "ts_ms", "occurred_at_ms", "payload_json")
@@ -26,7 +26,9 @@ class Roll(Protocol):
     @property
     def settings(self) -> dict[str, object]: ...
 
-    def advance(self, spark: SparkSession, entries: DataFrame, draft: Draft) -> dict[str, int]:
+    def advance(
+        self, spark: SparkSession, entries: DataFrame, draft: DraftVersion
+    ) -> dict[str, int]:
         """Write what the entries change; how much that was."""
 
 
@@ -40,7 +42,9 @@ class Counts:
     def settings(self) -> dict[str, object]:
         return {"window": self.window.name, "depth": self.depth}
 
-    def advance(self, spark: SparkSession, entries: DataFrame, draft: Draft) -> dict[str, int]:
+    def advance(
+        self, spark: SparkSession, entries: DataFrame, draft: DraftVersion
+    ) -> dict[str, int]:
         fresh = counts.counts_of(entries, self.window, self.depth).cache()
         days = _days(fresh, "window_start")
         if days:
@@ -60,7 +64,9 @@ class Latency:
     def settings(self) -> dict[str, object]:
         return {"window": self.window.name}
 
-    def advance(self, spark: SparkSession, entries: DataFrame, draft: Draft) -> dict[str, int]:
+    def advance(
+        self, spark: SparkSession, entries: DataFrame, draft: DraftVersion
+    ) -> dict[str, int]:
         # Read once and held: Spark 4.3 shares what it pushed into a source between all queries on
         # one frame, so a second filter would get the first one's rows.
         seen = entries.where(F.col("kind").isin("event", "run", "effect")).select(*_TIMED).cache()
@@ -94,7 +100,9 @@ class Bars:
         names = [period.name for period in self.periods]
         return {"base": self.base.name, "to": names, "events": self.event_prefix}
 
-    def advance(self, spark: SparkSession, entries: DataFrame, draft: Draft) -> dict[str, int]:
+    def advance(
+        self, spark: SparkSession, entries: DataFrame, draft: DraftVersion
+    ) -> dict[str, int]:
         events = klines.kline_events(entries, self.event_prefix)
         judged = klines.judge(events, self.base).cache()
         good = F.col("reason").isNull()
@@ -110,7 +118,7 @@ class Bars:
         return {"klines": found.good, "rejected": found.bad, "bars_changed": changed}
 
     def _advance(
-        self, spark: SparkSession, judged: DataFrame, draft: Draft, days: Sequence[str]
+        self, spark: SparkSession, judged: DataFrame, draft: DraftVersion, days: Sequence[str]
     ) -> int:
         before = draft.read(spark, "klines", klines.KLINES_SCHEMA, days)
         merged = klines.latest(before.unionByName(klines.accepted(judged)))
@@ -150,4 +158,4 @@ def rollup(spark: SparkSession, out: str | Path, table: str) -> DataFrame:
     if table not in ROLLUP_TABLES:
         raise InvalidArgument(f"{table!r} is not one of {', '.join(ROLLUP_TABLES)}", field="table")
     folder, schema = ROLLUP_TABLES[table]
-    return Tables(Path(out) / folder).read(spark, table, schema)
+    return RollupTables(Path(out) / folder).read(spark, table, schema)

@@ -6,7 +6,7 @@
 A version is published by making its file, which only one can: everything before is as if it had not
 been, everything after is there as a whole. A day that changes gets a new folder; those that no
 version of the last few names are removed. The names start with `_` so that nobody reads a folder of
-old and new by mistake: `Tables.read` reads a version.
+old and new by mistake: `RollupTables.read` reads a version.
 """
 
 import json
@@ -50,7 +50,7 @@ class Version:
         return replace(self, number=self.number + 1, owed=False)
 
 
-class Tables:
+class RollupTables:
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
 
@@ -65,10 +65,10 @@ class Tables:
         """The table as it was published last, or only those partitions of it that there are."""
         return _at(spark, schema, self.version().folders(self._root, table, partitions))
 
-    def draft(self, upto: int) -> "Draft":
+    def draft(self, upto: int) -> "DraftVersion":
         before = self.version()
         folder = f"{_DATA}/{before.number + 1:08d}-{uuid.uuid4().hex[:8]}"
-        return Draft(self._root, folder, before, upto)
+        return DraftVersion(self._root, folder, before, upto)
 
     def publish(self, version: Version) -> None:
         """Make it the one that counts; durable when it returns."""
@@ -114,7 +114,7 @@ class Tables:
 
 
 @dataclass(slots=True)
-class Draft:
+class DraftVersion:
     """The version to come: partitions that are written to it replace those of the one before."""
 
     root: Path

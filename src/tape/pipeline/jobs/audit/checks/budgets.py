@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
+from tape.pipeline.jobs.audit.check import QUIET, Check, RowRule, violation_rows
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, FrameSource
 
 KINDS: Final = ("budget",)
 _COLUMNS: Final = "run_id usd_cap token_cap usd_spent tokens_spent last_charge"
@@ -18,9 +18,9 @@ def _in_order(frames: Frames) -> DataFrame:
     return frames.of("budget").withColumn("b", F.lag("p").over(run))
 
 
-LINES: Final = Source("budget_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
+LINES: Final = FrameSource("budget_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
 
-sums_differ: Final = Rule(
+sums_differ: Final = RowRule(
     LINES,
     """(whole OR b IS NOT NULL) AND (
         p.usd_spent <> COALESCE(b.usd_spent, 0)
@@ -31,13 +31,13 @@ sums_differ: Final = Rule(
         ' tokens are spent; before, ', COALESCE(b.usd_spent, 0), ' and ',
         COALESCE(b.tokens_spent, 0), ' were')""",
 )
-charged_twice: Final = Rule(
+charged_twice: Final = RowRule(
     LINES,
     "verb = 'charged' AND p.last_charge <> '' AND p.last_charge = b.last_charge",
     "'it was charged before'",
     key="p.last_charge",
 )
-overspent: Final = Rule(
+overspent: Final = RowRule(
     LINES,
     """verb = 'charged' AND (
         (p.usd_cap > 0 AND b.usd_spent > p.usd_cap AND p.usd > 0)
@@ -67,7 +67,7 @@ def rows_differ(frames: Frames) -> DataFrame:
                 p.tokens_spent, ' of ', p.token_cap)
     END"""
     both = stand.join(rows, "run_id", "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault")
+    return violation_rows(both.where("fault <> ''"), "fault")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

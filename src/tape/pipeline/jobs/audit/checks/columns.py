@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from tape.pipeline.jobs.audit.check import ROW, Check, Rule, told
+from tape.pipeline.jobs.audit.check import ROW, Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import Frames, table_source
-from tape.pipeline.jobs.audit.second_look import not_json
+from tape.pipeline.jobs.audit.recheck import not_json
 from tape.ports.bulk_tables import SIDE_TABLES
 
 LATEST_MS: Final = 10**14
@@ -65,7 +65,7 @@ def _check(table: str, row: type[tuple[Any, ...]]) -> Check | None:
     faulty = f"CASE {' '.join(filter(None, faults.values()))} END"
     identity = _identity(table)
     read = dict.fromkeys([*identity, *(name for name, fault in faults.items() if fault)])
-    rule = Rule(
+    rule = RowRule(
         table_source(table, " ".join(read)),
         f"{faulty} <> ''",
         faulty,
@@ -97,7 +97,7 @@ def json_broken(frames: Frames) -> DataFrame:
         not_json, "key STRING, named STRING, fault STRING"
     )
     words = "CONCAT(named, ' is not JSON: ', fault)"
-    return told(found, words, key="key", global_seq="0", run_id="''")
+    return violation_rows(found, words, key="key", global_seq="0", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

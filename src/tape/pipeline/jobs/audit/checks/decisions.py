@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, told
+from tape.pipeline.jobs.audit.check import QUIET, Check, violation_rows
 from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames
 
 KINDS: Final = ("decision",)
@@ -24,7 +24,7 @@ def repeated(frames: Frames) -> DataFrame:
         .agg(F.count("*").alias("times"), F.max("global_seq").alias("global_seq"))
         .where("times > 1")
     )
-    return told(twice, "CONCAT('it was recorded ', times, ' times')", key=_KEY)
+    return violation_rows(twice, "CONCAT('it was recorded ', times, ' times')", key=_KEY)
 
 
 def left_out(frames: Frames) -> DataFrame:
@@ -35,7 +35,7 @@ def left_out(frames: Frames) -> DataFrame:
         .withColumn("prev", F.coalesce(F.lag("decision_index").over(by_index), F.lit(-1)))
         .where("decision_index > prev + 1")
     )
-    return told(odd, "CONCAT('decision ', prev + 1, ' is missing')", key=_KEY)
+    return violation_rows(odd, "CONCAT('decision ', prev + 1, ' is missing')", key=_KEY)
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -54,7 +54,7 @@ def rows_differ(frames: Frames) -> DataFrame:
     words = (
         "CONCAT('its row names seq ', COALESCE(row_seq, 0), ', it is at ', COALESCE(seq, 0))"
     )  # fmt: skip
-    return told(odd, words, key=_KEY)
+    return violation_rows(odd, words, key=_KEY)
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -5,9 +5,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import LATER, ROW, Check, Rule, told
+from tape.pipeline.jobs.audit.check import LATER, ROW, Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, table_source
-from tape.pipeline.jobs.audit.second_look import subscriptions_not_compiling
+from tape.pipeline.jobs.audit.recheck import subscriptions_not_compiling
 
 _STATE: Final = "event_drain_state"
 _DRAINERS: Final = table_source(
@@ -28,7 +28,7 @@ _SUBSCRIPTION: Final = (
 )
 _QUIET: Final = "compares subscriptions that were not changed since before they were read"
 
-drainers_ahead: Final = Rule(
+drainers_ahead: Final = RowRule(
     _DRAINERS,
     lambda moment: f"last_global_seq > {moment.head}",
     lambda moment: f"CONCAT('it is at ', last_global_seq, ', the journal ends at {moment.head}')",
@@ -37,7 +37,7 @@ drainers_ahead: Final = Rule(
     run_id="''",
 )
 # What it halted at is before it: that event was passed, though it was not dispatched.
-halted_behind: Final = Rule(
+halted_behind: Final = RowRule(
     _DRAINERS,
     "halted_on_event_id <> '' AND halted_on_global_seq <= last_global_seq",
     "CONCAT('it is halted at ', halted_on_global_seq, ' and has come to ', last_global_seq)",
@@ -46,7 +46,7 @@ halted_behind: Final = Rule(
     run_id="''",
 )
 # One that was resumed keeps the time until the event that failed has passed.
-halted_in_part: Final = Rule(
+halted_in_part: Final = RowRule(
     _DRAINERS,
     "(halted_on_event_id <> '') <> (halted_on_global_seq > 0) "
     "OR (halted_on_event_id <> '' AND halted_at_ms <= 0)",
@@ -56,7 +56,7 @@ halted_in_part: Final = Rule(
     global_seq="halted_on_global_seq",
     run_id="''",
 )
-waiting_in_part: Final = Rule(
+waiting_in_part: Final = RowRule(
     _DRAINERS,
     "waiting_on_run_id <> '' AND "
     "(waiting_on_event_id = '' OR waiting_on_global_seq <= 0 OR waiting_since_ms <= 0)",
@@ -88,7 +88,7 @@ def events_missing(frames: Frames) -> DataFrame:
     )
     words = """CONCAT(named, ' is ', event_id, ', ', IF(global_seq IS NULL, 'which is not there',
         CONCAT('which is entry ', global_seq, ', not ', place)))"""
-    return told(odd, words, key="drainer_id", global_seq="place", run_id="''")
+    return violation_rows(odd, words, key="drainer_id", global_seq="place", run_id="''")
 
 
 def subscriptions_broken(frames: Frames) -> DataFrame:
@@ -96,7 +96,7 @@ def subscriptions_broken(frames: Frames) -> DataFrame:
     found = rows.select(
         "subscription_id", "event_type_glob", "filter_expr", "input_mapper"
     ).mapInArrow(subscriptions_not_compiling, "subscription_id STRING, fault STRING")
-    return told(found, "fault", key="subscription_id", global_seq="0", run_id="''")
+    return violation_rows(found, "fault", key="subscription_id", global_seq="0", run_id="''")
 
 
 def subscriptions_differ(frames: Frames) -> DataFrame:
@@ -126,7 +126,7 @@ def subscriptions_differ(frames: Frames) -> DataFrame:
             THEN CONCAT('its row has the pool "', pool, '", its journal "', said_pool, '"')
     END"""
     both = said.join(rows, "subscription_id", "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault", key="subscription_id", run_id="''")
+    return violation_rows(both.where("fault <> ''"), "fault", key="subscription_id", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

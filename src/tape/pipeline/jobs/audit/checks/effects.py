@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
+from tape.pipeline.jobs.audit.check import QUIET, Check, RowRule, violation_rows
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, FrameSource
 
 _STATUS: Final = """CASE
     WHEN verb IN ('pending', 'confirmed', 'failed', 'unknown') THEN verb
@@ -44,10 +44,10 @@ def _effect_lines(frames: Frames) -> DataFrame:
     )
 
 
-EFFECT_LINES: Final = Source("effect_lines", _effect_lines, KINDS, {"journal": ENTRY_COLUMNS})
+EFFECT_LINES: Final = FrameSource("effect_lines", _effect_lines, KINDS, {"journal": ENTRY_COLUMNS})
 
 
-begun_twice: Final = Rule(
+begun_twice: Final = RowRule(
     EFFECT_LINES,
     "verb = 'pending' AND prev_verb IS NOT NULL",
     "CONCAT('it is begun again after ', prev_verb)",
@@ -55,7 +55,7 @@ begun_twice: Final = Rule(
 )
 
 
-not_begun: Final = Rule(
+not_begun: Final = RowRule(
     EFFECT_LINES,
     "whole AND prev_verb IS NULL AND verb <> 'pending'",
     "CONCAT(verb, ' without having been pending')",
@@ -63,7 +63,7 @@ not_begun: Final = Rule(
 )
 
 
-confirmed_twice: Final = Rule(
+confirmed_twice: Final = RowRule(
     EFFECT_LINES,
     "after = 'confirmed' AND was = 'confirmed'",
     "'it is confirmed again'",
@@ -71,7 +71,7 @@ confirmed_twice: Final = Rule(
 )
 
 
-unsettled: Final = Rule(
+unsettled: Final = RowRule(
     EFFECT_LINES,
     f"""was IN {SETTLED} AND verb <> 'pending'
         AND NOT (was = 'confirmed' AND COALESCE(after, '') = 'confirmed')""",
@@ -80,7 +80,7 @@ unsettled: Final = Rule(
 )
 
 
-settled_unseen: Final = Rule(
+settled_unseen: Final = RowRule(
     EFFECT_LINES,
     f"was = 'unknown' AND verb IN {SETTLED}",
     "CONCAT(verb, ' while it was unknown, without an observation')",
@@ -88,7 +88,7 @@ settled_unseen: Final = Rule(
 )
 
 
-settled_unclaimed: Final = Rule(
+settled_unclaimed: Final = RowRule(
     EFFECT_LINES,
     """prev_verb <> 'claimed' AND COALESCE(was, '') NOT IN ('confirmed', 'failed')
         AND (verb IN ('reconciled', 'attempted', 'stuck')
@@ -98,7 +98,7 @@ settled_unclaimed: Final = Rule(
 )
 
 
-inline_without_lease: Final = Rule(
+inline_without_lease: Final = RowRule(
     EFFECT_LINES,
     """verb = 'confirmed' AND mode = 'inline' AND was = 'pending'
         AND status_before <> 'running'""",
@@ -107,7 +107,7 @@ inline_without_lease: Final = Rule(
 )
 
 
-not_idempotent_inline: Final = Rule(
+not_idempotent_inline: Final = RowRule(
     EFFECT_LINES,
     "verb = 'pending' AND p.semantics = 'non_idempotent' AND p.dispatch_mode <> 'outbox'",
     "CONCAT('it is not idempotent and dispatched ', p.dispatch_mode)",
@@ -115,7 +115,7 @@ not_idempotent_inline: Final = Rule(
 )
 
 
-repeated_blindly: Final = Rule(
+repeated_blindly: Final = RowRule(
     EFFECT_LINES,
     """semantics = 'non_idempotent' AND verb = 'claimed' AND prev_verb = 'claimed'
         AND was = 'pending'""",
@@ -136,7 +136,7 @@ def business_keys_repeated(frames: Frames) -> DataFrame:
         .where("effects > 1")
     )
     key = "CONCAT(connector, '/', business_key)"
-    return told(twice, "CONCAT(effects, ' effects have this business key')", key=key)
+    return violation_rows(twice, "CONCAT(effects, ' effects have this business key')", key=key)
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -177,7 +177,7 @@ def rows_differ(frames: Frames) -> DataFrame:
             THEN CONCAT('its row says ', TO_JSON(row_said), ', its journal ', TO_JSON(said))
     END"""
     both = stand.join(rows, ["run_id", "key"], "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault", key="key")
+    return violation_rows(both.where("fault <> ''"), "fault", key="key")
 
 
 def business_keys_differ(frames: Frames) -> DataFrame:
@@ -199,7 +199,9 @@ def business_keys_differ(frames: Frames) -> DataFrame:
         "*", f"{faults} AS fault"
     )
     key = "CONCAT(connector, '/', business_key)"
-    return told(both.where("fault <> ''"), "fault", key=key, run_id="COALESCE(of_run, run_id)")
+    return violation_rows(
+        both.where("fault <> ''"), "fault", key=key, run_id="COALESCE(of_run, run_id)"
+    )
 
 
 CHECKS: Final[tuple[Check, ...]] = (

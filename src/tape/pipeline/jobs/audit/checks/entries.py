@@ -5,9 +5,9 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import Check, Rule, told
+from tape.pipeline.jobs.audit.check import Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import ALL_ENTRIES, ENTRY_COLUMNS, EVERY, Frames
-from tape.pipeline.jobs.audit.second_look import not_json
+from tape.pipeline.jobs.audit.recheck import not_json
 
 LATE_MS: Final = 60_000
 """A clock may be set back by so much before it is worth a word."""
@@ -24,7 +24,7 @@ def _repeated(frame: DataFrame, column: str, words: str) -> DataFrame:
         .agg(F.count("*").alias("times"), F.max("global_seq").alias("global_seq"))
         .where("times > 1")
     )
-    return told(twice, f"CONCAT('{words}', times, ' times')", key=column, run_id="''")
+    return violation_rows(twice, f"CONCAT('{words}', times, ' times')", key=column, run_id="''")
 
 
 def numbers_repeated(frames: Frames) -> DataFrame:
@@ -44,13 +44,13 @@ def keys_repeated(frames: Frames) -> DataFrame:
     return _repeated(keyed, "idempotency_key", "this idempotency key was recorded ")
 
 
-ids_malformed: Final = Rule(
+ids_malformed: Final = RowRule(
     ALL_ENTRIES,
     "event_id NOT RLIKE '^[0-9A-HJKMNP-TV-Z]{26}$'",
     "'its event_id is no ULID'",
     key="event_id",
 )
-times_implausible: Final = Rule(
+times_implausible: Final = RowRule(
     ALL_ENTRIES,
     lambda moment: f"ts_ms <= 0 OR ts_ms > {moment.audited_at_ms + AHEAD_MS} OR occurred_at_ms < 0",
     "CONCAT('recorded at ', ts_ms, ', occurred at ', occurred_at_ms)",
@@ -77,7 +77,7 @@ def times_set_back(frames: Frames) -> DataFrame:
         .where(f"ts_ms < latest - {LATE_MS}")
     )
     words = "CONCAT('recorded at ', ts_ms, ', ', latest - ts_ms, ' ms before an earlier entry')"
-    return told(behind, words, run_id="''")
+    return violation_rows(behind, words, run_id="''")
 
 
 def payloads_malformed(frames: Frames) -> DataFrame:
@@ -85,10 +85,10 @@ def payloads_malformed(frames: Frames) -> DataFrame:
     texts = frames.journal.select("global_seq", "run_id", "payload_json")
     odd = texts.join(F.broadcast(suspect), "global_seq", "left_semi")
     confirmed = odd.mapInArrow(not_json, "global_seq BIGINT, run_id STRING, fault STRING")
-    return told(confirmed, "CONCAT('its payload is not JSON: ', fault)")
+    return violation_rows(confirmed, "CONCAT('its payload is not JSON: ', fault)")
 
 
-traces_malformed: Final = Rule(
+traces_malformed: Final = RowRule(
     ALL_ENTRIES,
     "trace_id NOT RLIKE '^([0-9a-f]{32})?$' OR span_id NOT RLIKE '^([0-9a-f]{16})?$' "
     "OR parent_span_id NOT RLIKE '^([0-9a-f]{16})?$'",
@@ -104,14 +104,14 @@ _MISPLACED: Final = f"""CASE
         THEN 'it has columns of a recorded event'
     WHEN schema_version < 1 THEN CONCAT('its schema version is ', schema_version)
 END"""
-columns_misplaced: Final = Rule(ALL_ENTRIES, f"{_MISPLACED} <> ''", _MISPLACED)
+columns_misplaced: Final = RowRule(ALL_ENTRIES, f"{_MISPLACED} <> ''", _MISPLACED)
 
 
 def causes_missing(frames: Frames) -> DataFrame:
     """Decided only where the whole journal is at hand."""
     caused = frames.entries.where("caused_by <> ''").where(F.lit(frames.moment.is_whole))
     known = frames.entries.select(F.col("event_id").alias("caused_by"))
-    return told(
+    return violation_rows(
         caused.join(known, "caused_by", "left_anti"),
         "'no entry has the event_id it names as its cause'",
         key="caused_by",
@@ -131,7 +131,7 @@ def numbers_given_out(frames: Frames) -> DataFrame:
         .where("last < there")
     )
     words = "CONCAT('the last number given out is ', last, ', the last one there is ', there)"
-    return told(odd, words, key="name", global_seq="0", run_id="''")
+    return violation_rows(odd, words, key="name", global_seq="0", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

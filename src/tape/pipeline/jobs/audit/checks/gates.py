@@ -5,14 +5,14 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, told
+from tape.pipeline.jobs.audit.check import QUIET, Check, violation_rows
 from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames
 
 KINDS: Final = ("gate",)
 _JOURNAL: Final = {"journal": ENTRY_COLUMNS}
 
 
-def _told_twice(frames: Frames, verb: str) -> DataFrame:
+def _repeated(frames: Frames, verb: str) -> DataFrame:
     twice = (
         frames.of("gate")
         .where(F.col("verb") == verb)
@@ -20,15 +20,15 @@ def _told_twice(frames: Frames, verb: str) -> DataFrame:
         .agg(F.count("*").alias("times"), F.max("global_seq").alias("global_seq"))
         .where("times > 1")
     )
-    return told(twice, f"CONCAT('it is {verb} ', times, ' times')", key="gate")
+    return violation_rows(twice, f"CONCAT('it is {verb} ', times, ' times')", key="gate")
 
 
 def awaited_twice(frames: Frames) -> DataFrame:
-    return _told_twice(frames, "waiting")
+    return _repeated(frames, "waiting")
 
 
 def released_twice(frames: Frames) -> DataFrame:
-    return _told_twice(frames, "released")
+    return _repeated(frames, "released")
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -53,7 +53,7 @@ def rows_differ(frames: Frames) -> DataFrame:
             ', its journal awaited ', waiting, ', released ', opened)
     END"""
     both = stand.join(rows, ["run_id", "gate"], "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault", key="gate")
+    return violation_rows(both.where("fault <> ''"), "fault", key="gate")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tape.pipeline.jobs.audit.check import Check, Rule
+from tape.pipeline.jobs.audit.check import Check, RowRule
 from tape.pipeline.jobs.audit.frames import RUN_LINES
 
 CLOCK_MS: Final = 1_000
@@ -15,25 +15,25 @@ BY_DRIVER: Final = """(
 )"""
 """What only the holder of the lease may write."""
 
-tokens_skipped: Final = Rule(
+tokens_skipped: Final = RowRule(
     RUN_LINES,
     """is_grant AND (whole OR lease_before IS NOT NULL)
     AND p.fencing_token <> COALESCE(lease_before.token, 0) + 1""",
     "CONCAT('token ', p.fencing_token, ' follows ', COALESCE(lease_before.token, 0))",
 )
-stale_tokens: Final = Rule(
+stale_tokens: Final = RowRule(
     RUN_LINES,
     """kind = 'run' AND NOT is_grant AND (whole OR lease_before IS NOT NULL)
     AND p.fencing_token <> COALESCE(lease_before.token, 0)""",
     "CONCAT(verb, ' carries token ', p.fencing_token, ', the lease was last granted with ', "
     "COALESCE(lease_before.token, 0))",
 )
-without_lease: Final = Rule(
+without_lease: Final = RowRule(
     RUN_LINES,
     f"{BY_DRIVER} AND status_before <> 'running'",
     "CONCAT(kind, ' ', verb, ' while the run was ', status_before)",
 )
-early_takeovers: Final = Rule(
+early_takeovers: Final = RowRule(
     RUN_LINES,
     f"""is_grant AND status_before = 'running' AND p.owner <> lease_before.owner
     AND ts_ms < lease_before.until_ms - {CLOCK_MS}""",

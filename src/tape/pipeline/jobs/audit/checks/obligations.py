@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tape.model.obligation import ALONE
-from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
+from tape.pipeline.jobs.audit.check import QUIET, Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.checks.effects import EFFECT_LINES
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, FrameSource
 
 MOVES: Final = {
     "registered": ("committed",),
@@ -43,7 +43,7 @@ def _in_order(frames: Frames) -> DataFrame:
     )
 
 
-LINES: Final = Source("obligation_lines", _in_order, KINDS, _JOURNAL)
+LINES: Final = FrameSource("obligation_lines", _in_order, KINDS, _JOURNAL)
 
 
 def _stacked(frames: Frames) -> DataFrame:
@@ -67,7 +67,7 @@ def _stacked(frames: Frames) -> DataFrame:
     )  # fmt: skip
 
 
-STACKS: Final = Source(
+STACKS: Final = FrameSource(
     "obligation_stacks", _stacked, KINDS, _JOURNAL | {"obligations": "run_id seq below"}
 )
 
@@ -80,10 +80,10 @@ def registered_twice(frames: Frames) -> DataFrame:
         .agg(F.count("*").alias("times"), F.max("global_seq").alias("global_seq"))
         .where("times > 1")
     )
-    return told(twice, "CONCAT('it was registered ', times, ' times')", key=_KEY)
+    return violation_rows(twice, "CONCAT('it was registered ', times, ' times')", key=_KEY)
 
 
-not_registered: Final = Rule(
+not_registered: Final = RowRule(
     LINES,
     """(whole AND prev_verb IS NULL AND verb <> 'registered')
         OR (verb = 'registered' AND seq <> number)""",
@@ -105,10 +105,10 @@ def without_effect(frames: Frames) -> DataFrame:
         F.expr("o.run_id = c.run_id AND o.effect_key = c.effect_key AND c.confirmed < o.seq"),
         "left_anti",
     ).select("global_seq", "owed", *here)
-    return told(odd, "'it was registered for an effect that was not confirmed'", key=_KEY)
+    return violation_rows(odd, "'it was registered for an effect that was not confirmed'", key=_KEY)
 
 
-illegal_moves: Final = Rule(
+illegal_moves: Final = RowRule(
     LINES,
     f"prev_verb NOT IN ('compensated') AND verb <> 'registered' AND NOT ({_LEGAL})",
     "CONCAT(verb, ' follows ', prev_verb)",
@@ -116,7 +116,7 @@ illegal_moves: Final = Rule(
 )
 
 
-compensated_before: Final = Rule(
+compensated_before: Final = RowRule(
     LINES,
     "prev_verb = 'compensated'",
     "CONCAT(verb, ' after it was compensated')",
@@ -139,7 +139,7 @@ def out_of_turn(frames: Frames) -> DataFrame:
         .groupBy("run_id", "number", "effect_key", "owed", "global_seq")
         .agg(F.max("newer").alias("newer"))
     )
-    return told(odd, "CONCAT('it was compensated before obligation ', newer)", key=_KEY)
+    return violation_rows(odd, "CONCAT('it was compensated before obligation ', newer)", key=_KEY)
 
 
 def unwound_while_open(frames: Frames) -> DataFrame:
@@ -149,7 +149,9 @@ def unwound_while_open(frames: Frames) -> DataFrame:
         .where("verb = 'committed' AND status_before <> 'compensating'")
         .join(stacked, ["run_id", "number"], "left_semi")
     )
-    return told(odd, "CONCAT('it was taken up while the run was ', status_before)", key=_KEY)
+    return violation_rows(
+        odd, "CONCAT('it was taken up while the run was ', status_before)", key=_KEY
+    )
 
 
 def left_behind(frames: Frames) -> DataFrame:
@@ -164,7 +166,7 @@ def left_behind(frames: Frames) -> DataFrame:
         .where("registered < ended AND (compensated IS NULL OR compensated > ended)")
     )
     words = "CONCAT('its run has ', ending, ' at seq ', ended, ' and it was not unwound')"
-    return told(odd, words, key=_KEY, global_seq="ended_at")
+    return violation_rows(odd, words, key=_KEY, global_seq="ended_at")
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -202,7 +204,7 @@ def rows_differ(frames: Frames) -> DataFrame:
     END"""
     both = stand.join(rows, ["run_id", "number"], "full").withColumn("fault", F.expr(faults))
     key = "CONCAT(COALESCE(effect_key, row_key), ' ', COALESCE(owed, row_kind))"
-    return told(both.where("fault <> ''"), "fault", key=key)
+    return violation_rows(both.where("fault <> ''"), "fault", key=key)
 
 
 def tops_differ(frames: Frames) -> DataFrame:
@@ -218,7 +220,7 @@ def tops_differ(frames: Frames) -> DataFrame:
         "CONCAT('its row names obligation ', top_obligation, ' as the newest, it is ', "
         "COALESCE(top, 0))"
     )
-    return told(odd, words, global_seq="0")
+    return violation_rows(odd, words, global_seq="0")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tape.model.outbox import SKIPPED
-from tape.pipeline.jobs.audit.check import LATER, ROW, Check, Rule, told
+from tape.pipeline.jobs.audit.check import LATER, ROW, Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, table_source
 
 _SAME: Final = (
@@ -44,7 +44,7 @@ _OF_REPEATS: Final = """CASE
 END"""
 _FAULT: Final = f"COALESCE({_STATES}, {_OF_REPEATS})"
 
-states: Final = Rule(
+states: Final = RowRule(
     table_source(
         "outbox",
         "id event_id global_seq published_to_nats published_at_ms published_term last_error "
@@ -88,7 +88,7 @@ def entries_differ(frames: Frames) -> DataFrame:
             THEN CONCAT('it says ', TO_JSON(row_says), ', its entry ', TO_JSON(entry_says))
     END"""
     odd = rows.join(entries, "global_seq", "left").withColumn("fault", F.expr(faults))
-    return told(odd.where("fault <> ''"), "fault", key=_KEY, run_id="''")
+    return violation_rows(odd.where("fault <> ''"), "fault", key=_KEY, run_id="''")
 
 
 def repeats_differ(frames: Frames) -> DataFrame:
@@ -104,7 +104,7 @@ def repeats_differ(frames: Frames) -> DataFrame:
     odd = odd.where("NOT (repeat_of <=> entry_id) OR NOT (subject <=> event_type)")
     words = """CONCAT('it is a repeat of ', repeat_of, ' on ', subject, ', at its place is ',
         COALESCE(CONCAT(entry_id, ' on ', event_type), 'nothing'))"""
-    return told(odd, words, key=_KEY, global_seq="repeat_of_seq", run_id="''")
+    return violation_rows(odd, words, key=_KEY, global_seq="repeat_of_seq", run_id="''")
 
 
 def keys_repeated(frames: Frames) -> DataFrame:
@@ -116,7 +116,7 @@ def keys_repeated(frames: Frames) -> DataFrame:
         .where("times > 1")
     )
     words = "CONCAT(times, ' rows made an entry with key ', idempotency_key, ' of ', subject)"
-    return told(odd, words, key=_KEY, global_seq="0", run_id="''")
+    return violation_rows(odd, words, key=_KEY, global_seq="0", run_id="''")
 
 
 def terms_unknown(frames: Frames) -> DataFrame:
@@ -127,10 +127,10 @@ def terms_unknown(frames: Frames) -> DataFrame:
     rows = frames.table("outbox").where(f"published_term > 0 AND {frames.moment.is_whole}")
     odd = rows.crossJoin(elected).where("published_term > COALESCE(last, 0)")
     words = "CONCAT('it was published in term ', published_term, ' of ', COALESCE(last, 0))"
-    return told(odd, words, key=_KEY, run_id="''")
+    return violation_rows(odd, words, key=_KEY, run_id="''")
 
 
-_handled: Final = Rule(
+_handled: Final = RowRule(
     table_source("processed", "consumer message_id processed_at_ms"),
     "consumer = '' OR message_id = '' OR processed_at_ms <= 0",
     "CONCAT('consumer \"', consumer, '\" handled it at ', processed_at_ms)",

@@ -5,9 +5,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import LATER, ROW, TWICE, Check, Rule, told
+from tape.pipeline.jobs.audit.check import LATER, ROW, TWICE, Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import Frames, table_source
-from tape.pipeline.jobs.audit.second_look import reactions_not_compiling
+from tape.pipeline.jobs.audit.recheck import reactions_not_compiling
 
 _TALLY: Final = "reaction_id queued in_flight dead_letters"
 _COUNTED: Final = "reaction_id shard matched last_global_seq"
@@ -19,7 +19,7 @@ _CURSORS: Final = table_source(
     "reaction_id shard last_global_seq last_error_global_seq following predicate_errors",
 )
 
-cursors_ahead: Final = Rule(
+cursors_ahead: Final = RowRule(
     _CURSORS,
     lambda moment: f"GREATEST(last_global_seq, last_error_global_seq) > {moment.head}",
     lambda moment: (
@@ -30,7 +30,7 @@ cursors_ahead: Final = Rule(
     global_seq="last_global_seq",
     run_id="''",
 )
-errors_uncounted: Final = Rule(
+errors_uncounted: Final = RowRule(
     _CURSORS,
     "(predicate_errors > 0) <> (last_error_global_seq > 0)",
     "CONCAT(predicate_errors, ' errors are counted, the last at entry ', last_error_global_seq)",
@@ -38,7 +38,7 @@ errors_uncounted: Final = Rule(
     global_seq="last_error_global_seq",
     run_id="''",
 )
-matcher_ahead: Final = Rule(
+matcher_ahead: Final = RowRule(
     table_source("matcher", "name position"),
     lambda moment: f"position > {moment.head}",
     lambda moment: f"CONCAT('it is at ', position, ', the journal ends at {moment.head}')",
@@ -47,7 +47,7 @@ matcher_ahead: Final = Rule(
     run_id="''",
 )
 # What follows the matcher is where the matcher is, and that only goes forward.
-cursors_behind: Final = Rule(
+cursors_behind: Final = RowRule(
     _CURSORS,
     lambda moment: f"following = 0 AND last_global_seq < {moment.pruned_through}",
     lambda moment: (
@@ -67,7 +67,7 @@ _SETTING: Final = """CASE
     WHEN num_shards < 1 OR max_concurrency < 1
         THEN CONCAT('it has ', num_shards, ' shards and room for ', max_concurrency)
 END"""
-set_otherwise: Final = Rule(
+set_otherwise: Final = RowRule(
     table_source(
         "reactions",
         "reaction_id handler_kind agent_app publish_target engine num_shards max_concurrency",
@@ -85,7 +85,7 @@ def not_compiling(frames: Frames) -> DataFrame:
     found = rows.select("reaction_id", "subject_pattern", "predicate_cel").mapInArrow(
         reactions_not_compiling, "reaction_id STRING, fault STRING"
     )
-    return told(found, "fault", key="reaction_id", global_seq="0", run_id="''")
+    return violation_rows(found, "fault", key="reaction_id", global_seq="0", run_id="''")
 
 
 def shards_differ(frames: Frames) -> DataFrame:
@@ -108,7 +108,7 @@ def shards_differ(frames: Frames) -> DataFrame:
         "CONCAT('it has ', COALESCE(cursors, 0), ' cursors and ', "
         "IF(deleted = 0, num_shards, 0), ' shards')"
     )
-    return told(odd, words, key="reaction_id", global_seq="0", run_id="''")
+    return violation_rows(odd, words, key="reaction_id", global_seq="0", run_id="''")
 
 
 def tallies_differ(frames: Frames) -> DataFrame:
@@ -140,7 +140,7 @@ def tallies_differ(frames: Frames) -> DataFrame:
     words = """CONCAT('its tally says ', queued, ' queued, ', in_flight, ' in hand, ',
         dead_letters, ' dead letters; there are ', are_queued, ', ', are_in_flight, ', ',
         are_dead)"""
-    return told(odd, words, key="reaction_id", global_seq="0", run_id="''")
+    return violation_rows(odd, words, key="reaction_id", global_seq="0", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

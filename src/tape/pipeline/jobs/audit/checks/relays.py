@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import BOUNDS, Check, told
+from tape.pipeline.jobs.audit.check import BOUNDS, Check, violation_rows
 from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames
 
 KINDS: Final = ("relay",)
@@ -20,7 +20,9 @@ def terms_out_of_order(frames: Frames) -> DataFrame:
     relay = Window.partitionBy("p.relay").orderBy("global_seq")
     elected = _elected(frames).withColumn("term_before", F.lag("p.term").over(relay))
     odd = elected.where("p.term <> term_before + 1")
-    return told(odd, "CONCAT('term ', p.term, ' after term ', term_before)", key="p.relay")
+    return violation_rows(
+        odd, "CONCAT('term ', p.term, ' after term ', term_before)", key="p.relay"
+    )
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -47,7 +49,7 @@ def rows_differ(frames: Frames) -> DataFrame:
             THEN CONCAT(owner, ' was not elected for term ', term)
     END"""
     both = told_of.join(frames.table("relays"), "relay", "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault", key="relay", run_id="''")
+    return violation_rows(both.where("fault <> ''"), "fault", key="relay", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

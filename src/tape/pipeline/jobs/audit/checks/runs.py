@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
+from tape.pipeline.jobs.audit.check import QUIET, Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import (
     ENTRY_COLUMNS,
     IN_RUNS,
@@ -13,7 +13,7 @@ from tape.pipeline.jobs.audit.frames import (
     STATUSES,
     Frames,
 )
-from tape.pipeline.jobs.audit.second_look import named_otherwise
+from tape.pipeline.jobs.audit.recheck import named_otherwise
 
 MOVES: Final = {
     "runnable": ("running", "stuck", "cancelled", "compensating"),
@@ -44,7 +44,7 @@ _CANCELLED: Final = (
 )
 """Entries with which a run may be given a reason to be cancelled; the first of them demands it."""
 
-gaps: Final = Rule(
+gaps: Final = RowRule(
     RUN_LINES,
     lambda moment: (
         "(prev_seq IS NOT NULL AND seq <> prev_seq + 1) "
@@ -52,17 +52,17 @@ gaps: Final = Rule(
     ),
     "CONCAT('seq ', seq, ' follows ', COALESCE(prev_seq, 0))",
 )
-out_of_order: Final = Rule(
+out_of_order: Final = RowRule(
     RUN_LINES,
     "prev_global_seq >= global_seq AND prev_seq < seq",
     "CONCAT('seq ', seq, ' was recorded before seq ', prev_seq)",
 )
-begun_otherwise: Final = Rule(
+begun_otherwise: Final = RowRule(
     RUN_LINES,
     "whole AND prev_seq IS NULL AND kind <> 'run'",
     "CONCAT('its first entry is of kind ', kind)",
 )
-illegal_moves: Final = Rule(
+illegal_moves: Final = RowRule(
     RUN_LINES,
     f"""kind = 'run' AND CASE
         WHEN verb = 'cancel_requested' THEN status_before <> 'running'
@@ -77,7 +77,7 @@ def misnamed(frames: Frames) -> DataFrame:
     first = frames.of("run").where("seq = 1 AND is_json")
     named = first.select("global_seq", "run_id", *(F.col(f"p.{name}") for name in _NAMES))
     odd = named.mapInArrow(named_otherwise, "global_seq BIGINT, run_id STRING, fault STRING")
-    return told(odd, "fault")
+    return violation_rows(odd, "fault")
 
 
 def parents_missing(frames: Frames) -> DataFrame:
@@ -86,7 +86,7 @@ def parents_missing(frames: Frames) -> DataFrame:
     odd = children.withColumn("parent", F.col("p.parent_run_id")).join(
         known.select(F.col("run_id").alias("parent")), "parent", "left_anti"
     )
-    return told(odd, "'its parent does not exist'", key="parent")
+    return violation_rows(odd, "'its parent does not exist'", key="parent")
 
 
 def parents_untold(frames: Frames) -> DataFrame:
@@ -105,7 +105,7 @@ def parents_untold(frames: Frames) -> DataFrame:
         .join(open_runs, "parent", "left_semi")
     )  # fmt: skip
     words = "CONCAT('it has ended, and run ', parent, ' waits for that')"
-    return told(odd, words, key="gate_name", global_seq="0")
+    return violation_rows(odd, words, key="gate_name", global_seq="0")
 
 
 def _stand(frames: Frames) -> DataFrame:
@@ -169,14 +169,16 @@ def rows_differ(frames: Frames) -> DataFrame:
         WHEN cancel_reason <> '' AND NOT cancelled
             THEN CONCAT('nobody has cancelled it, and its row has the reason ', cancel_reason)
     END"""
-    return told(_stand(frames).withColumn("fault", F.expr(faults)).where("fault <> ''"), "fault")
+    return violation_rows(
+        _stand(frames).withColumn("fault", F.expr(faults)).where("fault <> ''"), "fault"
+    )
 
 
 def rows_alone(frames: Frames) -> DataFrame:
     """Decided only where the whole journal is at hand."""
     rows = frames.table("runs").where(F.lit(frames.moment.is_whole))
     odd = rows.join(frames.lines.select("run_id"), "run_id", "left_anti")
-    return told(odd, "'it has a row and no entry'", global_seq="0")
+    return violation_rows(odd, "'it has a row and no entry'", global_seq="0")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

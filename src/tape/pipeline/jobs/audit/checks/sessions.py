@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import BOUNDS, Check, Rule, told
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Moment, Source
+from tape.pipeline.jobs.audit.check import BOUNDS, Check, RowRule, violation_rows
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, AuditScope, Frames, FrameSource
 
 _NAME: Final = "session"
 KINDS: Final = ("session", "event")
@@ -41,16 +41,16 @@ def _in_order(frames: Frames) -> DataFrame:
     )
 
 
-LINES: Final = Source("session_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
+LINES: Final = FrameSource("session_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
 
 
-def _illegal(moment: Moment) -> str:
+def _illegal(moment: AuditScope) -> str:
     return f"""(prev_verb IS NULL AND verb <> 'created' AND {moment.is_whole})
         OR (prev_verb = 'deleted' AND verb <> 'created')
         OR (prev_verb IN ('created', 'appended') AND verb = 'created')"""
 
 
-illegal_moves: Final = Rule(
+illegal_moves: Final = RowRule(
     LINES, _illegal, "CONCAT(verb, ' follows ', COALESCE(prev_verb, 'nothing'))", key=_NAME
 )
 
@@ -64,7 +64,7 @@ def events_repeated(frames: Frames) -> DataFrame:
         .where("times > 1")
     )
     words = "CONCAT('event ', event, ' was appended ', times, ' times')"
-    return told(twice, words, key=_NAME, run_id="''")
+    return violation_rows(twice, words, key=_NAME, run_id="''")
 
 
 def rows_differ(frames: Frames) -> DataFrame:
@@ -96,7 +96,9 @@ def rows_differ(frames: Frames) -> DataFrame:
             THEN CONCAT('its row counts ', event_count, ' events, its journal ', most)
     END"""
     both = known.join(rows, _NAME, "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault", key=_NAME, global_seq="last_seq", run_id="''")
+    return violation_rows(
+        both.where("fault <> ''"), "fault", key=_NAME, global_seq="last_seq", run_id="''"
+    )
 
 
 def events_differ(frames: Frames) -> DataFrame:
@@ -126,7 +128,7 @@ def events_differ(frames: Frames) -> DataFrame:
     END"""
     odd = rows.join(kept, _KEY.split(), "full").selectExpr(_ROW_NAME, f"{faults} AS fault")
     odd = odd.where("fault <> ''").join(changed, _NAME, "left_anti")
-    return told(odd, "fault", key=_NAME, global_seq="0", run_id="''")
+    return violation_rows(odd, "fault", key=_NAME, global_seq="0", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

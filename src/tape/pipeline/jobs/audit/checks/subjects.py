@@ -6,9 +6,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from tape.model.entry import Kind
-from tape.pipeline.jobs.audit.check import Check, Rule, told
+from tape.pipeline.jobs.audit.check import Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import ALL_ENTRIES, ENTRY_COLUMNS, EVERY, STATUSES, Frames
-from tape.pipeline.jobs.audit.second_look import not_a_subject
+from tape.pipeline.jobs.audit.recheck import not_a_subject
 
 _PLAIN: Final = r"^/tape/[a-z][a-z0-9_]*/[a-z][a-z0-9_]*(/[A-Za-z0-9._~-]+)*$"
 
@@ -58,7 +58,7 @@ def broken_grammar(frames: Frames) -> DataFrame:
     confirmed = odd.select("global_seq", "run_id", "subject").mapInArrow(
         not_a_subject, "global_seq BIGINT, run_id STRING, subject STRING, fault STRING"
     )
-    return told(confirmed, "fault", key="subject")
+    return violation_rows(confirmed, "fault", key="subject")
 
 
 def _other_kind() -> str:
@@ -74,7 +74,7 @@ def _other_kind() -> str:
         AND (NOT COALESCE({fits}, FALSE) OR GET(SPLIT(subject, '/'), 2) <> kind)"""
 
 
-def _said_otherwise() -> str:
+def _named_otherwise() -> str:
     """What the entry is about, where its subject names something else; NULL elsewhere."""
     cases = [
         _unlike(f"kind = '{kind.value}'", columns) for kind, columns in _SAID.items()
@@ -108,14 +108,14 @@ def _quoted(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
-other_kind: Final = Rule(
+other_kind: Final = RowRule(
     ALL_ENTRIES, _other_kind(), "CONCAT('no subject of an entry of kind ', kind)", key="subject"
 )
 # What could not be parsed says nothing; another check tells of it.
-about_something_else: Final = Rule(
+about_something_else: Final = RowRule(
     ALL_ENTRIES,
-    f"is_json AND {_said_otherwise()} IS NOT NULL",
-    f"CONCAT('its entry is about ', {_said_otherwise()})",
+    f"is_json AND {_named_otherwise()} IS NOT NULL",
+    f"CONCAT('its entry is about ', {_named_otherwise()})",
     key="subject",
 )
 

@@ -6,12 +6,20 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tape.model.entry import Entry
-from tape.pipeline.jobs.audit.check import ENTRIES, LATER, ROW, TWICE, Check, Rule, told
+from tape.pipeline.jobs.audit.check import (
+    ENTRIES,
+    LATER,
+    ROW,
+    TWICE,
+    Check,
+    RowRule,
+    violation_rows,
+)
 from tape.pipeline.jobs.audit.frames import (
     ENTRY_COLUMNS,
+    AuditScope,
     Frames,
-    Moment,
-    Source,
+    FrameSource,
     table_source,
 )
 from tape.pipeline.jobs.audit.matching import with_expressions, without_match
@@ -38,18 +46,18 @@ def _with_sources(frames: Frames) -> DataFrame:
     return tasks.join(sources, "source_global_seq", "left")
 
 
-SOURCED: Final = Source(
+SOURCED: Final = FrameSource(
     "sourced_tasks", _with_sources, (), _JOURNAL | {"tasks": f"{_TASK} status subject"}
 )
 
 
-def _missing(moment: Moment) -> str:
+def _missing(moment: AuditScope) -> str:
     """Below where the journal begins, its own look at the task's source is the only one."""
     return f"""source_subject IS NULL AND (source_global_seq > {moment.begins_after}
         OR (status IN {_NEEDED} AND kept_subject = ''))"""
 
 
-sources_missing: Final = Rule(
+sources_missing: Final = RowRule(
     SOURCED,
     _missing,
     "'the entry that made it is not there'",
@@ -67,7 +75,7 @@ def repeated(frames: Frames) -> DataFrame:
         .where("times > 1")
     )
     words = "CONCAT('it is there ', times, ' times, queued or ended')"
-    return told(twice, words, key="task_id", global_seq="source", run_id="''")
+    return violation_rows(twice, words, key="task_id", global_seq="source", run_id="''")
 
 
 def patterns_differ(frames: Frames) -> DataFrame:
@@ -78,7 +86,9 @@ def patterns_differ(frames: Frames) -> DataFrame:
         .where("source_subject IS NOT NULL AND NOT (source_subject RLIKE expression)")
     )
     words = "CONCAT(source_subject, ' does not match ', subject_pattern)"
-    return told(odd, words, key="task_id", global_seq="source_global_seq", run_id="run_id")
+    return violation_rows(
+        odd, words, key="task_id", global_seq="source_global_seq", run_id="run_id"
+    )
 
 
 def predicates_differ(frames: Frames) -> DataFrame:
@@ -97,14 +107,14 @@ def predicates_differ(frames: Frames) -> DataFrame:
     odd = seen.mapInArrow(
         without_match, "global_seq BIGINT, run_id STRING, task_id STRING, fault STRING"
     )
-    return told(odd, "fault", key="task_id")
+    return violation_rows(odd, "fault", key="task_id")
 
 
 def shards_differ(frames: Frames) -> DataFrame:
     most = frames.table("reaction_tallies_again").select("reaction_id", "shards")
     odd = frames.table("tasks").join(most, "reaction_id").where("shard >= shards OR shard < 0")
     words = "CONCAT('it is of shard ', shard, ' of ', shards)"
-    return told(odd, words, key="task_id", global_seq="source_global_seq", run_id="''")
+    return violation_rows(odd, words, key="task_id", global_seq="source_global_seq", run_id="''")
 
 
 def _in_order(frames: Frames) -> DataFrame:
@@ -117,9 +127,9 @@ def _in_order(frames: Frames) -> DataFrame:
     )
 
 
-LINES: Final = Source("task_lines", _in_order, ("task",), _JOURNAL)
+LINES: Final = FrameSource("task_lines", _in_order, ("task",), _JOURNAL)
 
-illegal_moves: Final = Rule(
+illegal_moves: Final = RowRule(
     LINES,
     lambda moment: (
         f"(prev_verb IS NOT NULL AND NOT {MOVES}) OR (prev_verb IS NULL "
@@ -153,14 +163,14 @@ def rows_differ(frames: Frames) -> DataFrame:
                 GET(ARRAY('', 'pending', 'claimed', 'done'), CAST(status AS INT)))
     END"""
     both = last.join(rows, "task_id", "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault", key="task_id", run_id="''")
+    return violation_rows(both.where("fault <> ''"), "fault", key="task_id", run_id="''")
 
 
 def reactions_missing(frames: Frames) -> DataFrame:
     known = frames.table("reactions_again").select("reaction_id")
     odd = frames.table("tasks").join(known, "reaction_id", "left_anti")
     words = "'its reaction was never registered'"
-    return told(odd, words, key="task_id", global_seq="source_global_seq", run_id="''")
+    return violation_rows(odd, words, key="task_id", global_seq="source_global_seq", run_id="''")
 
 
 def tasks_gone(frames: Frames) -> DataFrame:
@@ -179,7 +189,7 @@ def tasks_gone(frames: Frames) -> DataFrame:
     )
     words = """CONCAT('its cursors have matched ', matched, ' entries and left ', coalesced,
         ' to later ones; there are ', COALESCE(tasks, 0), ' tasks')"""
-    return told(odd, words, key="reaction_id", global_seq="0", run_id="''")
+    return violation_rows(odd, words, key="reaction_id", global_seq="0", run_id="''")
 
 
 _HELD: Final = """CASE
@@ -190,7 +200,7 @@ _HELD: Final = """CASE
     WHEN (debounce_key <> '') <> (debounce_until_ms > 0)
         THEN CONCAT('its burst ', debounce_key, ' ends at ', debounce_until_ms)
 END"""
-held_otherwise: Final = Rule(
+held_otherwise: Final = RowRule(
     table_source(
         "task_queue",
         "reaction_id shard source_global_seq status next_attempt_at_ms lease_owner "
@@ -210,7 +220,7 @@ _ENDED: Final = """CASE
     WHEN status IN (2, 5) AND attempts < 1 THEN 'it was never tried'
     WHEN status = 3 AND lease_owner = '' THEN 'it is done, and nobody has claimed it'
 END"""
-ended_otherwise: Final = Rule(
+ended_otherwise: Final = RowRule(
     table_source("tasks", f"{_TASK} status attempts completed_at_ms lease_owner"),
     f"{_ENDED} <> ''",
     _ENDED,

@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import QUIET, Check, Rule, told
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
+from tape.pipeline.jobs.audit.check import QUIET, Check, RowRule, violation_rows
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, FrameSource
 
 KINDS: Final = ("timer",)
 
@@ -26,21 +26,21 @@ def _in_order(frames: Frames) -> DataFrame:
     )  # fmt: skip
 
 
-LINES: Final = Source("timer_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
+LINES: Final = FrameSource("timer_lines", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
 
-set_twice: Final = Rule(
+set_twice: Final = RowRule(
     LINES, "verb = 'set' AND prev_verb IS NOT NULL", "CONCAT('it is set again after ', prev_verb)",
     key="timer_id",
 )  # fmt: skip
-not_set: Final = Rule(
+not_set: Final = RowRule(
     LINES, "whole AND verb <> 'set' AND prev_verb IS NULL",
     "CONCAT(verb, ' without having been set')", key="timer_id",
 )  # fmt: skip
-over_twice: Final = Rule(
+over_twice: Final = RowRule(
     LINES, "verb <> 'set' AND prev_verb IN ('fired', 'cancelled')",
     "CONCAT(verb, ' after it was ', prev_verb)", key="timer_id",
 )  # fmt: skip
-fired_early: Final = Rule(
+fired_early: Final = RowRule(
     LINES, "verb = 'fired' AND ts_ms < COALESCE(due_ms, p.fire_at_ms)",
     "CONCAT('it fired ', COALESCE(due_ms, p.fire_at_ms) - ts_ms, ' ms early')", key="timer_id",
 )  # fmt: skip
@@ -71,7 +71,7 @@ def rows_differ(frames: Frames) -> DataFrame:
         WHEN kind <> said_kind THEN CONCAT('its row is of kind ', kind, ', it is ', said_kind)
     END"""
     both = stand.join(rows, ["run_id", "timer_id"], "full").withColumn("fault", F.expr(faults))
-    return told(both.where("fault <> ''"), "fault", key="timer_id")
+    return violation_rows(both.where("fault <> ''"), "fault", key="timer_id")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

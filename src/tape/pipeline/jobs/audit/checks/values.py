@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import VERSIONS, Check, Rule, told
-from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, Source
+from tape.pipeline.jobs.audit.check import VERSIONS, Check, RowRule, violation_rows
+from tape.pipeline.jobs.audit.frames import ENTRY_COLUMNS, Frames, FrameSource
 
 KINDS: Final = ("value",)
 _KEY: Final = "CONCAT(namespace, '/', name)"
@@ -32,9 +32,9 @@ def _in_order(frames: Frames) -> DataFrame:
     )  # fmt: skip
 
 
-CHANGES: Final = Source("value_changes", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
+CHANGES: Final = FrameSource("value_changes", _in_order, KINDS, {"journal": ENTRY_COLUMNS})
 
-versions_skipped: Final = Rule(
+versions_skipped: Final = RowRule(
     CHANGES,
     lambda moment: (
         "version <> version_before + 1 "
@@ -43,7 +43,7 @@ versions_skipped: Final = Rule(
     "CONCAT('version ', version, ' follows ', COALESCE(version_before, 0))",
     key=_KEY,
 )
-previous_differs: Final = Rule(
+previous_differs: Final = RowRule(
     CHANGES,
     """prev_version <> version - 1
     OR (version_before = version - 1 AND prev_hash <> hash_before)""",
@@ -52,7 +52,7 @@ previous_differs: Final = Rule(
         ELSE CONCAT('what it says was before is not what version ', version - 1, ' wrote') END""",
     key=_KEY,
 )
-deleted_otherwise: Final = Rule(
+deleted_otherwise: Final = RowRule(
     CHANGES,
     "deleted <> (verb = 'deleted')",
     "CONCAT('its subject says ', verb, ', its value deleted ', deleted)",
@@ -94,7 +94,9 @@ def rows_differ(frames: Frames) -> DataFrame:
         .join(same, ["namespace", "name", "row_version"], "left")
         .withColumn("fault", F.expr(faults))
     )
-    return told(both.where("fault <> ''"), "fault", key=_KEY, global_seq="last_seq", run_id="''")
+    return violation_rows(
+        both.where("fault <> ''"), "fault", key=_KEY, global_seq="last_seq", run_id="''"
+    )
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tape.pipeline.jobs.audit.check import ROW, TWICE, Check, Rule, told
+from tape.pipeline.jobs.audit.check import ROW, TWICE, Check, RowRule, violation_rows
 from tape.pipeline.jobs.audit.frames import Frames, table_source
 
 _WRITE: Final = "write_id epoch origin chunks recorded rows duplicates updated_at_ms"
@@ -13,7 +13,7 @@ _LIST: Final = "write_id epoch parts_json"
 _CHUNK: Final = "write_id epoch part number rows"
 _LIST_KEY: Final = "CONCAT(write_id, '/', epoch)"
 
-counts_impossible: Final = Rule(
+counts_impossible: Final = RowRule(
     table_source("writes", _WRITE),
     """recorded > chunks OR chunks < 0 OR recorded < 0 OR rows < 0 OR duplicates < 0 OR epoch < 0
     OR origin = ''""",
@@ -51,7 +51,7 @@ def lists_differ(frames: Frames) -> DataFrame:
         staged, ["write_id", "epoch"], "left"
     )
     odd = both.withColumn("fault", F.expr(faults)).where("fault <> ''")
-    return told(odd, "fault", key="write_id", global_seq="0", run_id="''")
+    return violation_rows(odd, "fault", key="write_id", global_seq="0", run_id="''")
 
 
 def chunks_impossible(frames: Frames) -> DataFrame:
@@ -66,7 +66,7 @@ def chunks_impossible(frames: Frames) -> DataFrame:
     )  # fmt: skip
     words = """CONCAT('chunk ', number, ' of part ', part, ' has ', rows, ' rows; the part has ',
         COALESCE(most, 0), ' chunks')"""
-    return told(odd, words, key=_LIST_KEY, global_seq="0", run_id="''")
+    return violation_rows(odd, words, key=_LIST_KEY, global_seq="0", run_id="''")
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -46,7 +46,7 @@ Held = dict[str, pa.Table]
 """Tables and their rows."""
 
 
-class Tables(Mapping[str, DataFrame]):
+class SmallTables(Mapping[str, DataFrame]):
     """Tables as frames. Of rows that the driver holds a frame is made when it is asked for."""
 
     def __init__(self, spark: SparkSession) -> None:

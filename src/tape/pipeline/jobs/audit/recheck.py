@@ -8,13 +8,13 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from tape.config import Limits
 from tape.errors import TapeError
 from tape.model.event_glob import parse_glob
 from tape.model.input_mapper import parse_mapper
 from tape.model.run import RunName
 from tape.model.subject import parse_pattern, parse_subject
 from tape.predicates import STORED_LIMITS, check
+from tape.settings import Limits
 
 Batches = Iterator[pa.RecordBatch]
 _check_stored: Final = partial(check, limits=STORED_LIMITS)

@@ -1,6 +1,6 @@
 """Held subjects: tried again after growing pauses, let go when nothing of them is left."""
 
-from tape.outbox.held import HeldSubjects
+from tape.outbox.held_subjects import HeldSubjects
 
 
 def test_pauses_double_for_one_row_and_begin_anew_with_another() -> None:

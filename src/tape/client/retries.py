@@ -12,7 +12,7 @@ AWAY_FIRST_S = 0.1
 AWAY_MOST_S = 2.0
 
 
-async def until_answered(
+async def call_with_retries(
     send: Callable[[], Awaitable[A]], patience_s: float, *, most_times: int = 0
 ) -> A:
     """The answer of `send`, called for so long or so often; 0 is no matter how often.

@@ -4,13 +4,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tape.config import Limits
 from tape.model.entry import Entry
 from tape.pipeline.jobs.audit.matching import without_match
-from tape.pipeline.jobs.audit.second_look import (
-    reactions_not_compiling,
-    subscriptions_not_compiling,
-)
+from tape.pipeline.jobs.audit.recheck import reactions_not_compiling, subscriptions_not_compiling
+from tape.settings import Limits
 
 LONG = " || ".join(["payload.n >= 1"] * 400)
 assert len(LONG) > Limits().predicate_bytes

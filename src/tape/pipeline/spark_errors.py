@@ -24,15 +24,15 @@ _LONGEST: Final = 300
 
 
 @contextlib.contextmanager
-def told_in_one_sentence() -> Iterator[None]:
+def raising_tape_errors() -> Iterator[None]:
     """Turn what Spark raises into one of our errors; ours, that came through Spark, stay ours."""
     try:
         yield
     except FAULTS as fault:
-        raise in_one_sentence(fault) from fault
+        raise as_tape_error(fault) from fault
 
 
-def in_one_sentence(fault: Exception) -> TapeError:
+def as_tape_error(fault: Exception) -> TapeError:
     text = _text(fault)
     found = _OURS.findall(text)
     if found:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from tape.client.again import pauses
+from tape.client.retries import pauses
 from tape.client.server import Server
 from tape.errors import StoreUnavailable
 from tape.telemetry.retrying import Retrying
@@ -20,7 +20,7 @@ A = TypeVar("A")
 log = logging.getLogger("tape.client")
 
 
-async def outliving(
+async def resumed_stream(
     server: Server, rpc: grpc.aio.UnaryStreamMultiCallable[Any, A], request: Message
 ) -> AsyncGenerator[A, None]:
     """Messages for ever. When the server is back it is asked anew: the caller moves the cursor of

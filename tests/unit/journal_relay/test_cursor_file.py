@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tape.errors import InvalidArgument
-from tape.outbox.cursor_file import CursorFile, OldCursor
+from tape.journal_relay.cursor_file import CursorFile, OldCursor
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_the_lock_goes_with_its_holder(path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from tape.outbox.cursor_file import CursorFile
+from tape.journal_relay.cursor_file import CursorFile
 CursorFile(Path({str(path)!r})).__enter__().write(3)
 os.kill(os.getpid(), signal.SIGKILL)
 """

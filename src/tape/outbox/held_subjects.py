@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 
-class _Hold(NamedTuple):
+class _HeldSubject(NamedTuple):
     row_id: int
     pause_s: float
     until: float
@@ -16,7 +16,7 @@ class HeldSubjects:
     def __init__(self, first_s: float, most_s: float) -> None:
         self._first_s = first_s
         self._most_s = most_s
-        self._holds: dict[str, _Hold] = {}
+        self._holds: dict[str, _HeldSubject] = {}
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -27,7 +27,7 @@ class HeldSubjects:
         pause_s = self._first_s
         if before is not None and before.row_id == row_id:
             pause_s = min(2 * before.pause_s, self._most_s)
-        self._holds[subject] = _Hold(row_id, pause_s, now + pause_s)
+        self._holds[subject] = _HeldSubject(row_id, pause_s, now + pause_s)
         return pause_s
 
     def release(self, subject: str) -> None:

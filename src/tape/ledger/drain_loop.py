@@ -14,14 +14,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from tape.config import DrainerSettings, Limits
 from tape.errors import Closed, TapeError
 from tape.journal.follow import WINDOW
 from tape.ledger.drain import RECORDED, beyond
-from tape.ledger.rules import Rules
+from tape.ledger.rules import SubscriptionRules
 from tape.model.drainer import Drainer, DrainReport
 from tape.model.event_subscription import EventSubscription
 from tape.ports.store import ReadEntries, Store
+from tape.settings import DrainerSettings, Limits
 from tape.telemetry.retrying import Retrying
 
 log = logging.getLogger("tape.drain")
@@ -41,7 +41,7 @@ class MakePass(Protocol):
     def __call__(self, drainer_id: str) -> Awaitable[DrainReport]: ...
 
 
-class Draining:
+class DrainLoop:
     def __init__(
         self, store: Store, make_pass: MakePass, settings: DrainerSettings, limits: Limits
     ) -> None:
@@ -85,7 +85,7 @@ class Draining:
         changed = [name for name, (rows, _) in self._kept.items() if wanted.get(name) != rows]
         await self._stop(*changed)
         for name in wanted.keys() - self._kept.keys():
-            keeper = _Keeper(self._store, self._make_pass, self._settings, self._limits, name)
+            keeper = _DrainerLoop(self._store, self._make_pass, self._settings, self._limits, name)
             task = asyncio.create_task(keeper.run(wanted[name]), name=f"tape-drainer-{name}")
             self._kept[name] = (wanted[name], task)
 
@@ -96,7 +96,7 @@ class Draining:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Keeper:
+class _DrainerLoop:
     """Drains one drainer."""
 
     def __init__(
@@ -120,7 +120,7 @@ class _Keeper:
     async def run(self, subscriptions: list[EventSubscription]) -> None:
         while True:
             try:
-                rules = await asyncio.to_thread(Rules, subscriptions, self._limits)
+                rules = await asyncio.to_thread(SubscriptionRules, subscriptions, self._limits)
                 while True:
                     await self._drain(rules)
             except Closed:
@@ -131,7 +131,7 @@ class _Keeper:
                 log.exception("drainer %r failed, trying again", self._drainer_id)
             await asyncio.sleep(AGAIN_S)
 
-    async def _drain(self, rules: Rules) -> None:
+    async def _drain(self, rules: SubscriptionRules) -> None:
         """Wait until there is something to do, and make a pass."""
         head = self._store.head
         drainer = await self._store.ledger.get_drainer(self._drainer_id) or Drainer(
@@ -154,7 +154,7 @@ class _Keeper:
         elif report.waiting_on_run_id:
             await beyond(self._store, self._store.head, AGAIN_S)
 
-    async def _until_due(self, cursor: int, rules: Rules) -> None:
+    async def _until_due(self, cursor: int, rules: SubscriptionRules) -> None:
         """Until an event comes that matches, or others have come and some time has passed."""
         position = cursor
         settled_at = self._clock() + SETTLE_S

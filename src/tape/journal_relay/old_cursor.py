@@ -11,11 +11,11 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from tape.journal.follow import Page
+from tape.journal_relay.cursor_file import OldCursor
 from tape.model.entry import Entry
-from tape.outbox.cursor_file import OldCursor
 
 
-class Past(NamedTuple):
+class PastQuery(NamedTuple):
     """Entries recorded at `from_ts_ms` or later, of one run or of all, up to `until`."""
 
     from_ts_ms: int
@@ -23,7 +23,7 @@ class Past(NamedTuple):
     until: int
 
 
-ReadPast = Callable[[Past], AsyncGenerator[Page, None]]
+ReadPast = Callable[[PastQuery], AsyncGenerator[Page, None]]
 
 
 async def position_of(old: OldCursor, read_past: ReadPast, head: int) -> int:
@@ -32,7 +32,7 @@ async def position_of(old: OldCursor, read_past: ReadPast, head: int) -> int:
         return 0
     last = None
     if old.last_run_id:
-        past = Past(old.from_ts_ms, old.last_run_id, head)
+        past = PastQuery(old.from_ts_ms, old.last_run_id, head)
         last = await _first(read_past(past), lambda entry: entry.seq == old.last_seq)
     since = old.from_ts_ms if last is None else last.ts_ms
 
@@ -40,7 +40,7 @@ async def position_of(old: OldCursor, read_past: ReadPast, head: int) -> int:
         of_the_run = last is not None and entry.run_id == last.run_id
         return not (entry.ts_ms == since and of_the_run and entry.seq <= old.last_seq)
 
-    first = await _first(read_past(Past(since, "", head)), unsent)
+    first = await _first(read_past(PastQuery(since, "", head)), unsent)
     return head if first is None else first.global_seq - 1
 
 

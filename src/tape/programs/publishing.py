@@ -10,11 +10,11 @@ Each function takes the program's own handle and is awaited where that is asynch
 from collections.abc import Coroutine
 from typing import Any, overload
 
-from tape.config import Settings
 from tape.model.event import NewEvent
 from tape.outbox import processed_within as processed
 from tape.outbox.publish_within import outbox_row, publish
 from tape.ports.caller import AsyncHandle, BlockingHandle
+from tape.settings import Settings
 from tape.stores.caller import adapt_caller
 
 

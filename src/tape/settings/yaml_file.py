@@ -1,4 +1,4 @@
-"""A settings file in YAML: what lies under `tape:` mirrors the dataclasses of `tape.config`.
+"""A settings file in YAML: what lies under `tape:` mirrors the dataclasses of `tape.settings`.
 
 The nodes of the document are read, and not what YAML would make of them. So every fault has its
 key and its line, a key that is there twice is seen, and numbers are those of Python: YAML 1.1 takes
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 import yaml
 
-from tape.config import MIB, OutboxSettings, ReactorSettings, ReactorsSettings, Settings
 from tape.errors import InvalidArgument
+from tape.settings import MIB, OutboxSettings, ReactorSettings, ReactorsSettings, Settings
 
 log = logging.getLogger("tape.settings")
 
@@ -28,7 +28,7 @@ _NOTHING = f"{_TAG}null"
 _PLAIN = {f"{_TAG}{kind}" for kind in ("int", "float", "str")}
 
 
-class Range(NamedTuple):
+class AllowedRange(NamedTuple):
     least: float
     most: float
     or_zero: bool = False
@@ -42,20 +42,20 @@ class Range(NamedTuple):
 
 
 # Times end up as whole milliseconds, where 0 often means without end.
-SECONDS = Range(0.001, WEEK_S)
-COUNT = Range(1, 2**31 - 1)
-BYTES = Range(1, 2**40)
-LEASE_S = Range(0.1, WEEK_S)
-THREADS = Range(1, 10_000)
-SECONDS_OR_NONE = Range(0.001, WEEK_S, or_zero=True)
+SECONDS = AllowedRange(0.001, WEEK_S)
+COUNT = AllowedRange(1, 2**31 - 1)
+BYTES = AllowedRange(1, 2**40)
+LEASE_S = AllowedRange(0.1, WEEK_S)
+THREADS = AllowedRange(1, 10_000)
+SECONDS_OR_NONE = AllowedRange(0.001, WEEK_S, or_zero=True)
 
 # By the end of a key: the longest that fits holds.
 RANGES = {
     "": COUNT,
     "_s": SECONDS,
     "_bytes": BYTES,
-    "tape.limits.json_depth": Range(1, 1_000),
-    "tape.limits.request_bytes": Range(1, 512 * MIB),  # gRPC counts a message in 31 bits
+    "tape.limits.json_depth": AllowedRange(1, 1_000),
+    "tape.limits.request_bytes": AllowedRange(1, 512 * MIB),  # gRPC counts a message in 31 bits
     "tape.writer.queue_wait_s": SECONDS_OR_NONE,
     "tape.writer.retry_for_s": SECONDS_OR_NONE,
     "tape.matcher.ttl_s": LEASE_S,
@@ -64,10 +64,10 @@ RANGES = {
     ".lease_ttl_s": LEASE_S,
     ".heartbeat_s": SECONDS_OR_NONE,
     "tape.outbox.hung_s": LEASE_S,
-    "tape.stream.max_age_s": Range(1, 520 * WEEK_S),
-    "tape.outbox.lock_key": Range(1, 2**63 - 2),  # the next one is a lock, too
+    "tape.stream.max_age_s": AllowedRange(1, 520 * WEEK_S),
+    "tape.outbox.lock_key": AllowedRange(1, 2**63 - 2),  # the next one is a lock, too
     "tape.drainers.lease_s": LEASE_S,
-    "tape.predicates.share": Range(0.01, 1),
+    "tape.predicates.share": AllowedRange(0.01, 1),
     ".threads": THREADS,
     ".readers": THREADS,
     ".workers": THREADS,
@@ -181,7 +181,7 @@ def _number(node: yaml.Node, kind: type[float], at: str) -> float:
     return number
 
 
-def range_of(key: str) -> Range:
+def range_of(key: str) -> AllowedRange:
     return RANGES[max(filter(key.endswith, RANGES), key=len)]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tape.app import open_bus
 from tape.bus import Bus, FollowQuery
-from tape.config import DrainerSettings, Settings
 from tape.errors import StoreUnavailable
-from tape.ledger import keep_draining
+from tape.ledger import drain_loop
 from tape.model.event import NewEvent
 from tape.model.event_subscription import DEFAULT_DRAINER
+from tape.programs.connect import open_bus
+from tape.settings import DrainerSettings, Settings
 from tests.conformance.reacting import until
 from tests.unit.ledger.draining import QUICK, Desk, a_desk
 
@@ -21,7 +21,7 @@ from tests.unit.ledger.draining import QUICK, Desk, a_desk
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SETTLE_S", "LOCKED_S", "LOOK_S"):
-        monkeypatch.setattr(keep_draining, name, 0.05)
+        monkeypatch.setattr(drain_loop, name, 0.05)
 
 
 @pytest.fixture
@@ -122,13 +122,13 @@ async def test_on_the_way_to_a_match_the_journal_is_searched_once(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searches = []
-    search = keep_draining._Keeper._until_due
+    search = drain_loop._DrainerLoop._until_due
 
-    async def counted(keeper: keep_draining._Keeper, *arguments: Any) -> None:
+    async def counted(keeper: drain_loop._DrainerLoop, *arguments: Any) -> None:
         searches.append(arguments)
         await search(keeper, *arguments)
 
-    monkeypatch.setattr(keep_draining._Keeper, "_until_due", counted)
+    monkeypatch.setattr(drain_loop._DrainerLoop, "_until_due", counted)
     async with a_desk(sqlite_url) as desk:
         await desk.bus.record_events([NewEvent("unrelated")] * 5 * DrainerSettings().page)
         await desk.record(1)
@@ -160,7 +160,7 @@ async def test_any_number_of_servers_dispatch_each_event_once(store_url: str) ->
 async def test_what_goes_wrong_once_is_tried_again(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, fault: Exception, call: str
 ) -> None:
-    monkeypatch.setattr(keep_draining, "AGAIN_S", 0.02)
+    monkeypatch.setattr(drain_loop, "AGAIN_S", 0.02)
     async with a_desk(sqlite_url) as desk:
         faults = [fault, fault]
         asked = desk.bus._store if call == "read_entries" else desk.bus._store.ledger

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tape.journal.follow import Page
+from tape.journal_relay.cursor_file import OldCursor
+from tape.journal_relay.old_cursor import PastQuery, position_of
 from tape.model.entry import Entry
-from tape.outbox.cursor_file import OldCursor
-from tape.outbox.old_cursor import Past, position_of
 from tests.conformance.broker import outgoing
 
 
@@ -21,7 +21,7 @@ def journal(*rows: tuple[int, str, int]) -> list[Entry]:
 
 
 async def position(entries: list[Entry], old: OldCursor) -> int:
-    async def read_past(past: Past) -> AsyncGenerator[Page, None]:
+    async def read_past(past: PastQuery) -> AsyncGenerator[Page, None]:
         for entry in entries:
             late = entry.ts_ms >= past.from_ts_ms and entry.global_seq <= past.until
             if late and past.run_id in ("", entry.run_id):

@@ -7,17 +7,17 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from tape.app import connect, default_token, default_url, open_operations
 from tape.client.run_calls import lease_owner
 from tape.client.running_loop import refuse_running_loop
-from tape.config import Settings
 from tape.errors import InvalidArgument
 from tape.model.run import DEFAULT_POOL, Run
 from tape.model.value import ValueChange
+from tape.programs.connect import connect, default_token, default_url, open_operations
 from tape.reactions.threads import HandlerThreads
 from tape.runs.ambient import CURRENT
 from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.reactors.run_reactors import RunReactors
+from tape.settings import Settings
 
 
 def start(

@@ -9,12 +9,12 @@ import pytest
 
 from tape.errors import BrokerRefused, BrokerUnavailable
 from tape.journal.follow import Page
+from tape.journal_relay.cursor_file import CursorFile
+from tape.journal_relay.relay import JournalRelay, RelayBackoff, RelayProgress
 from tape.model.entry import Entry
-from tape.outbox.cursor_file import CursorFile
-from tape.outbox.journal_relay import Backoff, JournalRelay, Progress
 from tests.conformance.broker import outgoing
 
-QUICK = Backoff(0.0, 0.0)
+QUICK = RelayBackoff(0.0, 0.0)
 ENTRIES = [outgoing(number).entry for number in range(10)]
 
 
@@ -72,14 +72,17 @@ async def test_a_failing_sink_is_tried_until_it_takes_all(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = iter([None, BrokerUnavailable("away"), BrokerRefused("no"), None, None])
-    sink, seen = ListSink(path), list[Progress]()
+    sink, seen = ListSink(path), list[RelayProgress]()
     sink.fail = lambda: next(failures)
     with CursorFile(path) as cursor, caplog.at_level(logging.WARNING, "tape.relay"):
         relay = JournalRelay(pages_of(4), [sink], cursor, backoff=QUICK, on_progress=seen.append)
         await relay.run(0, asyncio.Event())
     assert sink.taken == list(range(1, 11))
     assert sink.cursors == [f'{{"last_global_seq":{n}}}' for n in (0, 4, 4, 4, 8)]
-    assert [p for p in seen if p.trouble] == [Progress(4, 4, "away"), Progress(4, 4, "no")]
+    assert [p for p in seen if p.trouble] == [
+        RelayProgress(4, 4, "away"),
+        RelayProgress(4, 4, "no"),
+    ]
     assert [record.message for record in caplog.records] == [
         "relaying waits: away; trying again in 0 s",
         "relaying waits: no; trying again in 0 s",
@@ -94,11 +97,11 @@ async def test_the_wait_doubles_up_to_its_bound(
     sink = ListSink()
     sink.fail = lambda: next(failures, None)
     with CursorFile(path) as cursor, caplog.at_level(logging.DEBUG, "tape.relay"):
-        relay = JournalRelay(pages_of(10), [sink], cursor, backoff=Backoff(0.001, 0.005))
+        relay = JournalRelay(pages_of(10), [sink], cursor, backoff=RelayBackoff(0.001, 0.005))
         await relay.run(0, asyncio.Event())
     waits = [r.message.split()[-2] for r in caplog.records if "trying again" in r.message]
     assert waits == ["0.001", "0.002", "0.004", "0.005", "0.005"]
-    assert (Backoff().first_s, Backoff().most_s) == (1.0, 30.0)
+    assert (RelayBackoff().first_s, RelayBackoff().most_s) == (1.0, 30.0)
 
 
 async def test_several_sinks_and_one_that_lags(path: Path) -> None:

@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from tape.errors import BrokerError
 from tape.journal.follow import Page
+from tape.journal_relay.cursor_file import CursorFile
 from tape.model.entry import Entry
-from tape.outbox.cursor_file import CursorFile
 from tape.ports.sink import Sink
 from tape.telemetry.retrying import Retrying
 
@@ -31,12 +31,12 @@ OpenPages = Callable[[int], AsyncGenerator[Page, None]]
 """The pages of the journal after a `global_seq`."""
 
 
-class Backoff(NamedTuple):
+class RelayBackoff(NamedTuple):
     first_s: float = 1.0
     most_s: float = 30.0
 
 
-class Progress(NamedTuple):
+class RelayProgress(NamedTuple):
     """`trouble` is what a sink is waited for, empty when all is well."""
 
     sent: int
@@ -44,9 +44,9 @@ class Progress(NamedTuple):
     trouble: str = ""
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[RelayProgress], None]
 Stopping = asyncio.Future[Literal[True]]
-DEFAULT_BACKOFF = Backoff()
+DEFAULT_BACKOFF = RelayBackoff()
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ class JournalRelay:
         sinks: Sequence[Sink],
         cursor: CursorFile,
         *,
-        backoff: Backoff = DEFAULT_BACKOFF,
+        backoff: RelayBackoff = DEFAULT_BACKOFF,
         on_progress: OnProgress = lambda _progress: None,
     ) -> None:
         self._open_pages = open_pages
@@ -118,7 +118,7 @@ class JournalRelay:
         idle = asyncio.get_running_loop().time() - self._written_at
         if page.entries or idle > IDLE_WRITE_S:
             await self._write()
-        self._on_progress(Progress(self._sent, self._reached))
+        self._on_progress(RelayProgress(self._sent, self._reached))
 
     async def _write(self) -> None:
         await asyncio.to_thread(self._cursor.write, self._reached)
@@ -144,7 +144,7 @@ class JournalRelay:
                 await sink.send(entries)
             except BrokerError as error:
                 retrying.failed(error, pause)
-                self._on_progress(Progress(self._sent, self._reached, str(error)))
+                self._on_progress(RelayProgress(self._sent, self._reached, str(error)))
             else:
                 retrying.succeeded()
                 return True

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tape.config import Settings
+from tape.settings import Settings
 
 SETTINGS_FILE = Path("tape.yaml")
 _DEFAULTS = Settings()
@@ -23,6 +23,6 @@ def read_settings(path: Path | None, base: Settings = _DEFAULTS) -> Settings:
     file = settings_path(path)
     if file is None:
         return base
-    from tape.settings_yaml import read_yaml  # costs what a process without a file never needs
+    from tape.settings.yaml_file import read_yaml  # costs what a process without a file never needs
 
     return read_yaml(file, base)

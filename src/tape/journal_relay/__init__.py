@@ -1,0 +1,1 @@
+"""The relay of the journal to sinks, from a durable cursor."""

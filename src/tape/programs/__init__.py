@@ -1,0 +1,1 @@
+"""Programs made of the rooms below: a server, a worker, the relays, consumers."""
