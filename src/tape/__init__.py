@@ -283,15 +283,3 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and no names besid
 
 def __dir__() -> list[str]:
     return sorted({*_FIRST_WEEK, *(name for name in globals() if name.startswith("__"))})
-
-
-class _Package(ModuleType):
-    """`tape.app` is the decorator. There is a module of that name, and whoever imports a module
-    sets it as an attribute of its package; that one must not take the decorator's place."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "app" or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
