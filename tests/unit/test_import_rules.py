@@ -51,21 +51,38 @@ BROKEN = {
 EXPLAINED = ("tape.journal is not allowed to import tape.predicates", "tape.api is not allowed")
 
 
-def test_planted_violations_are_found(tmp_path: Path) -> None:
-    package = tmp_path / "tape"
+def copy_of_the_package(folder: Path) -> Path:
+    package = folder / "tape"
     shutil.copytree(REPOSITORY / "src" / "tape", package, ignore=shutil.ignore_patterns("*.pyc"))
-    for name, line in PLANTED.items():
-        module = package / name
-        module.write_text(f"{module.read_text()}\n{line}\n")
+    return package
+
+
+def lint_imports(folder: Path) -> "subprocess.CompletedProcess[str]":
     linter = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run(
+    return subprocess.run(
         [linter, "--no-cache", "--config", REPOSITORY / "pyproject.toml"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path), "COLUMNS": "200"},
+        cwd=folder,
+        env={"PYTHONPATH": str(folder), "COLUMNS": "200"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_a_room_that_the_layers_forget_fails_the_build(tmp_path: Path) -> None:
+    (copy_of_the_package(tmp_path) / "attic.py").write_text("")
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "not listed as layers" in done.stdout
+    assert "attic" in done.stdout
+
+
+def test_planted_violations_are_found(tmp_path: Path) -> None:
+    package = copy_of_the_package(tmp_path)
+    for name, line in PLANTED.items():
+        module = package / name
+        module.write_text(f"{module.read_text()}\n{line}\n")
+    done = lint_imports(tmp_path)
     assert done.returncode == 1, done.stderr
     judged = {line.partition(" (1 ignored")[0] for line in done.stdout.splitlines()}
     assert {line for line in judged if line.endswith("BROKEN")} == BROKEN
