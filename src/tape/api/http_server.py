@@ -50,8 +50,8 @@ class HttpServer:
         tokens = bool(self._door.tokens)
         check_exposure(host, tokens=tokens, tls=tls is not None, insecure=insecure)
         self._door.host = host.lower()
-        crowd = OpenConnections(self._door.settings)
-        config = _config(self._app, tls, crowd)
+        open_connections = OpenConnections(self._door.settings)
+        config = _config(self._app, tls, open_connections)
         try:
             sockets = bind(host, port)
         except OSError as error:
@@ -59,7 +59,7 @@ class HttpServer:
             if error.errno == errno.EADDRINUSE:
                 why = in_use(address, port)
             raise InvalidArgument(why, field="http") from None
-        self._server = _Embedded(config, crowd)
+        self._server = _Embedded(config, open_connections)
         self._serving = asyncio.create_task(self._server.serve(sockets), name="tape-http")
         await self._server.listening.wait()
         if self._serving.done():
@@ -96,10 +96,10 @@ class _BuiltWhenAsked:
 class _Embedded(uvicorn.Server):
     """Leaves signals to the process, and says when it listens."""
 
-    def __init__(self, config: uvicorn.Config, crowd: OpenConnections) -> None:
+    def __init__(self, config: uvicorn.Config, open_connections: OpenConnections) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
-        self._crowd = crowd
+        self._open_connections = open_connections
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -108,7 +108,7 @@ class _Embedded(uvicorn.Server):
     def cut_off_unfinished(self) -> None:
         """Leave clients that have not sent a whole request, or do not take what was answered; what
         is still being done goes on."""
-        unfinished, paused = self._crowd.unfinished, self._crowd.paused
+        unfinished, paused = self._open_connections.unfinished, self._open_connections.paused
         for connection in list(self.server_state.connections):
             is_left = connection in unfinished or connection in paused
             if is_left or connection.transport.is_closing():
@@ -126,7 +126,7 @@ class _Embedded(uvicorn.Server):
                     sock=sock,
                     ssl=tls,
                     backlog=self.config.backlog,
-                    ssl_handshake_timeout=self._crowd.settings.header_s if tls else None,
+                    ssl_handshake_timeout=self._open_connections.settings.header_s if tls else None,
                 )
                 self.servers.append(listening)
             self.started = True
@@ -138,7 +138,7 @@ class _Embedded(uvicorn.Server):
         return make(config=self.config, server_state=self.server_state, app_state={})
 
 
-def _config(app: ASGIApp, tls: Tls | None, crowd: OpenConnections) -> uvicorn.Config:
+def _config(app: ASGIApp, tls: Tls | None, open_connections: OpenConnections) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         ssl_certfile=tls.certificate if tls else None,
@@ -149,7 +149,7 @@ def _config(app: ASGIApp, tls: Tls | None, crowd: OpenConnections) -> uvicorn.Co
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        http=guarded_protocol(crowd),
+        http=guarded_protocol(open_connections),
         timeout_graceful_shutdown=DRAIN_S,
     )
     try:

@@ -1,10 +1,10 @@
 """Effects: acts upon the world, written down before they happen and settled afterwards.
 
     pending ──> confirmed | failed | unknown            by the run's driver (inline), or by whoever
-    unknown ──> confirmed | failed | pending again       claimed it (outbox, reconciler)
+    unknown ──> confirmed | failed | pending again       claimed it (dispatcher, reconciler)
 
-An effect that is not idempotent is never begun inline: the outbox dispatches it under a claim, and
-a claim that ran out without word makes it unknown instead of trying again. What is unknown is only
+An effect that is not idempotent is never begun inline: a worker dispatches it under a claim, and a
+claim that ran out without word makes it unknown instead of trying again. What is unknown is only
 ever settled by an observation of the counterparty.
 """
 

@@ -1,12 +1,12 @@
 """Dispatching and reconciling effects: under a claim, whose token every write of it carries.
 
-One claim serves both. On a pending effect of the outbox it is the right to act; on an unknown one
-the right to look what happened. An effect that is not idempotent, whose claim ran out without
+One claim serves both. On a pending effect that is not inline it is the right to act; on an unknown
+one the right to look what happened. An effect that is not idempotent, whose claim ran out without
 word, may have happened: it becomes unknown, never dispatched again unseen.
 
 Of a run that is gone nothing more is done. What was never tried has failed; what may have happened,
-in the outbox or in the hands of its last driver, is unknown, so that it can be looked for. A stuck
-run may go on, and what it has left in the outbox is done meanwhile.
+under a claim or under its last driver, is unknown, so that it can be looked for. A stuck run may go
+on, and the effects that it left to be dispatched are done meanwhile.
 """
 
 from collections.abc import Iterable

@@ -94,7 +94,7 @@ class RunStore(Protocol):
     async def list_pending_effects(self, query: PendingQuery) -> list[Effect]: ...
 
     async def list_effects_to_dispatch(self, connectors: Sequence[str], limit: int) -> list[Effect]:
-        """Pending effects of the outbox that are due and not under a living claim, oldest first.
+        """Pending effects that are not inline, are due and not under a living claim, oldest first.
 
         No connectors is any.
         """

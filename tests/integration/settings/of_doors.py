@@ -21,8 +21,8 @@ from tests.integration.settings.demonstrating import Demonstration, Demonstratio
 class _Connection:
     """One that has sent half a request, or does not read what was answered."""
 
-    def __init__(self, crowd: OpenConnections, state: object = h11.IDLE) -> None:
-        self.crowd = crowd
+    def __init__(self, open_connections: OpenConnections, state: object = h11.IDLE) -> None:
+        self.open_connections = open_connections
         self.conn = SimpleNamespace(their_state=state)
         self.loop = self
         self.transport = self
@@ -36,7 +36,7 @@ class _Connection:
 
     def cut_off(self, _why: object) -> None:
         self.is_cut_off = True
-        self.crowd.forget(cast("Any", self))
+        self.open_connections.forget(cast("Any", self))
 
     def is_closing(self) -> bool:
         return False
@@ -59,8 +59,12 @@ class _Connection:
 
 async def _waits(settings: Settings, _folder: Path) -> list[list[float]]:
     """For a head, for a body, and for a reader."""
-    crowd = OpenConnections(settings.doors)
-    head, body, reader = _Connection(crowd), _Connection(crowd, h11.SEND_BODY), _Connection(crowd)
+    open_connections = OpenConnections(settings.doors)
+    head, body, reader = (
+        _Connection(open_connections),
+        _Connection(open_connections, h11.SEND_BODY),
+        _Connection(open_connections),
+    )
     for one in (head, body):
         _Guarded._follow_phase(cast("Any", one))
     _Guarded._watch_reader(cast("Any", reader), 1_000)
@@ -69,20 +73,20 @@ async def _waits(settings: Settings, _folder: Path) -> list[list[float]]:
 
 async def _crowds(settings: Settings, _folder: Path) -> list[bool]:
     """Which of five half-sent requests are cut off."""
-    crowd = OpenConnections(settings.doors)
-    five = [_Connection(crowd) for _ in range(5)]
+    open_connections = OpenConnections(settings.doors)
+    five = [_Connection(open_connections) for _ in range(5)]
     for one in cast("Any", five):
-        crowd.unfinished[one] = None
-        crowd.admit(one)
+        open_connections.unfinished[one] = None
+        open_connections.admit(one)
     return [one.is_cut_off for one in five]
 
 
 async def _unread(settings: Settings, _folder: Path) -> list[bool]:
     """Which of five readers who do not read are cut off."""
-    crowd = OpenConnections(settings.doors)
-    five = [_Connection(crowd) for _ in range(5)]
-    crowd.paused = dict.fromkeys(cast("Any", five))
-    crowd.bound_unread()
+    open_connections = OpenConnections(settings.doors)
+    five = [_Connection(open_connections) for _ in range(5)]
+    open_connections.paused = dict.fromkeys(cast("Any", five))
+    open_connections.bound_unread()
     return [one.is_cut_off for one in five]
 
 

@@ -80,7 +80,7 @@ class OpenConnections:
 
 
 class _Guarded(H11Protocol):
-    crowd: OpenConnections
+    open_connections: OpenConnections
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -92,10 +92,10 @@ class _Guarded(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._follow_phase()
-        self.crowd.admit(self)
+        self.open_connections.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.crowd.forget(self)
+        self.open_connections.forget(self)
         self._stop(self._deadline)
         self._stop(self._unread)
         super().connection_lost(exc)
@@ -112,19 +112,19 @@ class _Guarded(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.crowd.paused[self] = None
+        self.open_connections.paused[self] = None
         self._watch_reader(self.transport.get_write_buffer_size())
-        self.crowd.bound_unread()
+        self.open_connections.bound_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self.crowd.paused.pop(self, None)
+        self.open_connections.paused.pop(self, None)
         self._stop(self._unread)
 
     def cut_off(self, why: CutOff) -> None:
         """Close without waiting for what is unsent; its request ends as if the client had left."""
-        self.crowd.note(why, self.loop.time())
-        self.crowd.forget(self)
+        self.open_connections.note(why, self.loop.time())
+        self.open_connections.forget(self)
         self.transport.abort()
 
     def _follow_phase(self) -> None:
@@ -136,32 +136,34 @@ class _Guarded(H11Protocol):
         self._asked = self._asked or phase is not h11.IDLE
         self._stop(self._deadline)
         self._deadline = None
-        settings = self.crowd.settings
+        settings = self.open_connections.settings
         if phase is h11.IDLE:
-            self.crowd.unfinished[self] = None
+            self.open_connections.unfinished[self] = None
             if not self._asked:  # else uvicorn closes it soon, unless something comes
                 self._await_head()
         elif phase is h11.SEND_BODY:
-            self.crowd.unfinished.setdefault(self)
+            self.open_connections.unfinished.setdefault(self)
             self._deadline = self.loop.call_later(settings.body_s, self.cut_off, CutOff.BODY)
         else:
-            self.crowd.unfinished.pop(self, None)
+            self.open_connections.unfinished.pop(self, None)
 
     def _await_head(self) -> None:
-        self._deadline = self.loop.call_later(self.crowd.settings.header_s, self._head_is_late)
+        self._deadline = self.loop.call_later(
+            self.open_connections.settings.header_s, self._head_is_late
+        )
 
     def _head_is_late(self) -> None:
         if self.flow.write_paused:
             self.cut_off(CutOff.HEAD)
         elif not self.transport.is_closing():
-            self.crowd.note(CutOff.HEAD, self.loop.time())
+            self.open_connections.note(CutOff.HEAD, self.loop.time())
             self.transport.write(_TOO_LATE)
             self.transport.close()
 
     def _watch_reader(self, unread: int) -> None:
         self._stop(self._unread)
         self._unread = self.loop.call_later(
-            self.crowd.settings.write_s, self._look_at_reader, unread
+            self.open_connections.settings.write_s, self._look_at_reader, unread
         )
 
     def _look_at_reader(self, unread: int) -> None:
@@ -177,6 +179,6 @@ class _Guarded(H11Protocol):
             timer.cancel()
 
 
-def guarded_protocol(crowd: OpenConnections) -> type[asyncio.Protocol]:
+def guarded_protocol(open_connections: OpenConnections) -> type[asyncio.Protocol]:
     """The class of one door's connections."""
-    return type("GuardedConnection", (_Guarded,), {"crowd": crowd})
+    return type("GuardedConnection", (_Guarded,), {"open_connections": open_connections})

@@ -1,4 +1,4 @@
-"""The outbox: does the effects that runs have left there.
+"""Dispatch the effects that runs do not do inline (`dispatch="outbox"` in their declaration).
 
 An effect that is not idempotent is done once at most. Whatever leaves in doubt whether it was done
 makes it unknown, and it is for the reconciler to look; only an act that says so itself, by
