@@ -11,7 +11,7 @@ A row says all there is to say about one RPC of `tape.proto`:
   type;
 * `repeat`: whether a client that was cut off may send it again.
 
-The server answers a row by `answer`; a client makes a method of each `Call` and each `Stream`. What
+The server answers a row by `answer`; a client makes a method of each `Call` and `StreamCall`. What
 no row can say is written by hand: `answer=` for the server where it needs no more than the
 operations and the limits, else a function in `api/grpc` under the RPC's name; for the client, a
 function that is given to `remote`. Two rows may share an RPC that does two operations. Then the
@@ -29,7 +29,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tape.bus import Operations
 from tape.calls.parameters import Parameters
-from tape.calls.replies import Reply, set_message
+from tape.calls.replies import ReplyCodec, set_message
 from tape.calls.role import Role
 from tape.errors import TooLarge
 from tape.model.names import check_name
@@ -131,7 +131,7 @@ class Call(Rpc[N], Generic[N, P, R]):
         name: str,
         role: Role,
         operation: Callable[Concatenate[N, P], Awaitable[R]],
-        reply: Reply[R] | None = None,
+        reply: ReplyCodec[R] | None = None,
         *,
         renamed: Mapping[str, str] = _NONE,
         held: Mapping[str, Held] = _NONE,
@@ -204,7 +204,7 @@ class Call(Rpc[N], Generic[N, P, R]):
         return reply
 
 
-class Stream(Rpc[N], Generic[N, P, R]):
+class StreamCall(Rpc[N], Generic[N, P, R]):
     """A row whose operation gives items until it is closed. The server sends them by hand; a client
     whose server went away asks again, from where it is.
 

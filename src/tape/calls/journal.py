@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tape.bus import FollowQuery, Operations
-from tape.calls.call import ByFunction, Call, Fence, Noun, Rpc, Stream
-from tape.calls.replies import ByHand
+from tape.calls.call import ByFunction, Call, Fence, Noun, Rpc, StreamCall
+from tape.calls.replies import HandMapped
 from tape.calls.role import Role
 from tape.journal.follow import Page
 from tape.model.event import NewEvent
@@ -52,13 +52,13 @@ JOURNAL: Final[Noun[Operations]] = Noun(
         "RecordEvents",
         Role.WRITE,
         Operations.record_events,
-        ByHand(recorded_to_wire, recorded_from_wire),
+        HandMapped(recorded_to_wire, recorded_from_wire),
         request=ByFunction(events_to_wire, lambda request: ([events_from_wire(request)], {})),
         fence=Fence.TOKEN,
         repeat_if=_all_have_keys,
     ),
     Rpc("RecordEventStream", Role.WRITE, fence=Fence.TOKEN),
-    Stream(
+    StreamCall(
         "FollowEntries",
         Role.READ,
         Operations.follow,

@@ -4,7 +4,7 @@ from typing import Final
 
 from tape.calls.call import Call, Noun, Pages
 from tape.calls.fitting import ANSWER_BYTES, fitting
-from tape.calls.replies import ByHand, Field, Listed
+from tape.calls.replies import Field, HandMapped, Listed
 from tape.calls.role import Role
 from tape.ledger.operations import LedgerOperations
 from tape.model.event_subscription import DEFAULT_DRAINER
@@ -79,7 +79,7 @@ LEDGER: Final[Noun[LedgerOperations]] = Noun(
         "ReadRecent",
         Role.READ,
         LedgerOperations.recent,
-        ByHand(_recent_to_wire, _recent_from_wire),
+        HandMapped(_recent_to_wire, _recent_from_wire),
         held={"query": Spread(RECENT_QUERY)},
     ),
 )

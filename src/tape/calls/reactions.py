@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tape.bus.reactions import ReactionOperations
 from tape.calls.call import Call, Noun, Whole
-from tape.calls.replies import ByHand, Field
+from tape.calls.replies import Field, HandMapped
 from tape.calls.role import Role
 from tape.errors import InvalidArgument
 from tape.model.reaction import NewReaction, Reaction, ReactionState
@@ -90,7 +90,7 @@ REACTIONS: Final[Noun[ReactionOperations]] = Noun(
         "ListReactions",
         Role.READ,
         ReactionOperations.list_reactions,
-        ByHand(_states_to_wire, _states_from_wire),
+        HandMapped(_states_to_wire, _states_from_wire),
         whole=Whole("subject_pattern", "ask for one pattern"),
     ),
 )

@@ -16,20 +16,20 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 NAMES_MOST = 1_000
 
 
-class Reply(Protocol[R]):
+class ReplyCodec(Protocol[R]):
     def to_wire(self, result: R, /) -> Message: ...
 
     def from_wire(self, message: Any, /) -> R: ...
 
 
-class ByHand(NamedTuple, Generic[R]):
+class HandMapped(NamedTuple, Generic[R]):
     """Two functions, for what has a form of its own."""
 
     to_wire: Callable[[R], Message]
     from_wire: Callable[[Any], R]
 
 
-class _Field:
+class _OneField:
     """A reply with one field that holds the result."""
 
     message: type[Message]
@@ -43,15 +43,15 @@ class _Field:
         self.message = message
 
 
-def set_message(reply: Reply[Any], name: str, message: type[Message]) -> None:
+def set_message(reply: ReplyCodec[Any], name: str, message: type[Message]) -> None:
     """Tell a reply which message the RPC of that name answers with; refuse one that cannot be."""
-    if isinstance(reply, _Field):
+    if isinstance(reply, _OneField):
         reply.set_message(message)
     elif isinstance(reply, Record) and reply.message is not message:
         raise TypeError(f"{name} is answered with {message.__name__}, not {reply.message.__name__}")
 
 
-class Field(_Field, Generic[R]):
+class Field(_OneField, Generic[R]):
     """A plain value; `kind` is its type."""
 
     def __init__(self, field: str, kind: type[R]) -> None:
@@ -66,7 +66,7 @@ class Field(_Field, Generic[R]):
         return result
 
 
-class OptionalField(_Field, Generic[R]):
+class OptionalField(_OneField, Generic[R]):
     """A plain value, absent for None."""
 
     def __init__(self, field: str, kind: type[R]) -> None:
@@ -80,7 +80,7 @@ class OptionalField(_Field, Generic[R]):
         return getattr(message, self._field) if message.HasField(self._field) else None
 
 
-class Inside(_Field, Generic[Row]):
+class Inside(_OneField, Generic[Row]):
     """A row, as a message within the reply."""
 
     def __init__(self, field: str, record: Record[Row, Any]) -> None:
@@ -94,7 +94,7 @@ class Inside(_Field, Generic[Row]):
         return self._record.from_wire(getattr(message, self._field))
 
 
-class Found(_Field, Generic[Row]):
+class Found(_OneField, Generic[Row]):
     """A row, or None: `found` says which."""
 
     def __init__(self, field: str, record: Record[Row, Any]) -> None:
@@ -110,7 +110,7 @@ class Found(_Field, Generic[Row]):
         return self._record.from_wire(getattr(message, self._field)) if message.found else None
 
 
-class Listed(_Field, Generic[Row]):
+class Listed(_OneField, Generic[Row]):
     """Rows: as many as any client can receive, and at least one. Where the reply has a field
     `more`, it says whether some were left out.
 
@@ -139,7 +139,7 @@ class Listed(_Field, Generic[Row]):
         return self._record.all_from_wire(getattr(message, self._field))
 
 
-class Names(_Field):
+class Names(_OneField):
     """Texts: as many as fit into a reply, whatever their length."""
 
     def to_wire(self, names: list[str], /) -> Message:

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from tape.calls.call import Answer, Fence, Repeat, Rpc
 from tape.calls.checks import ttl_ms
-from tape.calls.replies import ByHand, Inside, Reply, set_message
+from tape.calls.replies import HandMapped, Inside, ReplyCodec, set_message
 from tape.calls.role import Role
 from tape.calls.run_writes import of_effect
 from tape.errors import InvalidArgument, NotFound
@@ -58,7 +58,7 @@ class Change(Rpc[RunOperations]):
         name: str,
         kind: type,
         write: Record[Any, Any],
-        reply: Reply[Any],
+        reply: ReplyCodec[Any],
         *,
         fence: Fence = Fence.TOKEN,
         read: Callable[[Any], Any] | None = None,
@@ -173,7 +173,7 @@ CHANGES: Final = (
         "SendSignal",
         SendSignal,
         records.SEND_SIGNAL,
-        ByHand(_signalled_to_wire, records.SIGNALLED.from_wire),
+        HandMapped(_signalled_to_wire, records.SIGNALLED.from_wire),
         fence=Fence.OUTSIDE,
         answer=_send_signal,
     ),
@@ -184,7 +184,7 @@ CHANGES: Final = (
         "ClaimEffectDispatch",
         ClaimEffect,
         records.CLAIM_EFFECT,
-        ByHand(_claimed_effect_to_wire, _claimed_effect_from_wire),
+        HandMapped(_claimed_effect_to_wire, _claimed_effect_from_wire),
         fence=Fence.TAKING,
         complete=_with_ttl,
     ),
@@ -204,7 +204,7 @@ CHANGES: Final = (
         "ClaimObligation",
         ClaimObligation,
         records.CLAIM_OBLIGATION,
-        ByHand(_claimed_obligation_to_wire, _claimed_obligation_from_wire),
+        HandMapped(_claimed_obligation_to_wire, _claimed_obligation_from_wire),
         fence=Fence.TAKING,
         complete=_with_ttl_and_key,
     ),

@@ -6,7 +6,7 @@ from typing import Any, Final
 from tape.calls.call import Call, Fence, Pages, Repeat, Rpc
 from tape.calls.checks import INDEXES, SEQUENCE, TIMES, check_member, check_names, check_number
 from tape.calls.fitting import ANSWER_BYTES
-from tape.calls.replies import ByHand, Found, Listed, OptionalField
+from tape.calls.replies import Found, HandMapped, Listed, OptionalField
 from tape.calls.role import Role
 from tape.model.names import check_name
 from tape.model.obligation import ObligationStatus
@@ -119,14 +119,14 @@ def _due_from_wire(reply: pb.ListDueTimersResponse) -> list[Timer]:
 
 _OBLIGATIONS: Final = Listed("obligations", OBLIGATION)
 _UNRESOLVED: Final = Listed("obligations", OBLIGATION)
-_DUE_TIMERS: Final = ByHand(_due_to_wire, _due_from_wire)
+_DUE_TIMERS: Final = HandMapped(_due_to_wire, _due_from_wire)
 
 RUN_RECORDS: Final[tuple[Rpc[RunOperations], ...]] = (
     Call(
         "GetDecision",
         Role.READ,
         RunOperations.get_decision,
-        ByHand(
+        HandMapped(
             lambda entry: mapping_decisions.found_to_wire(entry, as_entry=True),
             mapping_decisions.found_from_wire,
         ),

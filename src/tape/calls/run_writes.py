@@ -8,7 +8,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from tape.calls.call import Answer, Fence, Rpc
-from tape.calls.replies import ByHand, Field, Reply, set_message
+from tape.calls.replies import Field, HandMapped, ReplyCodec, set_message
 from tape.calls.role import Role
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.decision import DecisionPlace, RecordDecision
@@ -31,8 +31,8 @@ class DriverWrite(Rpc[RunOperations]):
         self,
         name: str,
         kind: type,
-        write: Reply[Any],
-        reply: Reply[Any],
+        write: ReplyCodec[Any],
+        reply: ReplyCodec[Any],
         *,
         answer: Answer[RunOperations] | None = None,
     ) -> None:
@@ -131,12 +131,12 @@ DRIVER_WRITES: Final = (
         "BeginEffect",
         BeginEffect,
         records.BEGIN_EFFECT,
-        ByHand(begun_effect_to_wire, begun_effect_from_wire),
+        HandMapped(begun_effect_to_wire, begun_effect_from_wire),
     ),
     DriverWrite(
         "CompleteEffect",
         CompleteEffect,
-        ByHand(records.COMPLETE_EFFECT.to_wire, complete_from_wire),
+        HandMapped(records.COMPLETE_EFFECT.to_wire, complete_from_wire),
         records.EFFECT,
     ),
     DriverWrite(
@@ -150,7 +150,7 @@ DRIVER_WRITES: Final = (
         AwaitSignal,
         records.AWAIT_SIGNAL,
         # Only with its write it is a gate: see `replies_from_wire`.
-        ByHand(_awaited_to_wire, _as_it_is),
+        HandMapped(_awaited_to_wire, _as_it_is),
     ),
     DriverWrite("SetTimer", SetTimer, records.SET_TIMER, records.TIMER),
     DriverWrite("CancelTimer", CancelTimer, records.CANCEL_TIMER, Field("cancelled", bool)),
@@ -161,7 +161,7 @@ DRIVER_WRITES: Final = (
         EndRun,
         records.END_RUN,
         # Within others, the run is in the reply around it.
-        ByHand(lambda _run: pb.EndRunResponse(), _as_it_is),
+        HandMapped(lambda _run: pb.EndRunResponse(), _as_it_is),
         answer=_end_run,
     ),
 )

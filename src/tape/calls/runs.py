@@ -5,11 +5,11 @@ the writes for runs, `run_records.py` what a run has written down.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tape.calls.call import Call, Fence, Noun, Pages, Repeat, Stream
+from tape.calls.call import Call, Fence, Noun, Pages, Repeat, StreamCall
 from tape.calls.checks import SEQUENCE, check_member, check_names, check_number
 from tape.calls.extend_run import TAKER_NAMES, answer_begin, answer_extend, is_repeatable
 from tape.calls.fitting import fitting
-from tape.calls.replies import ByHand, Inside, Listed
+from tape.calls.replies import HandMapped, Inside, Listed
 from tape.calls.role import Role
 from tape.calls.run_changes import CHANGES
 from tape.calls.run_records import RUN_RECORDS
@@ -149,7 +149,7 @@ RUNS: Final[Noun[RunOperations]] = Noun(
         "GetRun",
         Role.READ,
         RunOperations.get_run,
-        ByHand(_run_to_wire, RUN.from_wire),
+        HandMapped(_run_to_wire, RUN.from_wire),
         none_if_missing=True,
         answer=_get_run,
     ),
@@ -181,11 +181,11 @@ RUNS: Final[Noun[RunOperations]] = Noun(
         "ReadRunEntries",
         Role.READ,
         RunOperations.read_run,
-        ByHand(_entries_to_wire, entries_from_wire),
+        HandMapped(_entries_to_wire, entries_from_wire),
         pages=Pages("after_seq", lambda entry: entry.seq, limited=True),
         answer=_read_run_entries,
     ),
-    Stream(
+    StreamCall(
         "SubscribeRun",
         Role.READ,
         RunOperations.follow_run,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tape.calls.call import ByFunction, Call, Noun, Rpc
 from tape.calls.fitting import ANSWER_BYTES
-from tape.calls.replies import ByHand, Field, Names
+from tape.calls.replies import Field, HandMapped, Names
 from tape.calls.role import Role
 from tape.model.task import Task, TaskOutcome, failed_task, no_such_task
 from tape.reactions.tasks import TaskOperations, settle_one
@@ -99,7 +99,7 @@ TASKS: Final[Noun[TaskOperations]] = Noun(
         "ClaimTasks",
         Role.WRITE,
         TaskOperations.claim_tasks,
-        ByHand(_claimed_to_wire, _tasks_from_wire),
+        HandMapped(_claimed_to_wire, _tasks_from_wire),
         request=ByFunction(mapping_tasks.claim_to_wire, _claim_from_wire),
     ),
     Call(
@@ -117,14 +117,14 @@ TASKS: Final[Noun[TaskOperations]] = Noun(
         "ListTasks",
         Role.READ,
         TaskOperations.list_tasks,
-        ByHand(_listed_to_wire, _tasks_from_wire),
+        HandMapped(_listed_to_wire, _tasks_from_wire),
         answer=_list_tasks,
     ),
     Call(
         "ListTasks",
         Role.READ,
         TaskOperations.get_task,
-        ByHand(_one_to_wire, _one_from_wire),
+        HandMapped(_one_to_wire, _one_from_wire),
         none_if_missing=True,
     ),
     Call("ReplayDeadLetters", Role.WRITE, TaskOperations.replay_dead_letters, Field("count", int)),

@@ -3,8 +3,8 @@
 from typing import Final
 
 from tape.bus.values import ValueOperations
-from tape.calls.call import Call, Fence, Noun, Stream
-from tape.calls.replies import ByHand, Listed, Names
+from tape.calls.call import Call, Fence, Noun, StreamCall
+from tape.calls.replies import HandMapped, Listed, Names
 from tape.calls.role import Role
 from tape.model.value import Author, Value
 from tape.settings import Limits
@@ -54,9 +54,12 @@ VALUES: Final[Noun[ValueOperations]] = Noun(
         repeat_if=_is_recognised,
     ),
     Call(
-        "GetValue", Role.READ, ValueOperations.get_value, ByHand(_found_to_wire, _found_from_wire)
+        "GetValue",
+        Role.READ,
+        ValueOperations.get_value,
+        HandMapped(_found_to_wire, _found_from_wire),
     ),
-    Stream(
+    StreamCall(
         "WatchValue",
         Role.READ,
         ValueOperations.watch_value,

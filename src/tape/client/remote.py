@@ -13,9 +13,9 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from google.protobuf.message import Message
 
-from tape.calls.call import ByFunction, Call, Noun, Pages, Repeat, Stream
+from tape.calls.call import ByFunction, Call, Noun, Pages, Repeat, StreamCall
 from tape.calls.parameters import Parameters
-from tape.calls.replies import Reply
+from tape.calls.replies import ReplyCodec
 from tape.client.representable import representable
 from tape.client.resumed_stream import resumed_stream
 from tape.client.retries import call_with_retries
@@ -50,31 +50,31 @@ class Sender(NamedTuple):
         )
 
 
-class ByHand(NamedTuple):
+class HandWritten(NamedTuple):
     """A method of an operation that no row can make."""
 
     name: str
     method: Method
 
 
-def by_hand(operation: Callable[Concatenate[Any, P], R], method: Callable[P, R]) -> ByHand:
-    return ByHand(operation.__name__, method)
+def by_hand(operation: Callable[Concatenate[Any, P], R], method: Callable[P, R]) -> HandWritten:
+    return HandWritten(operation.__name__, method)
 
 
-def remote(noun: Noun[N], sender: Sender, *written: ByHand, **attributes: object) -> N:
+def remote(noun: Noun[N], sender: Sender, *written: HandWritten, **attributes: object) -> N:
     """The operations of a noun, each at the server. What is written by hand counts."""
     methods: dict[str, Method] = {}
     for row in noun.rows:
         if isinstance(row, Call) and row.request is not None and row.reply is not None:
             methods[row.method] = _calling(sender, row, row.request, row.reply)
-        elif isinstance(row, Stream):
+        elif isinstance(row, StreamCall):
             methods[row.method] = _following(sender.server, row)
     methods |= {each.name: each.method for each in written}
     return cast("N", SimpleNamespace(**methods, **attributes))
 
 
 def _calling(
-    sender: Sender, row: Call[Any, ..., Any], mapping: Mapped, reply: Reply[Any]
+    sender: Sender, row: Call[Any, ..., Any], mapping: Mapped, reply: ReplyCodec[Any]
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def call(*args: Any, **kwargs: Any) -> Any:
         if row.empty_if is not None and row.empty_if(*args, **kwargs):
@@ -96,7 +96,7 @@ def _calling(
 
 
 async def _all_pages(
-    send: Callable[[], Awaitable[Any]], request: Any, pages: Pages, reply: Reply[list[Any]]
+    send: Callable[[], Awaitable[Any]], request: Any, pages: Pages, reply: ReplyCodec[list[Any]]
 ) -> list[Any]:
     """An answer holds no more than a message does, so the rest is asked for."""
     after, key, limited = pages
@@ -113,7 +113,7 @@ async def _all_pages(
 
 
 def _following(
-    server: Server, row: Stream[Any, ..., Any]
+    server: Server, row: StreamCall[Any, ..., Any]
 ) -> Callable[..., AsyncGenerator[Any, None]]:
     field, place_of = row.cursor
 

@@ -17,7 +17,7 @@ from tape.reactions.match import LeaseLost, Matcher
 from tape.settings import MatcherSettings, PredicateSettings, SqliteSettings
 from tape.stores.bell import Bell
 from tape.stores.sqlite.matching import SqliteMatching
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.store import SqliteStore
 from tests.conformance.playing import record
 from tests.conformance.reacting import (
@@ -42,7 +42,7 @@ class HookedMatching(SqliteMatching):
 
     before_step: Hook | None = None
 
-    def __init__(self, reads: Pool, writes: Pool, clock: Clock, bell: Bell) -> None:
+    def __init__(self, reads: SqlitePool, writes: SqlitePool, clock: Clock, bell: Bell) -> None:
         super().__init__(reads, writes, clock, bell)
         self.results: list[StepResult] = []
         self.put_off: set[str] = set()

@@ -11,14 +11,14 @@ from tape.stores.ledger_rows import (
     recent_of_run,
     recent_range,
 )
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.turn import SQL
 
 _PAYLOAD = Entry._fields.index("payload_json")
 
 
 class PostgresLedger:
-    def __init__(self, reads: Pool) -> None:
+    def __init__(self, reads: PostgresPool) -> None:
         self._reads = reads
 
     async def list_event_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:

@@ -18,7 +18,7 @@ from tape.ports.matching import (
     StepResult,
 )
 from tape.stores.bell import Bell
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.turn import SQL
 from tape.stores.retained import recallable, refuse_absent
 
@@ -26,7 +26,9 @@ _REACTION_FIELDS = len(Reaction._fields)
 
 
 class PostgresMatching:
-    def __init__(self, reads: Pool, quick: Pool, writes: Pool, bell: Bell) -> None:
+    def __init__(
+        self, reads: PostgresPool, quick: PostgresPool, writes: PostgresPool, bell: Bell
+    ) -> None:
         self._reads = reads
         self._quick = quick
         self._writes = writes

@@ -20,7 +20,7 @@ from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.settings import PostgresSettings
 from tape.stores.elections import Commit, elect
 from tape.stores.postgres.connection import connect_leader, translated
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.turn import SQL
 
 CHANNEL = "bus_outbox_appended"
@@ -30,7 +30,7 @@ ERROR_MOST = 1_000
 
 class PostgresOutbox:
     def __init__(
-        self, url: str, settings: PostgresSettings, reads: Pool, *, commit: Commit
+        self, url: str, settings: PostgresSettings, reads: PostgresPool, *, commit: Commit
     ) -> None:
         self._url = url
         self._settings = settings

@@ -13,7 +13,7 @@ from tape.stores.postgres.turn import SQL
 T = TypeVar("T")
 
 
-class Pool:
+class PostgresPool:
     def __init__(
         self, url: str, most: int, connect: Callable[[], Awaitable[asyncpg.Connection]]
     ) -> None:

@@ -3,14 +3,14 @@
 import asyncpg
 
 from tape.ports.retention import Extent, PruneStep, Retention, RetentionHold, StepDone
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.turn import SQL
 from tape.stores.recent import Recent
 from tape.stores.retained import count_kept, refuse_gap, step_limit
 
 
 class PostgresRetention:
-    def __init__(self, reads: Pool, quick: Pool, recent: Recent) -> None:
+    def __init__(self, reads: PostgresPool, quick: PostgresPool, recent: Recent) -> None:
         self._reads = reads
         self._quick = quick
         self._recent = recent

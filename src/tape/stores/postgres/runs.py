@@ -17,7 +17,7 @@ from tape.ports.runs import (
     RunQuery,
     WaitingRuns,
 )
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.turn import SQL
 from tape.stores.run_rows import (
     PENDING,
@@ -36,7 +36,7 @@ from tape.stores.run_rows import (
 class PostgresRuns:
     has_draw_subjects = False
 
-    def __init__(self, reads: Pool) -> None:
+    def __init__(self, reads: PostgresPool) -> None:
         self._reads = reads
 
     async def get_run(self, run_id: str) -> Run | None:

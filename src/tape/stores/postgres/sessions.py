@@ -3,14 +3,14 @@
 import asyncpg
 
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.turn import SQL
 
 LIST_LIMIT = 10_000
 
 
 class PostgresSessions:
-    def __init__(self, reads: Pool) -> None:
+    def __init__(self, reads: PostgresPool) -> None:
         self._reads = reads
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:

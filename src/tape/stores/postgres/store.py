@@ -35,7 +35,7 @@ from tape.stores.postgres.ledger import PostgresLedger
 from tape.stores.postgres.matching import PostgresMatching
 from tape.stores.postgres.migrate import applied_migrations, check_current, migrate
 from tape.stores.postgres.outbox import PostgresOutbox
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.retention import PostgresRetention
 from tape.stores.postgres.runs import PostgresRuns
 from tape.stores.postgres.sessions import PostgresSessions
@@ -58,9 +58,13 @@ class PostgresStore:
         self._turns = PostgresTurns(url, settings)
         self._recent = Recent()
         self._bell = Bell()
-        reads = self._reading = Pool(url, settings.readers, partial(connect_reader, url, settings))
+        reads = self._reading = PostgresPool(
+            url, settings.readers, partial(connect_reader, url, settings)
+        )
         quick, writes = (
-            Pool(url, settings.workers, partial(connect_worker, url, settings, durable=durable))
+            PostgresPool(
+                url, settings.workers, partial(connect_worker, url, settings, durable=durable)
+            )
             for durable in (False, True)
         )
         self._quick = quick

@@ -17,7 +17,7 @@ import orjson
 from tape.model.task import Task, TaskKey, TaskStatus
 from tape.ports.tasks import Claim, Settlement
 from tape.stores.bell import Bell
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.turn import SQL
 from tape.stores.task_rows import listings, merged, start_after, task_of
 
@@ -27,7 +27,9 @@ ANEW_SHARE = 0.05
 
 
 class PostgresTasks:
-    def __init__(self, reads: Pool, quick: Pool, writes: Pool, bell: Bell) -> None:
+    def __init__(
+        self, reads: PostgresPool, quick: PostgresPool, writes: PostgresPool, bell: Bell
+    ) -> None:
         self._reads = reads
         self._quick = quick
         self._writes = writes

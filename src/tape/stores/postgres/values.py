@@ -1,11 +1,11 @@
 """Values in Postgres; see `ports.values`."""
 
 from tape.model.value import Value
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 
 
 class PostgresValues:
-    def __init__(self, reads: Pool) -> None:
+    def __init__(self, reads: PostgresPool) -> None:
         self._reads = reads
 
     async def get_value(self, namespace: str, key: str) -> Value | None:

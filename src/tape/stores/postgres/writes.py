@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from tape.model.bulk_write import BulkWrite, WriteList
-from tape.stores.postgres.pool import Pool
+from tape.stores.postgres.pool import PostgresPool
 
 DISCARDED_AT_ONCE = 16
 
 
 class PostgresWrites:
-    def __init__(self, reads: Pool, writes: Pool) -> None:
+    def __init__(self, reads: PostgresPool, writes: PostgresPool) -> None:
         self._reads = reads
         self._writes = writes
 

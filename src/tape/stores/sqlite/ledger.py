@@ -15,12 +15,12 @@ from tape.stores.ledger_rows import (
     recent_range,
 )
 from tape.stores.sqlite.entries import read_up_to
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL
 
 
 class SqliteLedger:
-    def __init__(self, reads: Pool, clock: Clock) -> None:
+    def __init__(self, reads: SqlitePool, clock: Clock) -> None:
         self._reads = reads
         self._clock = clock
 

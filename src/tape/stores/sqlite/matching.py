@@ -22,7 +22,7 @@ from tape.ports.matching import (
 from tape.stores.bell import Bell
 from tape.stores.retained import recallable, refuse_absent
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL, as_json, maker
 
 _REACTION_COLUMNS = len(Reaction._fields)
@@ -34,7 +34,7 @@ class _StepMade(NamedTuple):
 
 
 class SqliteMatching:
-    def __init__(self, reads: Pool, writes: Pool, clock: Clock, bell: Bell) -> None:
+    def __init__(self, reads: SqlitePool, writes: SqlitePool, clock: Clock, bell: Bell) -> None:
         self._reads = reads
         self._writes = writes
         self._clock = clock

@@ -20,7 +20,7 @@ from tape.ports.outbox import Lead, OutboxLeader, OutboxStatus
 from tape.settings import SqliteSettings
 from tape.stores.elections import Commit, elect
 from tape.stores.sqlite.connection import transaction
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL, as_json
 
 T = TypeVar("T")
@@ -35,8 +35,8 @@ class SqliteOutbox:
         self,
         path: Path,
         settings: SqliteSettings,
-        reads: Pool,
-        writes: Pool,
+        reads: SqlitePool,
+        writes: SqlitePool,
         *,
         commit: Commit,
         clock: Clock,
@@ -53,7 +53,7 @@ class SqliteOutbox:
         term = await elect(self._commit, candidate, lead.event_id)
         if term is None:
             return None
-        looks = Pool(self._path, self._settings.busy_s, 1, "tape-sqlite-relay")
+        looks = SqlitePool(self._path, self._settings.busy_s, 1, "tape-sqlite-relay")
         return SqliteLeader(lead, term, looks, self._writes, self._clock)
 
     async def has_unpromoted(self) -> bool:
@@ -79,7 +79,7 @@ class SqliteOutbox:
 
 class SqliteLeader:
     def __init__(
-        self, lead: Lead, term: RelayTerm, looks: Pool, writes: Pool, clock: Clock
+        self, lead: Lead, term: RelayTerm, looks: SqlitePool, writes: SqlitePool, clock: Clock
     ) -> None:
         self._lead = lead
         self._term = term

@@ -17,7 +17,7 @@ from tape.stores.sqlite.turn import SQL, maker
 T = TypeVar("T")
 
 
-class Pool:
+class SqlitePool:
     def __init__(self, path: Path, busy_s: float, most: int, name: str) -> None:
         self._path = path
         self._busy_s = busy_s

@@ -6,12 +6,12 @@ from tape.ports.retention import Extent, PruneStep, Retention, RetentionHold, St
 from tape.stores.recent import Recent
 from tape.stores.retained import count_kept, refuse_gap, step_limit
 from tape.stores.sqlite.connection import quick_transaction
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL, as_json
 
 
 class SqliteRetention:
-    def __init__(self, reads: Pool, writes: Pool, recent: Recent) -> None:
+    def __init__(self, reads: SqlitePool, writes: SqlitePool, recent: Recent) -> None:
         self._reads = reads
         self._writes = writes
         self._recent = recent

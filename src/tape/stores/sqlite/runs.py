@@ -34,14 +34,14 @@ from tape.stores.run_rows import (
     oldest_obligations,
     oldest_runs,
 )
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL
 
 
 class SqliteRuns:
     has_draw_subjects = False
 
-    def __init__(self, reads: Pool, clock: Clock) -> None:
+    def __init__(self, reads: SqlitePool, clock: Clock) -> None:
         self._reads = reads
         self._clock = clock
 

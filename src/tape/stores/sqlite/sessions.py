@@ -3,14 +3,14 @@
 import sqlite3
 
 from tape.model.session import Session, SessionKey, SessionWithEvents, StoredEvent
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL
 
 LIST_LIMIT = 10_000
 
 
 class SqliteSessions:
-    def __init__(self, reads: Pool) -> None:
+    def __init__(self, reads: SqlitePool) -> None:
         self._reads = reads
 
     async def get_session(self, key: SessionKey, max_events: int) -> SessionWithEvents | None:

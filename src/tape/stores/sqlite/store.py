@@ -31,7 +31,7 @@ from tape.stores.sqlite.ledger import SqliteLedger
 from tape.stores.sqlite.matching import SqliteMatching
 from tape.stores.sqlite.migrate import applied_migrations, check_current, migrate
 from tape.stores.sqlite.outbox import SqliteOutbox
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.retention import SqliteRetention
 from tape.stores.sqlite.runs import SqliteRuns
 from tape.stores.sqlite.sessions import SqliteSessions
@@ -51,8 +51,10 @@ class SqliteStore:
         self._turns = SqliteTurns(clock)
         self._recent = Recent()
         self._bell = Bell()
-        writes = self._writing = Pool(path, settings.busy_s, 1, "tape-sqlite-write")
-        reads = self._reading = Pool(path, settings.busy_s, settings.readers, "tape-sqlite-read")
+        writes = self._writing = SqlitePool(path, settings.busy_s, 1, "tape-sqlite-write")
+        reads = self._reading = SqlitePool(
+            path, settings.busy_s, settings.readers, "tape-sqlite-read"
+        )
         self._filtered = FilteredReads("sqlite", settings.readers)
         self.values = SqliteValues(reads)
         self.sessions = SqliteSessions(reads)

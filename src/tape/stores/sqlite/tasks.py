@@ -10,7 +10,7 @@ from tape.ports.clock import Clock
 from tape.ports.tasks import Claim, Settlement, Want
 from tape.stores.bell import Bell
 from tape.stores.sqlite.connection import insert_many, quick_transaction, transaction
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL, as_json
 from tape.stores.task_rows import listings, merged, start_after, task_of
 
@@ -24,7 +24,7 @@ _ANY = (0, 2**31 - 1)
 
 
 class SqliteTasks:
-    def __init__(self, reads: Pool, writes: Pool, clock: Clock, bell: Bell) -> None:
+    def __init__(self, reads: SqlitePool, writes: SqlitePool, clock: Clock, bell: Bell) -> None:
         self._reads = reads
         self._writes = writes
         self._clock = clock

@@ -1,11 +1,11 @@
 """Values in a SQLite file; see `ports.values`."""
 
 from tape.model.value import Value
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 
 
 class SqliteValues:
-    def __init__(self, reads: Pool) -> None:
+    def __init__(self, reads: SqlitePool) -> None:
         self._reads = reads
 
     async def get_value(self, namespace: str, key: str) -> Value | None:

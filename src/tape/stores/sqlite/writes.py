@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tape.model.bulk_write import BulkWrite, WriteList
 from tape.stores.sqlite.connection import transaction
-from tape.stores.sqlite.pool import Pool
+from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL
 
 DISCARDED_AT_ONCE = 16
@@ -13,7 +13,7 @@ DISCARDED_AT_ONCE = 16
 
 
 class SqliteWrites:
-    def __init__(self, reads: Pool, writes: Pool) -> None:
+    def __init__(self, reads: SqlitePool, writes: SqlitePool) -> None:
         self._reads = reads
         self._writes = writes
 
