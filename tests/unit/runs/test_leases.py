@@ -416,7 +416,7 @@ def unexpected(what: object) -> None:
 
 
 async def test_leases_that_are_not_renewed_are_given_up_before_they_are_over() -> None:
-    heart, ttl_s = Heart(), 1.2
+    heart, ttl_s = Heart(), 3.0
     heart.errors = {"away": StoreUnavailable(), "odd": OSError("no route")}
     heart.hung = {"hung"}
     keeper = LeaseKeeper(heart, ReactorSettings(ttl_s))  # type: ignore[arg-type]
