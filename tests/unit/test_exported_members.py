@@ -60,7 +60,7 @@ def test_errors_live_in_one_module() -> None:
 DOCUMENTED = """
 tape.cli tape.consumers tape.errors tape.payloads tape.pipeline.jobs.rollup.job tape.predicates
 tape.predicates.to_spark tape.reactions tape.reactors tape.relaying tape.sinks tape.spark
-tape.testing tape.testing.conformance tape.testing.effects tape.testing.runs tape.worker
+tape.testing tape.testing.effects tape.testing.runs tape.worker
 """
 """Paths that README, docs and WIRE.md name. Some are thin: what they name lives in another room."""
 NEED_NO_IMPORT = "consumers errors payloads reactions reactors relaying sinks spark testing worker"

@@ -104,7 +104,7 @@ def test_delta_follows_the_lake(
     fill(sqlite_url, 300)
     options = {"format": "delta", "rows_per_file": 60}
     # One that is killed between its commit and Delta's leaves it to the next run.
-    monkeypatch.setattr("tape.pipeline.jobs.archive.job._tell", lambda _log, _lake: None)
+    monkeypatch.setattr("tape.pipeline.jobs.archive.job._mirror_to_delta", lambda _log, _lake: None)
     archive(spark, sqlite_url, lake, upto=200, **options)
     monkeypatch.undo()
     archive(spark, sqlite_url, lake, **options)
