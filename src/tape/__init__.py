@@ -2,7 +2,7 @@
 
 Each name is loaded when it is first used: a program that only declares what it does should not wait
 for stores, predicates and clients, and importing all of them takes a fifth of a second. The block
-under TYPE_CHECKING says where each name is from, to type checkers and, read as text, to the loader.
+under TYPE_CHECKING says where each name is from, to type checkers and, compiled, to the loader.
 """
 
 import sys
@@ -245,16 +245,21 @@ __all__ += [
 
 @cache
 def _homes() -> dict[str, str]:
-    """Read the block above: the module of each name, and of a module itself `tape`."""
-    import ast  # not needed by who only imports Tape
+    """Read the block above: the module of each name, and of a module itself `tape`.
 
-    loader: Any = sys.modules[__name__].__loader__  # also finds the text in a zip file
-    module = ast.parse(loader.get_source(__name__))
-    block = next(node for node in module.body if isinstance(node, ast.If))
+    It is read as compiled code, which is also there in a zip file and in a program that was frozen
+    without its sources.
+    """
+    import dis  # not needed by who only imports Tape
+
+    loader: Any = sys.modules[__name__].__loader__
     homes = {"spark": __name__}
-    for node in block.body:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            homes |= {alias.name: node.module for alias in node.names}
+    module = ""
+    for instruction in dis.get_instructions(loader.get_code(__name__)):
+        if instruction.opname == "IMPORT_NAME":
+            module = instruction.argval
+        elif instruction.opname == "IMPORT_FROM" and module.partition(".")[0] == __name__:
+            homes[instruction.argval] = module
     return homes
 
 

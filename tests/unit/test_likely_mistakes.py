@@ -111,7 +111,7 @@ BLOCKING = [
     ("run_pubsub_bridge", lambda: tape.reactions.run_pubsub_bridge(project="p", topic="t")),
     ("register_all", lambda: tape.reactions.register_all("sqlite:no.db")),
     ("run_reactors", lambda: reactors.run_reactors("sqlite:no.db")),
-    ("run_outbox_relay", lambda: reactors.run_outbox_relay("sqlite:no.db")),
+    ("run_journal_relay", lambda: reactors.run_outbox_relay("sqlite:no.db")),
     ("run_worker", lambda: worker.run_worker(worker.WorkerOptions("sqlite:no.db"))),
     ("tape.run_relay", lambda: tape.run_relay("sqlite:no.db")),
     ("tape.recover_once", lambda: tape.recover_once(url="sqlite:no.db")),

@@ -1,6 +1,7 @@
 """What is loaded when: `import tape` and `tape --help` take no time that nobody has asked for."""
 
 import ast
+import py_compile
 import subprocess
 import sys
 from importlib import import_module
@@ -87,6 +88,16 @@ def test_what_a_zip_file_holds_is_found(tmp_path: Path) -> None:
         for name in ("__init__.py", "errors.py"):
             archive.write(source / name, f"tape/{name}")
     code = f"import sys; sys.path.insert(0, {str(packed)!r}); import tape; print(tape.NotFound)"
+    assert said_by(code) == "<class 'tape.errors.NotFound'>"
+
+
+def test_what_has_no_source_is_found(tmp_path: Path) -> None:
+    """Programs that freeze others leave the sources out."""
+    source, frozen = Path(tape.__file__ or "").parent, tmp_path / "tape"
+    frozen.mkdir()
+    for name in ("__init__.py", "errors.py"):
+        py_compile.compile(str(source / name), cfile=str(frozen / f"{name}c"), doraise=True)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tape; print(tape.NotFound)"
     assert said_by(code) == "<class 'tape.errors.NotFound'>"
 
 

@@ -1,9 +1,9 @@
 """The journal relay as a program: it sends every entry of the journal to sinks.
 
-from tape.reactors import run_outbox_relay
+from tape.reactors import run_journal_relay
 from tape.sinks import NatsSink
 
-run_outbox_relay(sink=NatsSink("nats://127.0.0.1:4222/tape.events"))
+run_journal_relay(sink=NatsSink("nats://127.0.0.1:4222/tape.events"))
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def run_journal_relay(
     With `live=False` it ends at the newest entry. It closes the sinks at the end. `where` is a CEL
     predicate; other entries are passed over. `predicate` is its older name.
     """
-    refuse_running_loop("run_outbox_relay", "await tape.reactors.relay_outbox(url, sink=sink)")
+    refuse_running_loop("run_journal_relay", "await tape.reactors.relay_journal(url, sink=sink)")
     where = only_where(where, predicate)
 
     async def relay() -> None:

@@ -1,4 +1,4 @@
-"""Sinks for `run_outbox_relay`: each takes the journal to one broker.
+"""Sinks for `run_journal_relay`: each takes the journal to one broker.
 
 The order is kept within a run, and within a subject for entries outside any run. An entry that is
 sent again keeps its id and says so: `tapeattempt` of its CloudEvents form counts from 2.
