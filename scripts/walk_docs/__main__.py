@@ -13,7 +13,7 @@ from scripts.walk_docs.pythons import VERSIONS, Interpreter
 from scripts.walk_docs.report import print_json, print_progress, print_table
 from scripts.walk_docs.walk import Round, Walked, taken_ports, walk
 from tests.integration.docs.pages import PORTS, ROOT, guides
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 
 def main() -> int:

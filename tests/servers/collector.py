@@ -29,7 +29,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 RELEASE, STABLE = "v0.160.0", "v1.66.0"
 BUILD_S = 400.0

@@ -19,8 +19,7 @@ from typing import Protocol
 from confluent_kafka import Producer
 
 from tests.servers.maven import Coordinates, JarsUnavailable, fetched_jars
-from tests.servers.nats import await_port
-from tests.servers.postgres import free_port
+from tests.servers.ports import await_port, free_port
 
 VERSION = "4.3.1"
 _BROKER = Coordinates("org.apache.kafka", "kafka_2.13", VERSION)

@@ -2,17 +2,15 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.servers.postgres import free_port
+from tests.servers.ports import await_port, free_port, start_on_free_port
 
 START_S = 20.0
-PORTS_TRIED = 5
 
 # The server's own defaults but for the disk: without `sync_interval: always` an acknowledged
 # message can be lost with the machine.
@@ -43,14 +41,7 @@ class NatsServer:
         self.port = free_port()
 
     def __enter__(self) -> "NatsServer":
-        for _ in range(PORTS_TRIED - 1):
-            try:
-                self.start()
-            except RuntimeError:  # somebody else may have taken the port in the meantime
-                self.port = free_port()
-            else:
-                return self
-        self.start()
+        start_on_free_port(self)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -112,21 +103,3 @@ class NatsServer:
             self._process.send_signal(how)
             self._process.wait(30)
             self._process = None
-
-
-def await_port(port: int, process: "subprocess.Popen[bytes]", patience_s: float) -> None:
-    """Wait until somebody listens there; an error if the process ends before."""
-    give_up = time.monotonic() + patience_s
-    while True:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server on port {port} ended while starting")
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            if time.monotonic() > give_up:
-                process.kill()
-                process.wait(30)
-                raise RuntimeError(f"nobody listens on port {port}") from None
-            time.sleep(0.02)
-        else:
-            return

@@ -9,13 +9,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.servers.ports import PORTS_TRIED, free_port
 
 _SETTINGS = (
     "max_connections=200",
@@ -28,7 +29,6 @@ _SETTINGS = (
 
 NOBODY = "nobody"
 _BECOME = "import os, sys; os.setuid(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
-PORTS_TRIED = 5
 RESTART_S = 20.0
 
 
@@ -181,10 +181,3 @@ def _children(pid: int) -> list[int]:
     """Those of its only thread: Postgres has no other. None where the system does not tell."""
     told = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in told.read_text().split()] if told.exists() else []
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

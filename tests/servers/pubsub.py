@@ -7,11 +7,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.servers.nats import await_port
-from tests.servers.postgres import free_port
+from tests.servers.ports import await_port, free_port, start_on_free_port
 
 START_S = 60.0
-PORTS_TRIED = 3
 _INSTALLS = ("/usr/lib/google-cloud-sdk", "/opt/google-cloud-sdk", "/usr/local/google-cloud-sdk")
 
 
@@ -44,14 +42,7 @@ class PubSubEmulator:
         self.port = free_port()
 
     def __enter__(self) -> "PubSubEmulator":
-        for _ in range(PORTS_TRIED - 1):
-            try:
-                self.start()
-            except RuntimeError:  # somebody else may have taken the port in the meantime
-                self.port = free_port()
-            else:
-                return self
-        self.start()
+        start_on_free_port(self)
         return self
 
     def __exit__(self, *_error: object) -> None:

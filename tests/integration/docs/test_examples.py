@@ -23,7 +23,8 @@ from tests.integration.docs.pages import (
     guides,
 )
 from tests.integration.docs.shell import Shell
-from tests.servers.postgres import PostgresServer, free_port
+from tests.servers.ports import free_port
+from tests.servers.postgres import PostgresServer
 
 # tests/pipeline runs these, where there is a Spark session.
 ELSEWHERE = {"pipeline.md", "predicates.md"}
