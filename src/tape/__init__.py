@@ -29,11 +29,14 @@ if TYPE_CHECKING:
         BudgetExceeded,
         BusinessKeyTaken,
         Closed,
+        CredentialDamaged,
         Diverged,
         EffectFailed,
         GiveUp,
         InvalidArgument,
         LeaseHeld,
+        MessageRefused,
+        NoCredential,
         NotFound,
         NotHalted,
         NotHeld,
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
         RunCancelled,
         RunEnded,
         SchemaRefused,
+        SourceRefused,
+        SourceUnavailable,
         SparkUnavailable,
         StaleLease,
         StoreFailed,
@@ -57,14 +62,19 @@ if TYPE_CHECKING:
         Unauthenticated,
         Unsafe,
         VersionMismatch,
+        WalletLocked,
+        WalletUnavailable,
+        WrongState,
     )
     from tape.journal.follow import Page
     from tape.ledger.declare import on_event
     from tape.model.bus_subject import bus_subject
+    from tape.model.credential import CredentialState
     from tape.model.drainer import DrainerState, DrainReport
     from tape.model.entry import Entry
     from tape.model.event import NewEvent, Recorded
     from tape.model.event_subscription import EventSubscription
+    from tape.model.poll import Polled
     from tape.model.reaction import HandlerKind, NewReaction, Reaction, ReactionState
     from tape.model.run import Run, RunStatus
     from tape.model.task import Task, TaskOutcome, TaskStatus
@@ -120,6 +130,7 @@ if TYPE_CHECKING:
         with_budget,
     )
     from tape.settings import DEFAULT_URL, Settings
+    from tape.subscriptions.operations import SubscriptionView
 
     spark: ModuleType  # a type checker should not have to read all of Spark
     __version__: str
@@ -177,6 +188,8 @@ __all__ += [
     "BudgetExceeded",
     "BusinessKeyTaken",
     "Closed",
+    "CredentialDamaged",
+    "CredentialState",
     "Deleted",
     "Diverged",
     "DrainReport",
@@ -187,8 +200,10 @@ __all__ += [
     "HandlerKind",
     "InvalidArgument",
     "LeaseHeld",
+    "MessageRefused",
     "NewEvent",
     "NewReaction",
+    "NoCredential",
     "NotFound",
     "NotHalted",
     "NotHeld",
@@ -198,6 +213,7 @@ __all__ += [
     "Overloaded",
     "Page",
     "PermissionDenied",
+    "Polled",
     "Pruned",
     "Reaction",
     "ReactionState",
@@ -207,6 +223,8 @@ __all__ += [
     "RunEnded",
     "RunStatus",
     "SchemaRefused",
+    "SourceRefused",
+    "SourceUnavailable",
     "SparkUnavailable",
     "Spend",
     "StaleLease",
@@ -214,6 +232,7 @@ __all__ += [
     "StoreFull",
     "StoreMismatch",
     "StoreUnavailable",
+    "SubscriptionView",
     "Task",
     "TaskOutcome",
     "TaskStatus",
@@ -223,6 +242,9 @@ __all__ += [
     "Value",
     "ValueChange",
     "VersionMismatch",
+    "WalletLocked",
+    "WalletUnavailable",
+    "WrongState",
     "bus_subject",
     "cancel_timer",
     "create_processed",

@@ -134,7 +134,7 @@ async def _runs(operations: Operations, entry: Entry, limits: Limits) -> list[Ru
 
 async def _runs_of_drainers(operations: Operations, event: Entry, limits: Limits) -> list[Run]:
     found: list[Run] = []
-    for subscription in await operations.ledger.list_subscriptions():
+    for subscription in await operations.ledger.list_event_subscriptions():
         glob = parse_glob(subscription.event_type_glob, limits)
         for attempt in range(1, ATTEMPTS + 1):
             if len(found) >= RUNS or not glob.matches(event.event_type):

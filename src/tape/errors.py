@@ -21,10 +21,19 @@ class InvalidArgument(TapeError):
 
     reason = "INVALID_ARGUMENT"
 
-    def __init__(self, message: str = "", *, field: str = "", position: int | None = None) -> None:
-        """`field` names the offending input; `position` is the character offset of the fault."""
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        field: str = "",
+        position: int | None = None,
+        line: int | None = None,
+    ) -> None:
+        """`field` names the offending input; `position` is the character offset of the fault in it,
+        `line` its line in a document, from 1."""
         self.field = field
         self.position = position
+        self.line = line
         where = field if position is None else f"{field or 'input'} at position {position}"
         super().__init__(f"{where}: {message}" if where and message else message)
 
@@ -235,6 +244,75 @@ class BrokerRefused(BrokerError):
     """The broker refuses this message."""
 
     reason = "BROKER_REFUSED"
+
+
+class SourceUnavailable(TapeError):
+    """The source cannot be reached: try again."""
+
+    reason = "SOURCE_UNAVAILABLE"
+    at = ""
+
+    def __init__(self, message: str = "", *, at: str = "") -> None:
+        """`at` is the address that does not answer. All that wait for it share what is logged."""
+        if at:
+            self.at = at
+        super().__init__(message)
+
+
+class SourceRefused(TapeError):
+    """The source refuses the settings or the login; trying again does not help."""
+
+    reason = "SOURCE_REFUSED"
+
+
+class MessageRefused(TapeError):
+    """The message cannot be accepted; it becomes a dead letter."""
+
+    reason = "MESSAGE_REFUSED"
+
+    def __init__(self, message: str = "", *, because: str = "") -> None:
+        """`because` is a word: not_json, too_deep, too_large or number_too_large."""
+        self.because = because
+        super().__init__(message)
+
+
+class WrongState(TapeError):
+    """The subscription's state does not allow this."""
+
+    reason = "WRONG_STATE"
+
+    def __init__(self, message: str = "", *, state: str = "") -> None:
+        self.state = state
+        super().__init__(message)
+
+
+class NoCredential(TapeError):
+    """The wallet has no credential by that alias, or one of another form."""
+
+    reason = "NO_CREDENTIAL"
+
+    def __init__(self, message: str = "", *, field: str = "") -> None:
+        """`field` is what named the alias."""
+        self.field = field
+        super().__init__(f"{field}: {message}" if field and message else message)
+
+
+class WalletLocked(TapeError):
+    """No key for the wallet: set TAPE_WALLET_KEY_FILE, TAPE_WALLET_KEY or TAPE_WALLET_KMS."""
+
+    reason = "WALLET_LOCKED"
+
+
+class WalletUnavailable(TapeError):
+    """The key management service that has the wallet's key did not answer: try again."""
+
+    reason = "WALLET_UNAVAILABLE"
+
+
+class CredentialDamaged(TapeError):
+    """The stored credential is not what was sealed under its alias and version."""
+
+    reason = "CREDENTIAL_DAMAGED"
 
 
 class Closed(TapeError):

@@ -19,7 +19,7 @@ def browser() -> Iterator[Browser]:
     """For one module: while there is one, this thread runs an event loop that is not ours."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        pytest.skip(f"none of {', '.join(NAMES)} is here: `make browser` installs one")
+        pytest.skip(f"none of {', '.join(NAMES)} is here: `make test-programs` installs one")
     with sync_playwright() as playwright:
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=found, args=sandbox)

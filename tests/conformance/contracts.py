@@ -9,6 +9,7 @@ outbox has fixtures of its own, named in its module):
 Two stores opened on one database stand for two processes.
 """
 
+from tests.conformance.accepting import AcceptingContract
 from tests.conformance.budgets import BudgetsContract
 from tests.conformance.commit import CommitContract
 from tests.conformance.dead_letters import DeadLettersContract
@@ -20,6 +21,7 @@ from tests.conformance.leases import LeasesContract
 from tests.conformance.ledger import LedgerContract
 from tests.conformance.matching import MatchingContract
 from tests.conformance.obligations import ObligationsContract
+from tests.conformance.once import OnceContract
 from tests.conformance.order import OrderContract
 from tests.conformance.outbox import OutboxContract
 from tests.conformance.playing import OpenStore
@@ -32,12 +34,15 @@ from tests.conformance.runs import RunsContract
 from tests.conformance.sequences import SequencesContract
 from tests.conformance.sessions import SessionsContract
 from tests.conformance.shards import ShardsContract
+from tests.conformance.subscriptions import SubscriptionsContract
 from tests.conformance.task_sequences import TaskSequencesContract
 from tests.conformance.tasks import TasksContract
 from tests.conformance.timers import TimersContract
 from tests.conformance.values import ValuesContract
+from tests.conformance.wallet import WalletContract
 
 __all__ = [
+    "AcceptingContract",
     "BudgetsContract",
     "CommitContract",
     "DeadLettersContract",
@@ -49,6 +54,7 @@ __all__ = [
     "LedgerContract",
     "MatchingContract",
     "ObligationsContract",
+    "OnceContract",
     "OpenStore",
     "OrderContract",
     "OutboxContract",
@@ -61,8 +67,10 @@ __all__ = [
     "SequencesContract",
     "SessionsContract",
     "ShardsContract",
+    "SubscriptionsContract",
     "TaskSequencesContract",
     "TasksContract",
     "TimersContract",
     "ValuesContract",
+    "WalletContract",
 ]

@@ -6,10 +6,10 @@ from tape.model.drain import DispatchEvents, PassProgress
 from tape.model.drainer import AcquireDrainer, Drainer, DrainerLease, Grant, RenewDrainer
 from tape.model.event import NewEvent
 from tape.model.event_subscription import (
-    DeleteSubscription,
+    DeleteEventSubscription,
     EventSubscription,
-    NewSubscription,
-    PutSubscription,
+    NewEventSubscription,
+    PutEventSubscription,
 )
 from tape.model.lease import NewRun
 from tape.model.run import RunName
@@ -18,12 +18,12 @@ from tests.conformance.order import FAR
 from tests.conformance.playing import IDS, LIMITS, OpenStore, attempt, play, record
 from tests.conformance.retention import holds, left, prune_all
 
-PLAIN = NewSubscription("s", "order.*", "desk")
+PLAIN = NewEventSubscription("s", "order.*", "desk")
 
 
-def putting(subscription_id: str = "s", **fields: object) -> PutSubscription:
+def putting(subscription_id: str = "s", **fields: object) -> PutEventSubscription:
     new = PLAIN._replace(subscription_id=subscription_id, **fields)  # type: ignore[arg-type]
-    return PutSubscription(new, next(IDS), LIMITS)
+    return PutEventSubscription(new, next(IDS), LIMITS)
 
 
 async def put(store: Store, subscription_id: str = "s", **fields: object) -> EventSubscription:
@@ -55,8 +55,8 @@ class LedgerContract:
         assert moved.created_at_ms == a.created_at_ms
         b = await put(store, "b", input_mapper=mapper, enabled=False, awaits_end=False, pool="cpu")
         assert await store.ledger.list_event_subscriptions("workflow_runner") == [moved, b]
-        assert await play(store, DeleteSubscription("a", next(IDS), LIMITS)) is True
-        assert await play(other, DeleteSubscription("a", next(IDS), LIMITS)) is False
+        assert await play(store, DeleteEventSubscription("a", next(IDS), LIMITS)) is True
+        assert await play(other, DeleteEventSubscription("a", next(IDS), LIMITS)) is False
         assert await store.ledger.list_event_subscriptions() == [b]
 
     async def test_a_subscription_changes_often_in_one_batch(self, open_store: OpenStore) -> None:
@@ -64,10 +64,10 @@ class LedgerContract:
         outcomes = await attempt(
             store,
             putting("a"),
-            DeleteSubscription("a", next(IDS), LIMITS),
+            DeleteEventSubscription("a", next(IDS), LIMITS),
             putting("a", workflow_type="second"),
             putting("b"),
-            DeleteSubscription("b", next(IDS), LIMITS),
+            DeleteEventSubscription("b", next(IDS), LIMITS),
         )
         assert outcomes[1] is outcomes[4] is True
         (row,) = await store.ledger.list_event_subscriptions()

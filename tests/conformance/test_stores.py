@@ -1,6 +1,7 @@
 """The store contract over SQLite and Postgres."""
 
 from tests.conformance.contracts import (
+    AcceptingContract,
     BudgetsContract,
     CommitContract,
     DeadLettersContract,
@@ -12,6 +13,7 @@ from tests.conformance.contracts import (
     LedgerContract,
     MatchingContract,
     ObligationsContract,
+    OnceContract,
     OrderContract,
     OutboxContract,
     QueuedTasksContract,
@@ -23,11 +25,17 @@ from tests.conformance.contracts import (
     SequencesContract,
     SessionsContract,
     ShardsContract,
+    SubscriptionsContract,
     TasksContract,
     TaskSequencesContract,
     TimersContract,
     ValuesContract,
+    WalletContract,
 )
+
+
+class TestAccepting(AcceptingContract):
+    pass
 
 
 class TestBudgets(BudgetsContract):
@@ -74,6 +82,10 @@ class TestObligations(ObligationsContract):
     pass
 
 
+class TestOnce(OnceContract):
+    pass
+
+
 class TestOrder(OrderContract):
     pass
 
@@ -114,6 +126,10 @@ class TestSessions(SessionsContract):
     pass
 
 
+class TestSubscriptions(SubscriptionsContract):
+    pass
+
+
 class TestTaskSequences(TaskSequencesContract):
     pass
 
@@ -131,4 +147,8 @@ class TestTimers(TimersContract):
 
 
 class TestValues(ValuesContract):
+    pass
+
+
+class TestWallet(WalletContract):
     pass

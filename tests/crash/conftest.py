@@ -7,7 +7,19 @@ import pytest
 
 from tests.crash.errand_runs import Door
 from tests.integration.docs.pages import ROOT
+from tests.integration.sources.conftest import (
+    _emulator,
+    emulator,
+    kafka_server,
+    nats_server,
+    own_kafka_server,
+    own_nats_server,
+)
 from tests.servers.tape_server import ServerProcess
+
+__all__ = [
+    "_emulator", "emulator", "kafka_server", "nats_server", "own_kafka_server", "own_nats_server",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

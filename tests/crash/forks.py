@@ -37,7 +37,8 @@ class _Forks(ForkServerContext):
 FORKS = _Forks()
 FORKS.set_forkserver_preload([
     "pytest", "tests.crash.errand_worker", "tests.crash.treasury_processes",
-    "tests.crash.draining_processes",
+    "tests.crash.draining_processes", "tests.crash.accepting_processes",
+    "tests.crash.listening.listener_process", "tape.sources.nats", "tape.sources.kafka",
     "tape.settings.yaml_file", "tape.stores.postgres.store", "anyio._backends._asyncio",
     "anyio.streams.tls", "httpcore", "uvicorn.lifespan.on", "uvicorn.loops.auto",
     "uvicorn.protocols.websockets.auto", "uvloop",

@@ -21,6 +21,7 @@ from tape.pipeline.places import refuse_unwritable_file
 from tape.pipeline.source.options import read_options
 from tape.pipeline.spark_errors import as_tape_error, raising_tape_errors
 from tape.stores.blocking import Stores
+from tests.integration.grpc.listening import document
 
 INGEST = "ingest files --path in --checkpoint c --quarantine q"
 NATS = "ingest nats --server nats://127.0.0.1:1 --stream S --checkpoint c --quarantine q"
@@ -57,6 +58,10 @@ WRONG = {
     "ingest files --path none --checkpoint c --quarantine q": "path: there is no file or folder no",
     "ingest files --path none/*.json --checkpoint c --quarantine q": "path: there is no file or fo",
     "ingest files --path in/*.parquet --format parquet --checkpoint c --quarantine q": "no file, ",
+    "ingest --checkpoint c --quarantine q": "SOURCE: name a source, or a subscription",
+    "ingest files --path in --checkpoint c": "quarantine: is required",
+    "ingest --subscription nobody --checkpoint c": "no subscription 'nobody': register it first",
+    "ingest --subscription inbx --checkpoint c": "no subscription 'inbx': did you mean 'inbox'?",
     "ingest files --checkpoint c --quarantine q": "path: is required to ingest from files",
     f"{INGEST} --topic t": "topic: is an option of kafka, not of files",
     f"{INGEST} --server nats://h": "server: is an option of nats, not of files",
@@ -88,6 +93,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with tape.connect("sqlite:tape.db") as client:
         client.record("x")
         client.register_reaction("known", "/**")
+        client.register_subscription(document())
     return tmp_path
 
 

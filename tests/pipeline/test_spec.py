@@ -68,6 +68,9 @@ jobs:
         ("jobs: [{sweep: {lake: x, lak: 2}}]", "jobs[0].sweep: no 'lak' here; did you mean lake?"),
         ("jobs: [{sweep: {lake: x}, sweep2: {}}]", "jobs[0]: must be one of sweep"),
         ("jobs: [{sweep: {lake: x}}]\nstore: 5", "store: 5 is not text"),
+        ("jobs: [{sweep: {lake: x, compact: yes}}]", "compact: 'yes' is not of type bool"),
+        ("jobs: [{sweep: {lake: x, rows: 1:30}}]", "rows: '1:30' is not of type int"),
+        ("jobs: [{sweep: {lake: x, lake: y}}]", "jobs[0].sweep.lake: is listed twice"),
     ],
 )
 def test_what_is_wrong_is_named(file: Path, text: str, said: str) -> None:
@@ -75,6 +78,19 @@ def test_what_is_wrong_is_named(file: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         read_spec(file, KNOWN)
     assert said in str(refused.value)
+
+
+def test_only_true_and_false_are_flags(file: Path) -> None:
+    file.write_text("jobs: [{sweep: {lake: off, patterns: [yes, 2024-01-01, 010]}}]")
+    with pytest.raises(InvalidArgument, match=r"patterns\[2\]: 10 is not of type str"):
+        read_spec(file, KNOWN)
+    file.write_text("jobs: [{sweep: {lake: off, patterns: [yes, 2024-01-01]}}]")
+    assert read_spec(file, KNOWN).jobs == (Sweep("off", patterns=("yes", "2024-01-01")),)
+
+
+def test_options_that_are_said_once(file: Path) -> None:
+    file.write_text("jobs: [{sweep: &same {lake: x, rows: 7}}, {sweep: *same}]")
+    assert read_spec(file, KNOWN).jobs == (Sweep("x", rows=7), Sweep("x", rows=7))
 
 
 def test_a_file_that_is_not_there(file: Path) -> None:

@@ -12,9 +12,11 @@ import subprocess
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from confluent_kafka import Producer
 
@@ -30,7 +32,7 @@ PORTS_TRIED = 3
 _SETTINGS = """
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+listeners={protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 log.dirs={data}
@@ -43,10 +45,31 @@ share.coordinator.state.topic.min.isr=1
 broker.session.timeout.ms=1500
 broker.heartbeat.interval.ms=300
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
 auto.create.topics.enable=false
 num.partitions=4
 """
+# Whoever connects logs in, the broker to itself too. Among themselves controllers do not.
+_LOGINS = """
+listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required \
+username="broker" password="broker" user_broker="broker" {users};
+"""
 _JVM = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+class Listener(NamedTuple):
+    """Another way in. Clients are told to come to `advertised`, a port that leads here, if it is
+    not 0."""
+
+    name: str
+    protocol: str = "PLAINTEXT"
+    settings: str = ""
+    advertised: int = 0
 
 
 class KafkaUnavailable(RuntimeError):
@@ -87,11 +110,18 @@ def start_kafka() -> "KafkaServer | MockKafka":
 
 
 class KafkaServer:
-    """Start with `with KafkaServer() as server:`; it can be killed and started on the same data."""
+    """Start with `with KafkaServer() as server:`; it can be killed and started on the same data.
+    With `users`, names and passwords, everybody has to log in by SASL. `more` are other listeners
+    beside the plain one; `ports` has theirs."""
 
     real = True
 
-    def __init__(self) -> None:
+    def __init__(
+        self, users: Mapping[str, str] = MappingProxyType({}), more: Sequence[Listener] = ()
+    ) -> None:
+        self._users = users
+        self._more = more
+        self.ports: dict[str, int] = {}
         self._classpath = kafka_classpath()
         self._folder = Path(tempfile.mkdtemp(prefix="tape-kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -142,8 +172,39 @@ class KafkaServer:
         return self._folder / "server.properties"
 
     def _write_settings(self) -> None:
+        named = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+        controller = free_port()
+        self.ports = {each.name: free_port() for each in self._more}
         self._settings.write_text(
-            _SETTINGS.format(port=self.port, controller=free_port(), data=self._folder / "data")
+            _SETTINGS.format(
+                protocol="SASL_PLAINTEXT" if self._users else "PLAINTEXT",
+                port=self.port,
+                controller=controller,
+                data=self._folder / "data",
+            )
+            + (_LOGINS.format(users=named) if self._users else "")
+            + self._listeners(controller)
+        )
+
+    def _listeners(self, controller: int) -> str:
+        """What is said again counts."""
+        if not self._more:
+            return ""
+        places = [("PLAINTEXT", self.port, self.port)]
+        places += [
+            (each.name, self.ports[each.name], each.advertised or self.ports[each.name])
+            for each in self._more
+        ]
+        at = [f"{name}://127.0.0.1:{port}" for name, port, _ in places]
+        told = [f"{name}://127.0.0.1:{port}" for name, _, port in places]
+        kinds = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
+        kinds += [f"{each.name}:{each.protocol}" for each in self._more]
+        return (
+            f"listeners={','.join(at)},CONTROLLER://127.0.0.1:{controller}\n"
+            f"advertised.listeners={','.join(told)}\n"
+            f"listener.security.protocol.map={','.join(kinds)}\n"
+            f"inter.broker.listener.name=PLAINTEXT\n"
+            + "\n".join(each.settings for each in self._more)
         )
 
     def _format(self) -> None:

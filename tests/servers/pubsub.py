@@ -65,6 +65,15 @@ class PubSubEmulator:
             )  # fmt: skip
         await_port(self.port, self._process, START_S)
 
+    def pause(self) -> None:
+        """It takes connections and bytes, and answers nothing."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """kill -9."""
         if self._process is not None:

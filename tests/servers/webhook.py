@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tape.brokers.webhook import secret_key, signature
+from tape.model.signature import secret_key, signature
 
 SECRET = "whsec_dGFwZS13ZWJob29rLXRlc3Qtc2VjcmV0LTE="
 TOLERANCE_S = 300

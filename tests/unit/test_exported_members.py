@@ -13,14 +13,15 @@ from tape import errors
 
 NAMES = """
 DEFAULT_URL AckLost App AsyncTapeClient BrokerError BrokerRefused BrokerUnavailable Budget
-BudgetExceeded BusinessKeyTaken Closed Context Deleted Diverged DrainReport DrainerState
-EffectFailed Entry EventSubscription GiveUp
-HandlerKind InvalidArgument LeaseHeld NewEvent NewReaction NotFound NotHalted NotHeld
-NotInTransaction NotLeading Observed OutcomeUnknown Overloaded Page PermissionDenied Pruned
+BudgetExceeded BusinessKeyTaken Closed Context CredentialDamaged CredentialState Deleted Diverged
+DrainReport DrainerState EffectFailed Entry EventSubscription GiveUp HandlerKind InvalidArgument
+LeaseHeld MessageRefused NewEvent NewReaction NoCredential NotFound NotHalted NotHeld
+NotInTransaction NotLeading Observed OutcomeUnknown Overloaded Page PermissionDenied Polled Pruned
 Reaction ReactionState Recorded RetryPolicy Run RunCancelled RunEnded RunStatus SchemaRefused
-Settings SparkUnavailable Spend StaleLease StoreFailed StoreFull StoreMismatch StoreUnavailable
-SyncContext TapeClient TapeError Task TaskOutcome TaskStatus TooLarge Unauthenticated Unsafe
-Value ValueChange VersionMismatch app bus_subject cancel_run cancel_timer connect connect_async
+Settings SourceRefused SourceUnavailable SparkUnavailable Spend StaleLease StoreFailed StoreFull
+StoreMismatch StoreUnavailable SubscriptionView SyncContext TapeClient TapeError Task TaskOutcome
+TaskStatus TooLarge Unauthenticated Unsafe Value ValueChange VersionMismatch WalletLocked
+WalletUnavailable WrongState app bus_subject cancel_run cancel_timer connect connect_async
 create_processed delete_value effect errors event forget_processed gate get_value heartbeat
 idempotency_key is_cancelled now on on_decision_recorded on_effect_confirmed on_effect_failed
 on_effect_reconciled on_effect_unknown on_event on_gate on_run on_value_change on_value_deleted

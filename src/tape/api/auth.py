@@ -102,6 +102,16 @@ def check_exposure(host: str, *, tokens: bool, tls: bool, insecure: bool) -> Non
         )
 
 
+def check_private(peer: str, *, tls: bool) -> None:
+    """Refuse a secret that has come from the address `peer` so that others could read along. There
+    is no set-up that allows it."""
+    if not tls and not _is_own(peer):
+        raise Unsafe(
+            "a credential comes in over TLS, or from this machine by loopback, and in no other "
+            "way: consider this value as read by others, and put another one over TLS"
+        )
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host, or every address its name stands for, is this machine's own."""
     try:
@@ -112,7 +122,10 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    ip = ipaddress.ip_address(address.partition("%")[0])
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
     mapped = getattr(ip, "ipv4_mapped", None)
     return (mapped or ip).is_loopback
 

@@ -6,6 +6,7 @@ a half request. So the doors together never take them all.
 
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tape.settings import DoorSettings
@@ -13,19 +14,20 @@ from tape.settings import DoorSettings
 log = logging.getLogger("tape.serve")
 RESERVE = 256
 """For the store, brokers, files, and HTTP's questions of health above the limit."""
-DOORS = 2
+SERVED = ("gRPC", "HTTP")
 
 
-def fit_to_descriptors(doors: DoorSettings) -> DoorSettings:
-    """Let this process open as many files as the doors need, or the doors take fewer."""
-    limit = _raised_to(DOORS * doors.connections + RESERVE)
-    most = max(1, (limit - RESERVE) // DOORS)
+def fit_to_descriptors(doors: DoorSettings, names: Sequence[str] = SERVED) -> DoorSettings:
+    """Let this process open as many files as its doors need, or they take fewer."""
+    needed = len(names) * doors.connections + RESERVE
+    limit = _raised_to(needed)
+    most = max(1, (limit - RESERVE) // len(names))
     if doors.connections <= most:
         return doors
     log.warning(
-        "gRPC and HTTP accept %d connections each instead of %d (tape.doors.connections), "
+        "%s accept %d connections each instead of %d (tape.doors.connections), "
         "because this process may open %d files: raise the hard limit (ulimit -Hn) to %d",
-        most, doors.connections, limit, DOORS * doors.connections + RESERVE,
+        " and ".join(names), most, doors.connections, limit, needed,
     )  # fmt: skip
     return replace(doors, connections=most)
 

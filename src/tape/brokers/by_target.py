@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import assert_never
 
 from tape.brokers.log import LogBroker
+from tape.brokers.logins import ENVIRONMENT, Logins
 from tape.brokers.reach import Reach, places
 from tape.brokers.targets import (
     KafkaTarget,
@@ -50,8 +51,11 @@ def check_client(target: str) -> None:
     _require_client(parse_target(target))
 
 
-async def open_broker(target: str, reach: Reach | None = None) -> Broker:
-    """The broker a target names. It connects when it is first used.
+async def open_broker(
+    target: str, reach: Reach | None = None, logins: Logins = ENVIRONMENT
+) -> Broker:
+    """The broker a target names. It connects when it is first used; a credential that it will need
+    then must be there now.
 
     A reaction's target is held to a reach; without one it is the operator's own.
     """
@@ -59,38 +63,47 @@ async def open_broker(target: str, reach: Reach | None = None) -> Broker:
     if reach is not None:
         reach.check(parsed)
     _require_client(parsed)
+    await logins.check(parsed)
+    open_login = logins.of(parsed)
     match parsed:
         case NatsTarget():
             from tape.brokers.nats import NatsBroker
 
-            return NatsBroker(parsed, reach=reach)
+            return NatsBroker(parsed, reach=reach, open_login=open_login)
         case KafkaTarget():
             from tape.brokers.kafka import KafkaBroker
 
             if reach is not None:
                 for place in places(parsed):
                     await reach.resolve(place)
-            return KafkaBroker(parsed)
+            return KafkaBroker(parsed, open_login=open_login)
         case PubSubTarget():
             from tape.brokers.pubsub import PubSubBroker
 
-            return PubSubBroker(parsed)
+            return PubSubBroker(parsed, open_login=open_login)
         case WebhookTarget():
             from tape.brokers.webhook import WebhookBroker
 
-            return WebhookBroker(parsed, reach=reach)
+            return WebhookBroker(parsed, reach=reach, open_login=open_login)
         case LogTarget():
             return LogBroker()
         case _:
             assert_never(parsed)
 
 
-def open_bus_broker(url: str, stream: StreamSettings, *, keep_s: float, field: str) -> BusBroker:
+def open_bus_broker(
+    url: str,
+    stream: StreamSettings,
+    *,
+    keep_s: float,
+    field: str,
+    logins: Logins = ENVIRONMENT,
+) -> BusBroker:
     """The broker of an outbox that knows ids for `keep_s`. It connects when it is first used."""
     require_nats()
     from tape.brokers.nats_bus import NatsBusBroker
 
-    return NatsBusBroker(url, stream, keep_s=keep_s, field=field)
+    return NatsBusBroker(url, stream, keep_s=keep_s, field=field, logins=logins)
 
 
 def require_nats() -> None:

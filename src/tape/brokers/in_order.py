@@ -1,8 +1,8 @@
 """Many messages at once, yet one after the other within a key.
 
 A client that takes message 2 while message 1 is still on its way can see 1 fail and 2 succeed. So
-each ordering key is a lane: its next message leaves when the one before it is acknowledged, and
-after a failure the rest of the lane is not tried. Lanes run side by side, up to a bound.
+each ordering key is a lane (`ports/lanes.py`): its next message leaves when the one before it is
+acknowledged, and after a failure the rest of the lane is not tried.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tape.errors import BrokerError, BrokerUnavailable
 from tape.ports.broker import Outgoing
+from tape.ports.lanes import run_in_lanes
 
 Results = list[BrokerError | None]
 PublishLane = Callable[[Sequence[Outgoing]], Awaitable[Results]]
@@ -23,31 +24,16 @@ async def publish_by_key(
 ) -> Results:
     """The result of each message. `publish_lane` gets messages of one key and must not raise a
     BrokerError."""
-    lanes: dict[str, list[int]] = {}
-    for index, message in enumerate(messages):
-        lanes.setdefault(message.ordering_key, []).append(index)
-    results: Results = [None] * len(messages)
-    waiting = iter(lanes.values())
     give_up = asyncio.get_running_loop().time() + PUBLISH_S
 
-    async def work() -> None:
-        for lane in waiting:
-            if asyncio.get_running_loop().time() > give_up:
-                found: Results = [BrokerUnavailable("the broker is too slow: not tried")] * len(
-                    lane
-                )
-            else:
-                found = await publish_lane([messages[index] for index in lane])
-            for index, result in zip(lane, found, strict=True):
-                results[index] = result
+    async def publish(lane: Sequence[Outgoing]) -> Results:
+        if asyncio.get_running_loop().time() > give_up:
+            return [BrokerUnavailable("the broker is too slow: not tried")] * len(lane)
+        return await publish_lane(lane)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(min(in_flight, len(lanes)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-    return results
+    return await run_in_lanes(
+        messages, lambda message: message.ordering_key, publish, at_once=in_flight
+    )
 
 
 def one_by_one(send: Callable[[Outgoing], Awaitable[None]]) -> PublishLane:

@@ -13,14 +13,15 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 from nats.errors import Error as NatsError
 
-from tape.brokers.nats_connection import ANSWER_S, NatsConnection
+from tape.brokers.nats_connection import NatsConnection
 from tape.errors import BrokerUnavailable, InvalidArgument, NotFound
 from tape.model.bus_subject import check_bus_pattern
 from tape.settings import StreamSettings
 
 NS: Final = 1_000_000_000
 UNLIMITED: Final = 2**63 - 1
-_NOT_FOUND, _NAME_TAKEN, _OVERLAP = 10059, 10058, 10065  # of JetStream's error codes
+NO_STREAM, NO_CONSUMER = 10059, 10014  # of JetStream's error codes
+_NAME_TAKEN, _OVERLAP = 10058, 10065
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,255}").fullmatch
 
@@ -43,7 +44,9 @@ class StreamChange(NamedTuple):
     changes: list[Difference]
 
 
-class _ApiError(Exception):
+class JetStreamError(Exception):
+    """What JetStream answered instead; `code` is one of its own error codes."""
+
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
@@ -125,9 +128,9 @@ def _number(number: float) -> str:
 async def read_stream(connection: NatsConnection, name: str) -> dict[str, Any]:
     """What the server says of a stream: its `config` and its `state`."""
     try:
-        return await _call(connection, f"STREAM.INFO.{name}")
-    except _ApiError as error:
-        if error.code == _NOT_FOUND:
+        return await call_jetstream(connection, f"STREAM.INFO.{name}")
+    except JetStreamError as error:
+        if error.code == NO_STREAM:
             raise NotFound(f"there is no stream {name}") from None
         raise BrokerUnavailable(f"the stream {name}: {error}") from None
 
@@ -152,8 +155,8 @@ async def apply_stream(
     _refuse(settings, found, force=force)
     changed = {**config, **_changed_fields(settings, found)}
     try:
-        await _call(connection, f"STREAM.UPDATE.{settings.name}", changed)
-    except _ApiError as error:
+        await call_jetstream(connection, f"STREAM.UPDATE.{settings.name}", changed)
+    except JetStreamError as error:
         raise await _explained(connection, settings, error) from None
     return StreamChange("updated", found)
 
@@ -162,8 +165,8 @@ async def _create(
     connection: NatsConnection, settings: StreamSettings, *, force: bool
 ) -> StreamChange:
     try:
-        await _call(connection, f"STREAM.CREATE.{settings.name}", new_config(settings))
-    except _ApiError as error:
+        await call_jetstream(connection, f"STREAM.CREATE.{settings.name}", new_config(settings))
+    except JetStreamError as error:
         if error.code == _NAME_TAKEN:  # another process was quicker, and wants it otherwise
             return await apply_stream(connection, settings, force=force)
         raise await _explained(connection, settings, error) from None
@@ -199,12 +202,14 @@ def _refuse(settings: StreamSettings, found: list[Difference], *, force: bool) -
 
 
 async def _explained(
-    connection: NatsConnection, settings: StreamSettings, error: _ApiError
+    connection: NatsConnection, settings: StreamSettings, error: JetStreamError
 ) -> InvalidArgument:
     if error.code != _OVERLAP:
         return InvalidArgument(f"the server refuses it: {error}", field="tape.stream")
     for subject in settings.subjects:
-        names = (await _call(connection, "STREAM.NAMES", {"subject": subject})).get("streams") or []
+        names = (await call_jetstream(connection, "STREAM.NAMES", {"subject": subject})).get(
+            "streams"
+        ) or []
         others = [name for name in names if name != settings.name]
         if others:
             return InvalidArgument(
@@ -215,17 +220,22 @@ async def _explained(
     return InvalidArgument(str(error), field="tape.stream.subjects")
 
 
-async def _call(
+async def call_jetstream(
     connection: NatsConnection, method: str, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:
+    """What the server answers; JetStreamError if that is an error. BrokerUnavailable if it does not
+    answer or has no JetStream now."""
     request = orjson.dumps(body) if body else b""
     try:
-        answer = await connection.client.request(f"$JS.API.{method}", request, timeout=ANSWER_S)
+        answer = await connection.request(f"$JS.API.{method}", request)
     except (NatsError, OSError, TimeoutError) as error:
         raise BrokerUnavailable(f"JetStream does not answer: {type(error).__name__}") from None
     told: dict[str, Any] = orjson.loads(answer.data)
     if fault := told.get("error"):
+        refusal = JetStreamError(
+            int(fault.get("err_code", 0)), str(fault.get("description", fault))
+        )
         if fault.get("code") == 503:
-            raise BrokerUnavailable(f"JetStream: {fault.get('description', 'unavailable')}")
-        raise _ApiError(int(fault.get("err_code", 0)), str(fault.get("description", fault)))
+            raise BrokerUnavailable(f"JetStream: {refusal}") from refusal
+        raise refusal
     return told

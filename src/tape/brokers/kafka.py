@@ -18,11 +18,19 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tape.brokers.credential_fields import read_fields
 from tape.brokers.in_order import Results
-from tape.brokers.kafka_config import CONFIG_VARIABLE, read_config
+from tape.brokers.kafka_config import (
+    CONFIG_VARIABLE,
+    ClientSettings,
+    read_config,
+    read_settings,
+)
+from tape.brokers.logins import LoginsInUse, OpenLogin, from_environment
 from tape.brokers.targets import KafkaTarget
 from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from tape.ports.broker import Outgoing
+from tape.ports.credentials import OpenedCredential
 from tape.wire.cloudevents import cloud_event, kafka_headers
 
 log = logging.getLogger("tape.kafka")
@@ -30,7 +38,7 @@ REPORTS_S = 30.0
 POLL_S = 0.1
 CLOSE_S = 2.0
 
-_PROMISES: dict[str, str | int | bool] = {
+_PROMISES: ClientSettings = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
     "acks": "all",
@@ -41,7 +49,7 @@ _PROMISES: dict[str, str | int | bool] = {
     # As the Java clients do it, so that all producers of a topic agree; no key is a key too.
     "partitioner": "murmur2",
 }
-_DEFAULTS: dict[str, str | int | bool] = {
+_DEFAULTS: ClientSettings = {
     "client.id": "tape",
     "linger.ms": 2,
     "message.max.bytes": 4_194_304,
@@ -72,9 +80,10 @@ Answer = asyncio.Future[KafkaError | None]
 class _KafkaProducer:
     """One producer and the thread that polls it, until it is thrown away."""
 
-    def __init__(self, config: dict[str, str | int | bool]) -> None:
+    def __init__(self, config: ClientSettings) -> None:
         self.producer = Producer({**config, "logger": log})
         self.over = False
+        self.publishing = 0
         self._polling = threading.Thread(target=self._poll, name="tape-kafka-poll", daemon=True)
         self._polling.start()
 
@@ -100,15 +109,25 @@ class KafkaBroker:
         self,
         target: KafkaTarget,
         *,
-        config: dict[str, str | int | bool] | None = None,
+        config: ClientSettings | None = None,
         reports_s: float = REPORTS_S,
+        open_login: OpenLogin = from_environment,
     ) -> None:
-        """`config` are client settings such as SASL and TLS; else those of TAPE_KAFKA_CONFIG."""
+        """`config` are client settings such as SASL and TLS; else those of the target's credential,
+        or of TAPE_KAFKA_CONFIG."""
         self._target = target
         self._reports_s = reports_s
-        given = read_config(os.environ.get(CONFIG_VARIABLE, "")) if config is None else config
-        servers = {"bootstrap.servers": ",".join(target.hosts)}
-        self._config = {**_DEFAULTS, **given, **servers, **_PROMISES}
+        if config is not None:
+            open_login = from_environment
+        self._logins = LoginsInUse(open_login, target.shown, self._settings_to_try)
+        self._given: ClientSettings = {}
+        if open_login is from_environment:
+            named = os.environ.get(CONFIG_VARIABLE, "")
+            self._given = read_config(named) if config is None else config
+        self._useless = 0
+        """How many producers in a row have had nothing acknowledged."""
+        self._revision = self._logins.revision
+        """Of the credential that the producer has."""
         self._session: _KafkaProducer | None = None
 
     def __repr__(self) -> str:
@@ -116,11 +135,22 @@ class KafkaBroker:
 
     async def publish(self, messages: Sequence[Outgoing]) -> Results:
         try:
-            session = self._current_session()
+            session = await self._current_session()
+        except BrokerUnavailable as error:
+            return [error] * len(messages)
         except KafkaException as error:  # its text may repeat a setting that is a secret
             name = error.args[0].name()
             failure = BrokerUnavailable(f"{self._target.shown}: bad client settings ({name})")
             return [failure] * len(messages)
+        session.publishing += 1
+        try:
+            return await self._publish(session, messages)
+        finally:
+            session.publishing -= 1
+            if session is not self._session and not session.publishing:
+                session.discard()  # its login was changed meanwhile
+
+    async def _publish(self, session: _KafkaProducer, messages: Sequence[Outgoing]) -> Results:
         answers: list[Answer | BrokerError] = []
         failures: dict[str, BrokerError] = {}
         for message in messages:
@@ -138,10 +168,43 @@ class KafkaBroker:
             await asyncio.to_thread(self._session.join)
             self._session = None
 
-    def _current_session(self) -> _KafkaProducer:
+    async def _current_session(self) -> _KafkaProducer:
+        """That of now; another one once the login was changed."""
+        try:
+            to_try = await self._logins.renew()
+        except BrokerUnavailable:  # it was deleted, or cannot be used
+            self._leave()
+            raise
+        if self._revision != self._logins.revision:
+            self._leave()
+            self._useless = 0
         if self._session is None or self._session.over:
-            self._session = _KafkaProducer(self._config)
+            self._revision = self._logins.revision
+            self._session = self._new_session(to_try)
         return self._session
+
+    def _leave(self) -> None:
+        """Use the producer no more; who has messages on their way ends it."""
+        left, self._session = self._session, None
+        if left is not None and not left.publishing:
+            left.discard()
+
+    def _new_session(self, to_try: Sequence[ClientSettings]) -> _KafkaProducer:
+        """After a rotation the server may know the new login or the one before: a producer that got
+        nowhere is followed by one with the other, as is one that the client does not make."""
+        first = self._useless % len(to_try)
+        *others, last = [*to_try[first:], *to_try[:first]]
+        for settings in others:
+            with contextlib.suppress(KafkaException):
+                return _KafkaProducer(self._with_promises(settings))
+        return _KafkaProducer(self._with_promises(last))
+
+    def _with_promises(self, given: ClientSettings) -> ClientSettings:
+        servers = {"bootstrap.servers": ",".join(self._target.hosts)}
+        return {**_DEFAULTS, **given, **servers, **_PROMISES}
+
+    def _settings_to_try(self, credential: OpenedCredential) -> list[ClientSettings]:
+        return read_fields(credential, "kafka", read_settings) or [self._given]
 
     def _produce(self, session: _KafkaProducer, message: Outgoing) -> Answer | BrokerError:
         event = cloud_event(message)
@@ -175,6 +238,8 @@ class KafkaBroker:
             session.discard()
             raise
         fatal = any((a.result() or _NO_ERROR).fatal() for a in answers if a.done())
+        is_taken = any(a.done() and a.result() is None for a in answers)
+        self._useless = 0 if is_taken else self._useless + 1
         if late or fatal:
             session.discard()
             await asyncio.wait(answers, timeout=CLOSE_S)

@@ -11,6 +11,7 @@ not tell is found out by what it does (`nats_suspects`).
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from nats.errors import BadHeaderError
@@ -18,11 +19,18 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NoStreamResponseError, ServerError, ServiceUnavailableError
 
 from tape.brokers.in_order import Results, one_by_one, publish_by_key
-from tape.brokers.nats_connection import ANSWER_S, Login, NatsConnection, environment_login
+from tape.brokers.logins import LoginsInUse, OpenLogin, from_environment
+from tape.brokers.nats_connection import ANSWER_S, Login, NatsConnection
+from tape.brokers.nats_login import logins_of
 from tape.brokers.nats_suspects import ConnectionLost, Send, Suspects
 from tape.brokers.reach import HostPort, Reach, places
 from tape.brokers.targets import NatsTarget
-from tape.errors import BrokerError, BrokerRefused, BrokerUnavailable, InvalidArgument
+from tape.errors import (
+    BrokerError,
+    BrokerRefused,
+    BrokerUnavailable,
+    InvalidArgument,
+)
 from tape.ports.broker import MaySend, Outgoing
 from tape.wire.cloudevents import cloud_event, text_headers
 
@@ -32,15 +40,6 @@ ATTEMPT_HEADER = "ce-tapeattempt"
 
 class _OverLimit(BrokerRefused):
     """The message is larger than the server's max_payload."""
-
-
-def _login(target: NatsTarget) -> Login:
-    """That of the target, where a program gave it one, or that of the environment."""
-    if target.password:
-        return {"user": target.user, "password": target.password}
-    if target.user:
-        return {"token": target.user}
-    return environment_login()
 
 
 async def _no_setup(_connection: NatsConnection) -> None:
@@ -58,6 +57,7 @@ class NatsBroker:
         *,
         ack_s: float = ANSWER_S,
         reach: Reach | None = None,
+        open_login: OpenLogin = from_environment,
         on_connected: Callable[[NatsConnection], Awaitable[None]] = _no_setup,
     ) -> None:
         """A target without a subject sends each message to its entry's event type. `on_connected`
@@ -65,10 +65,13 @@ class NatsBroker:
         self._target = target
         self._ack_s = ack_s
         self._reach = reach
+        self._logins_in_use = LoginsInUse(open_login, target.shown, logins_of)
         self._on_connected = on_connected
         self._connection: NatsConnection | None = None
         self._opening = asyncio.Lock()
-        self._publishing = 0
+        self._revision = self._logins_in_use.revision
+        """Of the credential that the connection was made with."""
+        self._publishing: Counter[NatsConnection] = Counter()
         self._limit_in_doubt = False
         self._suspects = Suspects()
 
@@ -92,11 +95,15 @@ class NatsBroker:
                 raise BrokerUnavailable("not sent: this relay may no longer lead")
             await self._send(over, message)
 
-        self._publishing += 1
+        self._publishing[connection] += 1
         try:
             results = await self._publish(messages, connection, send)
         finally:
-            self._publishing -= 1
+            self._publishing[connection] -= 1
+            if not self._publishing[connection]:
+                del self._publishing[connection]
+                if connection is not self._connection:  # its login was changed meanwhile
+                    await connection.close()
         if any(isinstance(result, _OverLimit) for result in results):
             self._limit_in_doubt = True
         return results
@@ -134,7 +141,9 @@ class NatsBroker:
             # Others may have messages on their way: the connection is then kept for them.
             asks_limit = self._limit_in_doubt and not self._publishing
             lost = self._connection is None or self._connection.lost.is_set()
-            if self._connection is not None and not lost and not asks_limit:
+            if not lost and await self._has_new_login():
+                await self._leave()
+            elif self._connection is not None and not lost and not asks_limit:
                 return self._connection
             await self.close()
             self._limit_in_doubt = False
@@ -146,12 +155,31 @@ class NatsBroker:
                 await connection.close()
                 raise
             self._connection = connection
+            self._revision = self._logins_in_use.revision
             return connection
+
+    async def _has_new_login(self) -> bool:
+        """Whether the credential was changed since the connection was made."""
+        if self._target.user:
+            return False
+        try:
+            await self._logins_in_use.renew()
+        except BrokerUnavailable:  # it was deleted, or cannot be used
+            await self._leave()
+            raise
+        return self._logins_in_use.revision != self._revision
+
+    async def _leave(self) -> None:
+        """Use the connection no more; who has messages on their way closes it."""
+        left, self._connection = self._connection, None
+        if left is not None and not self._publishing[left]:
+            await left.close()
 
     async def _open(self, target: NatsTarget) -> NatsConnection:
         """To its hosts; where it is held to a reach, to the addresses of each that were judged."""
         if self._reach is None:
-            return await NatsConnection.open(target.hosts, _login(target), target.shown)
+            logins = await self._logins()
+            return await NatsConnection.let_in(target.hosts, logins, target.shown)
         try:
             self._reach.check(target)  # the environment may have got a login since
         except InvalidArgument as refused:
@@ -160,12 +188,24 @@ class NatsBroker:
         for place in places(target):
             addresses = await self._reach.resolve(place)
             pinned = [str(HostPort(address, place.port)) for address in addresses]
-            login = _login(target) if self._reach.trusts(place) else Login()
+            logins = await self._logins() if self._reach.trusts(place) else [Login()]
             try:
-                return await NatsConnection.open(pinned, login, target.shown, tls_host=place.host)
+                return await NatsConnection.let_in(
+                    pinned, logins, target.shown, tls_host=place.host
+                )
             except BrokerUnavailable as error:
                 away = error
         raise away or BrokerUnavailable(f"{target.shown} names no host")
+
+    async def _logins(self) -> Sequence[Login]:
+        """Those of the target, where a program gave it one, of its credential, or that of the
+        environment."""
+        target = self._target
+        if target.password:
+            return [{"user": target.user, "password": target.password}]
+        if target.user:
+            return [{"token": target.user}]
+        return await self._logins_in_use.renew()
 
     async def _send(self, connection: NatsConnection, message: Outgoing) -> None:
         event = cloud_event(message)

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 
 from tape.brokers.in_order import Results
 from tape.brokers.jetstream import NS, StreamChange, apply_stream, check_stream, read_stream
+from tape.brokers.logins import ENVIRONMENT, Logins
 from tape.brokers.nats import NatsBroker
-from tape.brokers.nats_connection import NatsConnection, environment_login
+from tape.brokers.nats_connection import NatsConnection
+from tape.brokers.nats_login import logins_of
 from tape.brokers.targets import NatsTarget, parse_nats_url
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument, NotFound
 from tape.ports.broker import MaySend, Outgoing
@@ -31,13 +33,15 @@ class NatsBusBroker:
         *,
         keep_s: float,
         field: str = "tape.outbox.nats",
+        logins: Logins = ENVIRONMENT,
     ) -> None:
         """A stream without subjects is left to others to make."""
         check_stream(stream)
         self._stream = stream
         self._keep_s = keep_s
+        target = NatsTarget(parse_nats_url(url, field=field), "")
         self._broker = NatsBroker(
-            NatsTarget(parse_nats_url(url, field=field), ""), on_connected=self._make_ready
+            target, open_login=logins.of(target), on_connected=self._make_ready
         )
 
     async def prepare(self) -> None:
@@ -83,8 +87,10 @@ def log_stream_change(stream: StreamSettings, applied: StreamChange) -> None:
         log.info("stream %s: %s %s", stream.name, applied.outcome, changes)
 
 
-async def open_connection(url: str, *, field: str, name: str = "tape") -> NatsConnection:
+async def open_connection(
+    url: str, *, field: str, name: str = "tape", logins: Logins = ENVIRONMENT
+) -> NatsConnection:
     """A connection to where a URL without subject and login says."""
-    hosts = parse_nats_url(url, field=field)
-    shown = f"nats://{','.join(hosts)}"
-    return await NatsConnection.open(hosts, environment_login(), shown, name=name)
+    target = NatsTarget(parse_nats_url(url, field=field), "")
+    tried = logins_of(await logins.of(target)())
+    return await NatsConnection.let_in(target.hosts, tried, target.shown, name=name)

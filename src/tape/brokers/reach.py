@@ -1,8 +1,9 @@
 """Where the targets of reactions may lead, and which hosts are given this process's logins.
 
-A target comes from whoever may register reactions. The logins in the environment belong to whoever
-runs this process. So a login goes only to hosts that the operator named, and a target leads to an
-address of this machine or of its network only where that is no way in for others:
+A target comes from whoever may register reactions. The logins in the environment, and the
+credentials of the wallet, belong to whoever runs this process. So a login goes only to hosts that
+the operator named, and a target leads to an address of this machine or of its network only where
+that is no way in for others:
 
 * link-local addresses (169.254/16, fe80::/10), where clouds keep a machine's own credentials, are
   refused;
@@ -24,6 +25,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final, assert_never
 
 from tape.brokers.kafka_config import CONFIG_VARIABLE, read_config
+from tape.brokers.logins import NO_ALIASES, alias_of
 from tape.brokers.targets import (
     KafkaTarget,
     LogTarget,
@@ -34,7 +36,7 @@ from tape.brokers.targets import (
     parse_nats_url,
 )
 from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
-from tape.settings import Settings
+from tape.settings import CredentialSettings, Settings
 
 HOSTS_VARIABLE: Final = "TAPE_BROKER_HOSTS"
 NATS_VARIABLES: Final = ("TAPE_NATS_USER", "TAPE_NATS_CREDENTIALS")
@@ -66,6 +68,7 @@ class Reach:
 
     hosts: tuple[str, ...] = ()
     exposed: bool = False
+    aliases: CredentialSettings = NO_ALIASES
 
     @classmethod
     def of(cls, settings: Settings, *, exposed: bool = False) -> "Reach":
@@ -74,7 +77,8 @@ class Reach:
         hosts = [_checked(entry.strip().lower()) for entry in named]
         if settings.outbox.nats:
             hosts += parse_nats_url(settings.outbox.nats, field="tape.outbox.nats")
-        return cls(tuple(hosts) + _kafka_servers(), exposed or not settings.brokers.allow_private)
+        is_exposed = exposed or not settings.brokers.allow_private
+        return cls(tuple(hosts) + _kafka_servers(), is_exposed, settings.credentials)
 
     def trusts(self, place: HostPort) -> bool:
         return any(_covers(entry.lower(), place) for entry in self.hosts)
@@ -86,7 +90,7 @@ class Reach:
             literal = _literal(place.host)
             if literal is not None and (why := self._objection(literal)):
                 raise _refusal(f"{place} is {why}", place)
-        if strange and (login := login_of(target)):
+        if strange and (login := login_of(target, self.aliases)):
             raise _refusal(f"{login} of this process may not be sent to {strange[0]}", strange[0])
         if strange and isinstance(target, KafkaTarget) and self.exposed:
             raise _refusal(
@@ -135,8 +139,10 @@ def places(target: Target) -> list[HostPort]:
             assert_never(target)
 
 
-def login_of(target: Target) -> str:
-    """What the environment would have sent to the target, in words; empty if nothing."""
+def login_of(target: Target, aliases: CredentialSettings = NO_ALIASES) -> str:
+    """What this process would send to the target, in words; empty if nothing."""
+    if alias := alias_of(target, aliases):
+        return f"the credential {alias!r}"
     if isinstance(target, NatsTarget):
         return "the NATS login" if any(map(os.environ.get, NATS_VARIABLES)) else ""
     if isinstance(target, KafkaTarget):

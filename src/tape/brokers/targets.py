@@ -5,12 +5,12 @@ a webhook, for such a path is often a secret itself.
 """
 
 import re
-from dataclasses import dataclass, field
-from ipaddress import ip_address
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from tape.errors import InvalidArgument
+from tape.wire.loopback import is_loopback
 
 NATS_URL_FORM: Final = "nats://HOST:PORT[,HOST:PORT]"
 NATS_FORM: Final = "nats://HOST:PORT/SUBJECT"
@@ -18,6 +18,7 @@ KAFKA_FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
 PUBSUB_FORM: Final = "pubsub://PROJECT/TOPIC"
 WEBHOOK_FORM: Final = "https://HOST/PATH (http:// for a loopback host only)"
 LOG_FORM: Final = "log:"
+CREDENTIAL_MARK: Final = "#credential="
 FORMS: Final = ", ".join((NATS_FORM, KAFKA_FORM, PUBSUB_FORM, WEBHOOK_FORM, LOG_FORM))
 
 _HOST = re.compile(
@@ -35,6 +36,8 @@ class NatsTarget:
     subject: str
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
+    credential: str = ""
+    """The alias of the login in the wallet, if the target names one; likewise below."""
 
     @property
     def shown(self) -> str:
@@ -45,6 +48,7 @@ class NatsTarget:
 class KafkaTarget:
     hosts: tuple[str, ...]
     topic: str
+    credential: str = ""
 
     @property
     def shown(self) -> str:
@@ -55,6 +59,7 @@ class KafkaTarget:
 class PubSubTarget:
     project: str
     topic: str
+    credential: str = ""
 
     @property
     def shown(self) -> str:
@@ -65,6 +70,7 @@ class PubSubTarget:
 class WebhookTarget:
     url: str = field(repr=False)
     origin: str
+    credential: str = ""
 
     @property
     def shown(self) -> str:
@@ -80,6 +86,22 @@ Target: TypeAlias = NatsTarget | KafkaTarget | PubSubTarget | WebhookTarget | Lo
 
 
 def parse_target(text: str) -> Target:
+    """A target of one of the forms. Each but `log:` may end in `#credential=ALIAS`, which names its
+    login in the wallet."""
+    text, mark, alias = text.partition(CREDENTIAL_MARK)
+    target = _parsed(text)
+    if not mark:
+        return target
+    if not alias or isinstance(target, LogTarget):
+        raise _refusal(
+            f"names no credential; use {FORMS}, each but the last with #credential=ALIAS"
+        )
+    if isinstance(target, NatsTarget) and target.user:
+        raise _refusal("contains a login and names a credential; leave one of them out")
+    return replace(target, credential=unquote(alias))
+
+
+def _parsed(text: str) -> Target:
     scheme, colon, rest = text.partition(":")
     if text == LOG_FORM:
         return LogTarget()
@@ -173,7 +195,7 @@ def _webhook(text: str, scheme: str) -> WebhookTarget:
         raise _refusal(f"names no host; use {WEBHOOK_FORM}")
     if parts.fragment or not re.fullmatch(r"[\x21-\x7e]+", text):
         raise _refusal("a webhook's URL has no fragment, no spaces and only ASCII characters")
-    if scheme == "http" and not _is_loopback(host):
+    if scheme == "http" and not is_loopback(host):
         raise _refusal("http:// would send entries unencrypted; use https://")
     shown = f"[{host}]" if ":" in host else host
     return WebhookTarget(text, f"{scheme}://{shown}" + (f":{port}" if port else ""))
@@ -186,15 +208,6 @@ def _hosts(text: str, form: str) -> tuple[str, ...]:
         if not _HOST(host) or (port.isdecimal() and ":" in host and not 0 < int(port) < 65536):
             raise _refusal(f"{host!r} is not HOST:PORT; use {form}")
     return hosts
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _refusal(what: str) -> InvalidArgument:

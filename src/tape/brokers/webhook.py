@@ -1,18 +1,15 @@
 """A webhook: one signed POST per entry, acknowledged by any 2xx.
 
 Signed as Standard Webhooks lays down: HMAC-SHA256 over `id.timestamp.body` in `webhook-signature`,
-beside `webhook-id` (the same each time, for dropping repeats) and `webhook-timestamp`. The body is
-the structured CloudEvents form.
+beside `webhook-id` (the same each time, for dropping repeats) and `webhook-timestamp`. After a
+rotation there is a signature by each secret that is good, with spaces between them: the receiver
+may know either. The body is the structured CloudEvents form.
 
 The transport is used without the client around it, which would log the whole URL, follow
 redirects and keep cookies.
 """
 
 import asyncio
-import base64
-import binascii
-import hashlib
-import hmac
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -20,17 +17,24 @@ from urllib.parse import quote
 
 import httpx
 
+from tape.brokers.credential_fields import read_values
 from tape.brokers.in_order import Results, one_by_one, publish_by_key
+from tape.brokers.logins import LoginsInUse, OpenLogin, from_environment
 from tape.brokers.reach import Reach, places
 from tape.brokers.targets import WebhookTarget
-from tape.errors import BrokerRefused, BrokerUnavailable, InvalidArgument
+from tape.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    InvalidArgument,
+    NoCredential,
+)
 from tape.model.entry import Entry
+from tape.model.signature import secret_key, signature
 from tape.ports.broker import Outgoing
+from tape.ports.credentials import OpenedCredential, SecretValue
 from tape.wire.cloudevents import STRUCTURED_TYPE, cloud_event, structured
 
 SECRET_VARIABLE = "TAPE_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what the specification puts before one
-SECRET_LEAST, SECRET_MOST = 24, 64
 IN_FLIGHT = 16
 ANSWER_S = 15.0
 CONNECT_S = 5.0
@@ -39,28 +43,32 @@ READ_MOST = 64 * 1024  # of an answer, which nobody reads: enough to use the con
 _TRY_AGAIN = (408, 425, 429)
 
 
-def secret_key(secret: str) -> bytes:
-    """The key of a secret `whsec_<base64>`; another text is taken as it is."""
+def secrets_of(credential: OpenedCredential) -> list[bytes]:
+    """The keys of a credential: of texts, or of objects with `current` and maybe `previous`."""
+    texts: list[SecretValue] = []
+    for value in credential.values:
+        texts += _parts(value)
+    return [*dict.fromkeys(read_values(credential._replace(values=texts), _secret_of))]
+
+
+def _parts(value: SecretValue) -> list[SecretValue]:
+    """The secrets of an object; what is none stays as it is, and is refused."""
+    found = [(value.fields or {}).get(name) for name in ("current", "previous")]
+    return [SecretValue(text) for text in found if isinstance(text, str)] or [value]
+
+
+def _secret_of(value: SecretValue) -> bytes:
+    if value.text is None:
+        raise NoCredential('the credential of a webhook is a text, or {"current", "previous"}')
+    return secret_key(value.text)
+
+
+def _given_key(secret: str) -> bytes:
     if not secret:
         raise InvalidArgument(
             f"webhooks are signed: put the secret into {SECRET_VARIABLE}", field="secret"
         )
-    key = secret.encode()
-    if secret.startswith(SECRET_PREFIX):
-        try:
-            key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-        except binascii.Error:
-            raise InvalidArgument("the text after whsec_ is not base64", field="secret") from None
-    if not SECRET_LEAST <= len(key) <= SECRET_MOST:
-        raise InvalidArgument(
-            f"has {len(key)} bytes; a secret has {SECRET_LEAST} to {SECRET_MOST}", field="secret"
-        )
-    return key
-
-
-def signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    return secret_key(secret)
 
 
 def event_name(entry: Entry) -> str:
@@ -77,12 +85,23 @@ class WebhookBroker:
         answer_s: float = ANSWER_S,
         now: Callable[[], float] = time.time,
         reach: Reach | None = None,
+        open_login: OpenLogin = from_environment,
     ) -> None:
+        """Signed with the `secret` if there is one, else with those of the target's credential,
+        which is looked up for each batch; a target without one needs TAPE_WEBHOOK_SECRET."""
         self._target = target
         self._reach = reach
         self._judged: tuple[float, list[str]] | None = None
         self._failures = 0
-        self._key = secret_key(os.environ.get(SECRET_VARIABLE, "") if secret is None else secret)
+        if secret is not None:
+            open_login = from_environment
+        self._logins = LoginsInUse(open_login, target.shown, self._keys_of)
+        self._given = b""
+        if open_login is from_environment:
+            self._given = _given_key(
+                os.environ.get(SECRET_VARIABLE, "") if secret is None else secret
+            )
+        self._keys: Sequence[bytes] = ()
         self._answer_s = answer_s
         self._now = now
         self._url = httpx.URL(target.url)
@@ -94,10 +113,17 @@ class WebhookBroker:
         return f"WebhookBroker({self._target.shown})"
 
     async def publish(self, messages: Sequence[Outgoing]) -> Results:
+        try:
+            self._keys = await self._logins.renew()
+        except BrokerUnavailable as error:
+            return [error] * len(messages)
         return await publish_by_key(messages, one_by_one(self._send), in_flight=IN_FLIGHT)
 
     async def close(self) -> None:
         await self._transport.aclose()
+
+    def _keys_of(self, credential: OpenedCredential) -> list[bytes]:
+        return secrets_of(credential) or [self._given]
 
     async def _send(self, message: Outgoing) -> None:
         where = self._target.shown
@@ -127,7 +153,6 @@ class WebhookBroker:
 
     async def _post(self, message: Outgoing) -> int:
         body = structured(cloud_event(message))
-        # The parts of what is signed are told apart by dots, so the id must not hold one.
         message_id = quote(message.message_id, safe="").replace(".", "%2E")
         timestamp = str(int(self._now()))
         address = await self._address()
@@ -140,7 +165,9 @@ class WebhookBroker:
                 "user-agent": "tape",
                 "webhook-id": message_id,
                 "webhook-timestamp": timestamp,
-                "webhook-signature": signature(self._key, message_id, timestamp, body),
+                "webhook-signature": " ".join(
+                    signature(key, message_id, timestamp, body) for key in self._keys
+                ),
                 "x-tape-event-id": event_name(message.entry),
             },
             content=body,

@@ -20,8 +20,10 @@ from tape.model.entry import Trace
 from tape.model.event import NewEvent, Recorded, RecordEvents
 from tape.model.names import check_name
 from tape.model.subject import parse_pattern
+from tape.model.subscription_spec import SubscriptionSpec
 from tape.outbox.relay import OutboxRelay
 from tape.ports.broker import BusBroker
+from tape.ports.source import OpenSource
 from tape.ports.store import JournalInfo, Store
 from tape.predicates import Checker, PredicateLimits
 from tape.reactions.agents import Agents
@@ -29,14 +31,27 @@ from tape.reactions.lead import Leader
 from tape.reactions.tasks import Tasks
 from tape.runs.operations import Runs
 from tape.settings import Limits, Settings
+from tape.subscriptions.operations import ListensHere, Subscriptions
+from tape.wallet.keys import NO_KEYS, KeySource
+from tape.wallet.operations import Wallet
 
 
 class Bus:
     """Tape in this process. Create it on the event loop it will be used on."""
 
     def __init__(
-        self, store: Store, settings: Settings, *, check_target: CheckTarget | None = None
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        check_target: CheckTarget | None = None,
+        keys: KeySource = NO_KEYS,
+        open_source: OpenSource | None = None,
+        listens_for: ListensHere = lambda _row: False,
     ) -> None:
+        """Without `open_source` a subscription is activated without a look at its source and at the
+        credentials that it names, and a source that this process does not listen to is not looked
+        at."""
         self._store = store
         self._limits: Limits = settings.limits
         self._writer = Writer(store, settings.writer)
@@ -55,9 +70,17 @@ class Bus:
             store, self._writer, self._ids, settings, pacer=self.pacer, checker=self.checker
         )
         self.outbox = Outbox(*written)
+        self.wallet = Wallet(*written, keys)
+        self.subscriptions = Subscriptions(
+            *written,
+            has_credential=self.wallet.has_credential if open_source else None,
+            check_source=partial(self._check_source, open_source) if open_source else None,
+            listens_for=listens_for,
+        )
         self._settings = settings
         self._leading: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
         self._relaying: asyncio.Task[None] | None = None
         self._stop_relay = asyncio.Event()
 
@@ -116,6 +139,13 @@ class Bus:
     async def info(self) -> JournalInfo:
         return await self._store.info()
 
+    async def _check_source(self, open_source: OpenSource, spec: SubscriptionSpec) -> None:
+        """Open a source as a listener will, and close it again."""
+        auth = spec.source.auth
+        credential = await self.wallet.open_credential(auth) if auth else None
+        source = await open_source(spec.source, credential, name=f"tape-check-{spec.name}")
+        await source.close()
+
     def start_matching(self) -> None:
         """Match entries to reactions in this process, whenever no other does."""
         if self._leading is None:
@@ -131,6 +161,12 @@ class Bus:
         if self._draining is None:
             work = self.ledger.drain_loop().run()
             self._draining = asyncio.create_task(work, name="tape-draining")
+
+    def start_upkeep(self) -> None:
+        """Remove in this process what declared subscriptions leave behind."""
+        if self._tidying is None:
+            work = self.subscriptions.upkeep.run()
+            self._tidying = asyncio.create_task(work, name="tape-upkeep")
 
     def start_relay(self, broker: BusBroker | None) -> None:
         """Take outbox rows to the journal, and from there to the broker if there is one, in this
@@ -152,10 +188,13 @@ class Bus:
         self._stop_relay.set()
         if self._relaying is not None:
             await asyncio.gather(self._relaying, return_exceptions=True)
-        tasks = [task for task in (self._leading, self._draining) if task is not None]
+        serving = (self._leading, self._draining, self._tidying)
+        tasks = [task for task in serving if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.pacer.close()
+        await self.wallet.close()
         await self._writer.close()
+        await self.subscriptions.close()
         await self._store.close()

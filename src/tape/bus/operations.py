@@ -15,6 +15,8 @@ from tape.ports.store import JournalInfo
 from tape.reactions.tasks import TaskOperations
 from tape.runs.operations import RunOperations
 from tape.settings import Settings
+from tape.subscriptions.operations import SubscriptionOperations
+from tape.wallet.operations import WalletOperations
 
 
 class FollowQuery(NamedTuple):
@@ -65,6 +67,14 @@ class Operations(Protocol):
 
     @property
     def outbox(self) -> OutboxOperations: ...
+
+    @property
+    def wallet(self) -> WalletOperations:
+        """The operations on credentials."""
+
+    @property
+    def subscriptions(self) -> SubscriptionOperations:
+        """The operations on declared subscriptions, and those of their listeners."""
 
     async def record_events(self, events: Sequence[NewEvent]) -> list[Recorded]:
         """Record all of them or none; the ids of each, in order, once durable."""

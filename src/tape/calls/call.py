@@ -146,11 +146,13 @@ class Call(Rpc[N], Generic[N, P, R]):
         shorten: Callable[[R, Limits], R] | None = None,
         empty_if: Callable[P, bool] | None = None,
         none_if_missing: bool = False,
+        has_secret: bool = False,
         answer: Answer[N] | None = None,
     ) -> None:
         """`repeat_if` decides by the arguments whether a repeat does harm. `check` is what the
         server looks at before it asks, and `shorten` what it leaves out of a result. `empty_if`
-        names arguments that a request cannot express and whose result is empty.
+        names arguments that a request cannot express and whose result is empty. A request that
+        `has_secret` is for loopback and TLS alone.
         """
         super().__init__(name, role, fence=fence, answer=answer)
         self.method = operation.__name__
@@ -160,6 +162,7 @@ class Call(Rpc[N], Generic[N, P, R]):
         self.repeat_if = repeat_if
         self.empty_if = empty_if
         self.none_if_missing = none_if_missing
+        self.has_secret = has_secret
         self.request: ByFunction[P] | Parameters | None = request
         self._whole = whole
         self._check = check

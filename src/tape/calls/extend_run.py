@@ -13,6 +13,7 @@ from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import Run, RunName
 from tape.model.run_end import EndRun
 from tape.model.run_write import Extended, RunWrite
+from tape.model.trace_context import TraceTexts
 from tape.runs.operations import NOBODY, RunOperations
 from tape.settings import Limits
 from tape.wire import records
@@ -24,7 +25,9 @@ _BY_KIND: Final = {row.kind: row for row in DRIVER_WRITES}
 
 TAKER_NAMES: Final = {"owner": "lease_owner", "reactor": "reactor_name", "ttl_ms": "lease_ttl_ms"}
 _NEW_RUN: Final = Record(
-    NewRun, pb.BeginRunRequest, held={"name": Spread(RunName), "trace": Spread(Trace)}
+    NewRun,
+    pb.BeginRunRequest,
+    held={"name": Spread(RunName), "trace": Spread(Trace), "context": Spread(TraceTexts)},
 )
 _TAKER: Final = Record(
     Taker,

@@ -11,7 +11,12 @@ from tape.model.event_subscription import DEFAULT_DRAINER
 from tape.ports.ledger import RecentEntries, RecentQuery
 from tape.wire.codec import Absent, Empty, Record, Spread, Unsent
 from tape.wire.mapping_entries import entries_from_wire, entry_to_wire
-from tape.wire.records import DRAIN_REPORT, DRAINER_STATE, EVENT_SUBSCRIPTION, NEW_SUBSCRIPTION
+from tape.wire.records import (
+    DRAIN_REPORT,
+    DRAINER_STATE,
+    EVENT_SUBSCRIPTION,
+    NEW_EVENT_SUBSCRIPTION,
+)
 from tape.wire.v1 import tape_pb2 as pb
 
 _RECENT: Final = RecentQuery()
@@ -42,20 +47,20 @@ LEDGER: Final[Noun[LedgerOperations]] = Noun(
     Call(
         "PutEventSubscription",
         Role.WRITE,
-        LedgerOperations.put_subscription,
+        LedgerOperations.put_event_subscription,
         EVENT_SUBSCRIPTION,
-        held={"new": Spread(NEW_SUBSCRIPTION)},
+        held={"new": Spread(NEW_EVENT_SUBSCRIPTION)},
     ),
     Call(
         "DeleteEventSubscription",
         Role.WRITE,
-        LedgerOperations.delete_subscription,
+        LedgerOperations.delete_event_subscription,
         Field("deleted", bool),
     ),
     Call(
         "ListEventSubscriptions",
         Role.READ,
-        LedgerOperations.list_subscriptions,
+        LedgerOperations.list_event_subscriptions,
         Listed("subscriptions", EVENT_SUBSCRIPTION),
         pages=Pages("after_subscription_id", lambda row: row.subscription_id),
     ),

@@ -15,14 +15,16 @@ from tape.calls.run_changes import CHANGES
 from tape.calls.run_records import RUN_RECORDS
 from tape.calls.run_writes import DRIVER_WRITES
 from tape.errors import NotFound
-from tape.model.entry import Entry
-from tape.model.lease import WHOEVER, Taker
+from tape.model.begin_once import BegunOnce
+from tape.model.entry import Entry, Trace
+from tape.model.lease import WHOEVER, NewRun, Taker
 from tape.model.names import check_name
-from tape.model.run import RunStatus
+from tape.model.run import RunName, RunStatus
+from tape.model.trace_context import TraceTexts
 from tape.ports.runs import RunQuery
 from tape.runs.operations import WAITING_MS, RunOperations
 from tape.settings import Limits
-from tape.wire.codec import Absent, Computed, Empty, Record, Spread, Unsent
+from tape.wire.codec import Absent, Computed, Empty, One, Record, Spread, Unsent
 from tape.wire.mapping_entries import entries_from_wire, entry_to_wire, run_entry_from_wire
 from tape.wire.records import RECOVER_QUERY, RUN, WAITING_RUNS
 from tape.wire.v1 import tape_pb2 as pb
@@ -103,6 +105,18 @@ BEGIN_RUN: Final = Call(
     repeat=Repeat.ALWAYS,
     answer=answer_begin,
 )
+NEW_RUN_ONCE: Final = Record(
+    NewRun,
+    pb.BeginRunOnceRequest,
+    held={
+        "name": Spread(RunName),
+        "trace": Spread(Trace),
+        "context": Spread(TraceTexts),
+        "parent_run_id": Unsent(""),
+        "parent_fencing_token": Unsent(0),
+    },
+)
+BEGUN_ONCE: Final = Record(BegunOnce, pb.BeginRunOnceResponse, held={"run": One(RUN)})
 EXTEND_RUN: Final = Call(
     "ExtendRun",
     Role.WRITE,
@@ -115,6 +129,14 @@ EXTEND_RUN: Final = Call(
 RUNS: Final[Noun[RunOperations]] = Noun(
     lambda operations: operations.runs,
     BEGIN_RUN,
+    Call(
+        "BeginRunOnce",
+        Role.WRITE,
+        RunOperations.begin_run_once,
+        BEGUN_ONCE,
+        held={"new": Spread(NEW_RUN_ONCE)},
+        repeat=Repeat.ALWAYS,
+    ),
     Call(
         "ResumeRun",
         Role.WRITE,

@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from tape.errors import InvalidArgument, NotFound
+from tape.errors import InvalidArgument, NoCredential, NotFound
 
 # What was typed for a field of a request: the parameters that commands have for it, where they have
 # another name.
@@ -27,9 +28,11 @@ _TYPED = {
     "from_global_seq": "start",
     "gate_name": "gate",
     "idempotency_key": "key",
+    "ids": "task_ids",
     "input": "json_text",
     "input_json": "json_text",
     "invocation_id": "invocation",
+    "name": "subscription",
     "occurred_at_ms": "occurred_at",
     "payload_json": "payload",
     "predicate_cel": "where",
@@ -95,10 +98,11 @@ def completing_errors(ctx: click.Context) -> Iterator[None]:
     except InvalidArgument as fault:
         _name_option(fault, ctx)
         raise
-    except NotFound as missing:
-        from tape.cli.near_ids import meant_by
+    except (NotFound, NoCredential) as missing:
+        from tape.cli.near_ids import credential_meant_by, meant_by
 
-        if meant := meant_by(ctx):
+        find = credential_meant_by if isinstance(missing, NoCredential) else meant_by
+        if meant := find(ctx):
             missing.args = (f"{missing}. Did you mean {meant}?",)
         raise
 
@@ -120,7 +124,8 @@ def _shown(ctx: click.Context, field: str) -> str:
     for wanted in (field, *_TYPED.get(field, "").split()):
         for param in ctx.command.params:
             if param.name == wanted and isinstance(param, click.Option):
-                return max(param.opts, key=len)
+                is_typed = ctx.get_parameter_source(wanted) != ParameterSource.ENVIRONMENT
+                return max(param.opts, key=len) if is_typed else str(param.envvar)
             if param.name == wanted:
                 return param.human_readable_name.strip("[].…").partition("|")[0]
     return ""

@@ -47,7 +47,8 @@ def relay(target: Target, nats: str) -> None:
 
     You can run any number of relays: one leads, and another takes over when it is gone. Without
     --nats and without NATS in the settings, rows go only to the journal. The login comes from
-    TAPE_NATS_USER and TAPE_NATS_PASSWORD, or from the file in TAPE_NATS_CREDENTIALS.
+    TAPE_NATS_USER and TAPE_NATS_PASSWORD, or from the file in TAPE_NATS_CREDENTIALS, unless the
+    settings name a credential.
     """
     start_logging(verbose=target.verbose, form="%(asctime)s %(name)s %(message)s")
     url = target.store_to_open(changes=True)
@@ -113,7 +114,7 @@ def show(target: Target, nats: str, as_json: bool) -> None:
     require_nats()
     from tape.cli.streams import show_stream
 
-    show_stream(_nats(target.settings, nats), target.settings.stream, as_json=as_json)
+    show_stream(_nats(target.settings, nats), target, as_json=as_json)
 
 
 @stream.command(example="tape outbox stream apply --nats nats://127.0.0.1:4222")
@@ -128,7 +129,7 @@ def apply(target: Target, nats: str, force: bool, as_json: bool) -> None:
     from tape.cli.streams import apply_settings
 
     url = _nats(target.settings, nats)
-    apply_settings(url, target.settings.stream, force=force, as_json=as_json)
+    apply_settings(url, target, force=force, as_json=as_json)
 
 
 def _nats(settings: Settings, given: str) -> str:

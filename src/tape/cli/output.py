@@ -12,8 +12,6 @@ import orjson
 if TYPE_CHECKING:
     from rich.console import Console  # loaded where a command prints with it: help does not
 
-_ONE_LINE = str.maketrans("\r\n", "  ")
-
 
 def console() -> "Console":
     """Standard output for people. Lines are not folded where there is no terminal to fold for."""
@@ -36,14 +34,6 @@ def print_json(record: Mapping[str, Any]) -> None:
 
     sys.stdout.buffer.write(terminal_safe(orjson.dumps(record).decode()).encode() + b"\n")
     sys.stdout.buffer.flush()
-
-
-def raw_json(text: str) -> orjson.Fragment | None:
-    """JSON text to be put into an object as it stands, on one line; empty text is null.
-
-    Valid JSON has line breaks only between its tokens, where a space does as well.
-    """
-    return orjson.Fragment(text.translate(_ONE_LINE)) if text else None
 
 
 def print_table(

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from tape.cli.output import raw_json
 from tape.model.drainer import DrainerState, DrainReport
-from tape.model.entry import Entry
+from tape.model.entry_json import entry_record, raw_json
 from tape.model.event_subscription import EventSubscription
 from tape.model.reaction import HandlerKind, Reaction, ReactionState
 from tape.model.run import STATUS_WORDS, Run
@@ -12,12 +11,6 @@ from tape.model.session import Session, SessionEvent
 from tape.model.task import Task, TaskStatus
 from tape.model.value import Value, ValueChange
 from tape.reactions.settings import shown_target
-
-
-def entry_record(entry: Entry) -> dict[str, Any]:
-    record = entry._asdict()
-    record["payload"] = raw_json(record.pop("payload_json"))
-    return record
 
 
 def value_record(value: Value) -> dict[str, Any]:

@@ -56,12 +56,13 @@ def relay(
     """Send the entries of the journal as CloudEvents, in order, until SIGTERM or Ctrl-C.
 
     The cursor moves past a page of entries when every sink has acknowledged them. The relay waits
-    for a sink that is away. Webhooks are signed with the secret in TAPE_WEBHOOK_SECRET.
+    for a sink that is away. Webhooks are signed with the secret in TAPE_WEBHOOK_SECRET. A target
+    that ends in #credential=ALIAS gets its login or secret from the wallet.
     """
     start_logging(verbose=target.verbose)
     target.inputs.update(subject_pattern=pattern, predicate_cel=where)
     settings = target.settings
-    sinks = [sink_for(text) for text in targets]
+    sinks = [sink_for(text, settings.credentials) for text in targets]
 
     async def until_signalled(on_progress: OnProgress) -> None:
         stop = asyncio.Event()

@@ -25,6 +25,8 @@ COMMANDS = {
     "show": "Show one entry, what caused it and what it caused.",
     "values": "Read, set, list and watch values.",
     "sessions": "List and show sessions: the state and events of conversations.",
+    "subscribe": "Listen for one subscription, and drive its runs, in one process.",
+    "subscriptions": "Manage subscriptions: they make runs of a source's messages.",
     "reactions": "List, show, register and deregister reactions.",
     "tasks": "List and show tasks: one per entry that a reaction matched.",
     "dlq": "List, show, replay and drop dead letters.",
@@ -34,19 +36,21 @@ COMMANDS = {
     "replay": "Replay a run from its journal with the code of its app, offline.",
     "relay": "Send the entries of the journal to a broker, in order.",
     "outbox": "Relay and inspect events that programs wrote in their own transactions.",
+    "wallet": "Manage credentials, which are sealed under a key of yours.",
     "pipeline": "Run bulk work on Spark: ingest, archive, backfill, roll up, audit.",
     "prune": "Remove entries from the journal that are archived in a lake.",
     "config": "Show the settings in effect here, or check a settings file.",
-    "schema": "Check and record payload types, to which fields may only be added.",
+    "schema": "Check and record payload types; print the form of a subscription.",
     "migrate": "Create a store, or bring an older one up to date.",
     "doctor": "Check this installation, the store and the server.",
     "demo": "Play a guided tour: a day at a small trading desk.",
     "bench": "Run benchmarks beside their peers.",
 }
 VARIABLES = (
-    "TAPE_BROKER_HOSTS", "TAPE_CONFIG", "TAPE_KAFKA_CONFIG", "TAPE_LEASE_MS", "TAPE_LEASE_OWNER",
-    "TAPE_NATS_CREDENTIALS", "TAPE_NATS_PASSWORD", "TAPE_NATS_USER", "TAPE_STORE", "TAPE_TOKEN",
-    "TAPE_TOKENS", "TAPE_URL", "TAPE_WEBHOOK_SECRET",
+    "TAPE_BROKER_HOSTS", "TAPE_CONFIG", "TAPE_HEALTH", "TAPE_KAFKA_CONFIG", "TAPE_LEASE_MS",
+    "TAPE_LEASE_OWNER", "TAPE_NATS_CREDENTIALS", "TAPE_NATS_PASSWORD", "TAPE_NATS_USER",
+    "TAPE_STORE", "TAPE_TOKEN", "TAPE_TOKENS", "TAPE_URL", "TAPE_WALLET_KEY",
+    "TAPE_WALLET_KEY_FILE", "TAPE_WALLET_KMS", "TAPE_WALLET_SEAL_WITH", "TAPE_WEBHOOK_SECRET",
 )  # fmt: skip
 
 

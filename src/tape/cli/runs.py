@@ -72,6 +72,8 @@ def _list_options(command: F) -> F:
         click.option("--after", default="", metavar="RUN", help="Continue after this run."),
         click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True,
                      metavar="N", help="List at most N runs."),
+        click.option("--subscription", default="", metavar="NAME",
+                     help="Only runs of messages of this subscription, and their children."),
         click.option("--pool", default="", metavar="NAME", help="Only runs of this pool."),
         click.option("--app", default="", metavar="NAME", help="Only runs of this app."),
         click.option("--status", type=_Status(), help="Only runs with this status."),
@@ -103,15 +105,20 @@ def runs(ctx: click.Context, /, **options: Any) -> None:
 @target_options
 @click.pass_context
 def list_runs(
-    ctx: click.Context, *, status: str | None, app: str, pool: str, limit: int, after: str,
-    as_json: bool,
+    ctx: click.Context, *, status: str | None, app: str, pool: str, subscription: str, limit: int,
+    after: str, as_json: bool,
 ) -> None:  # fmt: skip
     """List runs, newest first."""
     target = ctx.ensure_object(Target)
     found = ask(
         target,
         lambda client: client.list_runs(
-            status=status or "", app_name=app, pool=pool, limit=limit, after=after
+            status=status or "",
+            app_name=app,
+            pool=pool,
+            subscription=subscription,
+            limit=limit,
+            after=after,
         ),
     )
     with quiet_on_broken_pipe():
@@ -131,8 +138,8 @@ def list_runs(
         notes().print("note: `tape runs waiting` lists what waits for which worker", style="dim")
     if len(found) == limit:
         notes().print(f"note: continue the list with --after {found[-1].run_id}", style="dim")
-    if not found and app:
-        note_if_unknown(ctx, "app")
+    if not found:
+        note_if_unknown(ctx, "subscription" if subscription else "app", "pool")
 
 
 def _waits_long(run: Run) -> bool:
@@ -274,19 +281,34 @@ def tail(target: Target, *, run_id: str, after: int, full: bool, as_json: bool) 
     metavar="ID",
     help="Name the run: a repeat with the same ID finds the same run and starts no other.",
 )
+@click.option(
+    "--dedup-key",
+    metavar="KEY",
+    help="Start one run of APP for each KEY: a repeat within --dedup-window finds that run.",
+)
+@click.option(
+    "--dedup-window", type=float, metavar="SECONDS", help="Remember KEY for so long, up to 31 days."
+)
+@click.option(
+    "--traceparent", metavar="TEXT", help="Let the run join the trace of this W3C traceparent."
+)
 @click.option("--wait", is_flag=True, help="Wait until the run ends, and print its result.")
 @json_option
 @target_options
 @click.pass_obj
 def start(
     target: Target, *, app: str, json_text: str | None, pool: str, user: str, session: str,
-    invocation: str, wait: bool, as_json: bool,
+    invocation: str, dedup_key: str | None, dedup_window: float | None, traceparent: str | None,
+    wait: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Start a run of APP. A worker of its pool drives it.
 
     With --wait it exits with 1 unless the run succeeds.
     """
+    if (dedup_key is None) != (dedup_window is None):
+        raise click.UsageError("--dedup-key and --dedup-window go together")
     payload = None if json_text is None else read_json(target, json_text, field="input")
+    dedup = None if dedup_key is None or dedup_window is None else (dedup_key, dedup_window)
 
     async def begin() -> tuple[Run, Exception | None]:
         async with connect(target) as client:
@@ -297,6 +319,8 @@ def start(
                 user_id=user,
                 session_id=session,
                 invocation_id=invocation,
+                dedup=dedup,
+                trace=None if traceparent is None else {"traceparent": traceparent},
             )
             if run.status == RunStatus.RUNNABLE and not await _was_ever_taken(client, run.app_name):
                 taking = f"no worker has taken a run of {run.app_name} yet"

@@ -1,4 +1,4 @@
-"""`tape schema`: payload types and their recorded history."""
+"""`tape schema`: payload types and their recorded history, and the form of a subscription."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import orjson
 
 from tape.cli.command_tree import CommandGroup
+from tape.cli.documents import read_document as text_of
 from tape.cli.modules import load_modules
 from tape.cli.output import print_json, print_table, say
 from tape.cli.target import json_option, target_options
@@ -50,7 +52,10 @@ _HISTORY = click.option(
 @click.group(cls=CommandGroup)
 @target_options
 def schema() -> None:
-    """Check, record and show payload types, to which fields may only be added."""
+    """Check, record and show payload types, to which fields may only be added.
+
+    Also print the JSON schema of a document of kind: Subscription, or check such a document.
+    """
 
 
 @schema.command(example="tape schema check -m shop.events --recorded")
@@ -98,6 +103,31 @@ def show(*, modules: Sequence[str], as_json: bool) -> None:
         (kind.name, kind.subject, str(kind.version), ", ".join(kind.fields)) for kind in declared
     ]
     print_table(("TYPE", "SUBJECT", "VERSION", "FIELDS"), rows)
+
+
+@schema.command(
+    example="""\
+tape schema subscription
+tape schema subscription --check orders.yaml"""
+)
+@click.option(
+    "--check", "file", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
+    help="Check this document, YAML or JSON, and print nothing but whether it is in order; - is "
+         "standard input.",
+)  # fmt: skip
+def subscription(file: Path | None) -> None:
+    """Print the JSON schema of a document of kind: Subscription (draft 2020-12).
+
+    With --check, exits with 2 if the document has a fault, and says in which field and line.
+    """
+    from tape.subscriptions.document_schema import document_schema
+    from tape.subscriptions.spec import read_document
+
+    if file is None:
+        click.echo(orjson.dumps(document_schema(), option=orjson.OPT_INDENT_2))
+        return
+    spec = read_document(text_of(file)).spec
+    say(f"{file}: {spec.path} is in order")
 
 
 def _declared(modules: Sequence[str]) -> list[PayloadSchema]:

@@ -9,10 +9,11 @@ import click
 from tape.chains import Chain, read_chain, read_tasks
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.output import abridged, exact_time, print_json, say
-from tape.cli.records import entry_record, run_record, task_record
+from tape.cli.records import run_record, task_record
 from tape.cli.run_view import app_words
 from tape.cli.target import Target, operations, target_options
 from tape.model.entry import Entry
+from tape.model.entry_json import entry_record
 from tape.model.run import SHOWN_WORDS
 from tape.model.task import Task, TaskStatus
 

@@ -1,20 +1,24 @@
 """What `tape outbox stream` does, apart from its command line: it needs the client of NATS."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from tape.brokers.jetstream import Difference, StreamChange, apply_stream, differences, read_stream
+from tape.brokers.logins import Logins
 from tape.brokers.nats_bus import open_connection
+from tape.brokers.nats_connection import NatsConnection
 from tape.cli.output import print_json, print_table, say
-from tape.settings import StreamSettings
+from tape.cli.target import Target
+from tape.programs.credentials import DistantWallet
 
 
-def show_stream(url: str, settings: StreamSettings, *, as_json: bool) -> None:
+def show_stream(url: str, target: Target, *, as_json: bool) -> None:
+    settings = target.settings.stream
+
     async def read() -> dict[str, object]:
-        connection = await open_connection(url, field="--nats")
-        try:
+        async with _connected(url, target) as connection:
             return await read_stream(connection, settings.name)
-        finally:
-            await connection.close()
 
     answer = asyncio.run(read())
     config: dict[str, object] = answer["config"]  # type: ignore[assignment]  # of the server's JSON
@@ -30,13 +34,12 @@ def show_stream(url: str, settings: StreamSettings, *, as_json: bool) -> None:
         _print_differences(found)
 
 
-def apply_settings(url: str, settings: StreamSettings, *, force: bool, as_json: bool) -> None:
+def apply_settings(url: str, target: Target, *, force: bool, as_json: bool) -> None:
+    settings = target.settings.stream
+
     async def work() -> StreamChange:
-        connection = await open_connection(url, field="--nats")
-        try:
+        async with _connected(url, target) as connection:
             return await apply_stream(connection, settings, force=force)
-        finally:
-            await connection.close()
 
     applied = asyncio.run(work())
     if as_json:
@@ -46,6 +49,19 @@ def apply_settings(url: str, settings: StreamSettings, *, force: bool, as_json: 
     say(f"stream {settings.name}: {applied.outcome}")
     if applied.changes:
         _print_differences(applied.changes)
+
+
+@asynccontextmanager
+async def _connected(url: str, target: Target) -> AsyncIterator[NatsConnection]:
+    async with AsyncExitStack() as stack:
+        settings = target.settings
+        wallet = DistantWallet(settings, target.address)
+        stack.push_async_callback(wallet.close)
+        logins = Logins(settings.credentials, wallet)
+        await logins.check_alias(settings.credentials.nats)
+        connection = await open_connection(url, field="--nats", logins=logins)
+        stack.push_async_callback(connection.close)
+        yield connection
 
 
 def _as_records(found: list[Difference]) -> list[dict[str, str]]:

@@ -14,12 +14,12 @@ from rich.text import Text
 from tape.cli.command_tree import ExampleCommand
 from tape.cli.error_text import quiet_on_broken_pipe
 from tape.cli.output import abridged, console, exact_time, notes, print_json, printable
-from tape.cli.records import entry_record
 from tape.cli.target import Target, json_option, operations, target_options
 from tape.client import AsyncTapeClient
 from tape.errors import InvalidArgument
 from tape.journal.retention import parse_age
 from tape.model.entry import Entry
+from tape.model.entry_json import entry_record
 from tape.model.event_glob import parse_glob
 from tape.model.subject import EVERYTHING, parse_pattern
 from tape.settings import Limits

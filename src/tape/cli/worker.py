@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from tape.cli.command_tree import ExampleCommand
+from tape.cli.health_option import health_option
 from tape.cli.logs import start_logging
 from tape.cli.modules import load_modules
 from tape.cli.output import say
@@ -23,7 +24,8 @@ _DEFAULTS = DispatcherSettings()
     cls=ExampleCommand,
     example="""\
 tape worker -m shop.reactions -m shop.apps
-tape worker -m shop.apps --pool gpu --concurrency 4""",
+tape worker -m shop.apps --pool gpu --concurrency 4
+tape worker --listen iot --url tapes://tape.example.com:7878 --health 0.0.0.0:8080""",
 )
 @click.option(
     "-m",
@@ -60,6 +62,12 @@ tape worker -m shop.apps --pool gpu --concurrency 4""",
     help="Drive runs of this pool.",
 )
 @click.option(
+    "--listen",
+    default="",
+    metavar="POOL",
+    help="Also listen for subscriptions whose `runtime.pool` is this.",
+)
+@click.option(
     "--concurrency",
     type=click.IntRange(min=1),
     show_default=str(_DEFAULTS.concurrency),
@@ -92,26 +100,29 @@ tape worker -m shop.apps --pool gpu --concurrency 4""",
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Serve /metrics, /healthz and /readyz here; port 0 picks a free one.",
+    help="Serve /metrics, /healthz and /readyz on this machine; port 0 picks a free one.",
 )
+@health_option
 @target_options
 @click.pass_obj
 def worker(
     target: Target, *, modules: tuple[str, ...], reaction_ids: tuple[str, ...],
-    shard: int | None, bridge: str, pool: str,
+    shard: int | None, bridge: str, pool: str, listen: str,
     concurrency: int | None, threads: int | None, lease_s: float | None, grace_s: float | None,
-    http: str | None,
+    http: str | None, health: str | None,
 ) -> None:  # fmt: skip
     """Handle tasks of reactions and drive runs of apps, until SIGTERM or Ctrl-C.
 
     Registers what the modules declare. When it is ready, it prints a line for each reaction and
-    each app that it serves. When it is asked to stop, it finishes what it has begun. With --store
-    it needs no server; a store that does not exist is created.
+    each app that it serves. With --listen it also makes runs of the messages of subscriptions; then
+    it needs no module. When it is asked to stop, it finishes what it has begun. With --store it
+    needs no server; a store that does not exist is created.
     """
     start_logging(verbose=target.verbose)
-    if not modules and not bridge:
+    if not modules and not bridge and not listen:
         raise click.UsageError(
-            "give a module that declares reactions or apps with -m, or a target with --bridge"
+            "give a module that declares reactions or apps with -m, a target with --bridge, or a "
+            "pool with --listen"
         )
     if not pool:
         raise click.UsageError("--pool is empty")
@@ -126,7 +137,9 @@ def worker(
         reaction_ids=reaction_ids,
         shard=ANY_SHARD if shard is None else shard,
         pool=pool,
+        listen=listen,
         http_address=http,
+        health_address=health,
     )
     with announcing_created_store():
         run_worker(options, on_ready=lambda ready: _announce(ready, pool))
@@ -147,3 +160,5 @@ def _announce(ready: Ready, pool: str) -> None:
         say(f"app {app.name}{version} in pool {pool}")
     if ready.http is not None:
         say(f"http {ready.http}")
+    if ready.health is not None:
+        say(f"health {ready.health}")

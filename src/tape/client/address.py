@@ -1,6 +1,5 @@
 """A server's URL: where it is, and how far the way there can be trusted."""
 
-import ipaddress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -9,6 +8,8 @@ import grpc
 
 from tape.errors import InvalidArgument, Unsafe
 from tape.settings import DEFAULT_URL
+from tape.wire.channel import plain_channel
+from tape.wire.loopback import is_loopback
 
 _PORT = urlsplit(DEFAULT_URL).port
 
@@ -18,9 +19,14 @@ class Address(NamedTuple):
     secure: bool
     ca: str = ""
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read what is sent there."""
+        return self.secure or is_loopback(self.target.rpartition(":")[0].strip("[]"))
+
     def channel(self, options: tuple[tuple[str, object], ...]) -> grpc.aio.Channel:
         if not self.secure:
-            return grpc.aio.insecure_channel(self.target, options)
+            return plain_channel(self.target, options)
         try:
             roots = Path(self.ca).read_bytes() if self.ca else None
         except OSError as error:
@@ -45,7 +51,7 @@ def parse_address(url: str, *, with_token: bool) -> Address:
     secure = parts.scheme == "tapes"
     if unknown := query.keys() - ({"ca"} if secure else {"insecure"}):
         raise InvalidArgument(f"{parts.scheme}: has no setting {min(unknown)!r}", field="url")
-    if with_token and not secure and query.get("insecure") != "1" and not _is_loopback(host):
+    if with_token and not secure and query.get("insecure") != "1" and not is_loopback(host):
         raise Unsafe(
             f"the token would cross the network to {host} unencrypted: use tapes://, or "
             "?insecure=1 if a proxy or the network encrypts"
@@ -53,13 +59,3 @@ def parse_address(url: str, *, with_token: bool) -> Address:
     return Address(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}", secure, query.get("ca", "")
     )
-
-
-def _is_loopback(host: str) -> bool:
-    """A name that only this machine's owner controls, or an address that says so itself."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

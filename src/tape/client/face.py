@@ -12,6 +12,8 @@ from tape.client.ledger_calls import LedgerMethods
 from tape.client.reaction_calls import ReactionMethods
 from tape.client.run_calls import RunMethods
 from tape.client.stream import Batches, Stream
+from tape.client.subscription_calls import SubscriptionMethods
+from tape.client.wallet_calls import WalletMethods
 from tape.journal.follow import Page
 from tape.model.entry import Entry, Trace
 from tape.model.event import NewEvent, Recorded
@@ -20,6 +22,7 @@ from tape.model.session import Appended, Session, SessionEvent, SessionKey, Sess
 from tape.model.subject import EVERYTHING
 from tape.model.value import ANY_VERSION, Author, Deleted, Value, ValueChange
 from tape.ports.outbox import OutboxStatus
+from tape.ports.polling import OwnPolledSources
 from tape.ports.store import JournalInfo
 from tape.telemetry.tracing import in_span, recording
 
@@ -28,11 +31,14 @@ T = TypeVar("T")
 LIST_PAGE = 1_000
 
 
-class AsyncTapeClient(RunMethods, ReactionMethods, LedgerMethods):
+class AsyncTapeClient(
+    RunMethods, ReactionMethods, LedgerMethods, SubscriptionMethods, WalletMethods
+):
     """The client for a program with an event loop. Create it with `tape.connect_async`."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, polled: OwnPolledSources | None = None) -> None:
         super().__init__(operations)
+        self._polled = self._own_polled = polled
         self._streams: WeakSet[Stream[Any]] = WeakSet()
         self._closed = False
 
@@ -256,6 +262,8 @@ class AsyncTapeClient(RunMethods, ReactionMethods, LedgerMethods):
         if not self._closed:
             self._closed = True
             await self._stop_running_here()
+            if self._own_polled is not None:
+                await self._own_polled.close()
             await self._operations.close()
 
     def _record(self, name: str, events: list[NewEvent]) -> Awaitable[list[Recorded]]:

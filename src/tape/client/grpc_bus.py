@@ -9,11 +9,14 @@ from tape.calls.outbox import OUTBOX
 from tape.calls.reactions import REACTIONS
 from tape.calls.runs import RUNS
 from tape.calls.sessions import SESSIONS
+from tape.calls.subscriptions import SUBSCRIPTIONS
 from tape.calls.tasks import TASKS
 from tape.calls.values import VALUES
+from tape.calls.wallet import WALLET
 from tape.client.address import parse_address
 from tape.client.remote import Sender, by_hand, remote
 from tape.client.remote_writes import RemoteWrites
+from tape.client.secret_calls import SecretCalls
 from tape.client.server import Server
 from tape.journal.follow import Page
 from tape.model.event import NewEvent, Recorded
@@ -21,6 +24,7 @@ from tape.ports.store import JournalInfo
 from tape.reactions.tasks import TaskOperations
 from tape.runs.operations import RunOperations
 from tape.settings import Settings
+from tape.wallet.operations import WalletOperations
 from tape.wire import mapping_entries
 from tape.wire.v1 import tape_pb2 as pb
 
@@ -57,6 +61,14 @@ class GrpcBus:
         )
         self.ledger = remote(LEDGER, sender)
         self.outbox = remote(OUTBOX, sender)
+        secrets = SecretCalls(remote(WALLET, sender), server)
+        self.wallet = remote(
+            WALLET,
+            sender,
+            by_hand(WalletOperations.put_credential, secrets.put_credential),
+            by_hand(WalletOperations.rotate_credential, secrets.rotate_credential),
+        )
+        self.subscriptions = remote(SUBSCRIPTIONS, sender)
 
     @property
     def settings(self) -> Settings:

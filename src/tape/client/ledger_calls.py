@@ -42,17 +42,17 @@ class LedgerMethods:
             awaits_end=awaits_end,
             pool=pool or pool_of(DECLARED_APPS.apps.get(app)),
         )
-        return await self._operations.ledger.put_subscription(new)
+        return await self._operations.ledger.put_event_subscription(new)
 
     async def unsubscribe_events(self, subscription_id: str) -> bool:
         """Remove a subscription. Returns False if it does not exist. The runs that it started
         continue.
         """
-        return await self._operations.ledger.delete_subscription(subscription_id)
+        return await self._operations.ledger.delete_event_subscription(subscription_id)
 
     async def event_subscriptions(self, drainer: str = "") -> list[EventSubscription]:
         """Return the subscriptions of one drainer, or of all, by id."""
-        return await self._operations.ledger.list_subscriptions(drainer)
+        return await self._operations.ledger.list_event_subscriptions(drainer)
 
     async def drain(
         self, drainer: str = DEFAULT_DRAINER, *, limit: int = 0, await_s: float | None = None

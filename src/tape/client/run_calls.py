@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import orjson
@@ -10,11 +12,16 @@ from tape.bus import Operations
 from tape.client.build import as_json
 from tape.errors import EffectFailed, InvalidArgument, RunCancelled
 from tape.journal.ids import UlidFactory
+from tape.model.begin_once import MOST_WINDOW_MS
 from tape.model.entry import Entry
 from tape.model.error_record import traceback_in
 from tape.model.gate import SendSignal, Signalled
+from tape.model.lease import NewRun
 from tape.model.run import SHOWN_WORDS, Run, RunStatus, status_named
 from tape.model.run_end import CancelRun
+from tape.model.subscription import MESSAGE_USER
+from tape.model.trace_context import TraceTexts
+from tape.ports.polling import OpenPolledSource
 from tape.ports.runs import RunQuery, WaitingRuns
 from tape.ports.user_traceback import recorded_cause
 from tape.reactions.threads import HandlerThreads
@@ -34,11 +41,13 @@ class RunOptions(TypedDict, total=False):
     user_id: str
     session_id: str
     invocation_id: str
+    trace: Mapping[str, str] | None
 
 
 class RunMethods:
     _operations: Operations
     _here: RunsHere | None = None
+    _polled: OpenPolledSource | None = None
 
     async def start_run(
         self,
@@ -49,10 +58,15 @@ class RunMethods:
         user_id: str = "",
         session_id: str = "",
         invocation_id: str = "",
+        dedup: tuple[str, float] | None = None,
+        trace: Mapping[str, str] | None = None,
     ) -> Run:
         """Start a run for a worker to drive, and return it.
 
-        The same `invocation_id` returns the same run.
+        The same `invocation_id` returns the same run. `dedup` is a key and a window in seconds:
+        within it the app is run once for each key, and that run is returned, whatever else is
+        asked. `trace` is W3C trace context (`traceparent`, and `tracestate` and `baggage`), which
+        the run joins; by default it joins the current span.
         """
         new = new_run(
             app,
@@ -62,8 +76,11 @@ class RunMethods:
             session_id=session_id,
             invocation_id=invocation_id,
         )
-        with recording(f"start_run {new.name.app_name}") as trace:
-            return (await self._operations.runs.begin_run(new._replace(trace=trace))).run
+        with _joined(new, trace) as joined:
+            if dedup is None:
+                return (await self._operations.runs.begin_run(joined)).run
+            key, window_ms = _window(*dedup)
+            return (await self._operations.runs.begin_run_once(joined, key, window_ms)).run
 
     @overload
     async def run(self, app: App[R], payload: Any = None, **options: Unpack[RunOptions]) -> R: ...
@@ -80,10 +97,12 @@ class RunMethods:
         user_id: str = "",
         session_id: str = "",
         invocation_id: str = "",
+        trace: Mapping[str, str] | None = None,
     ) -> Any:
         """Run an app durably in this process and return its result.
 
-        If this process dies in the middle, a worker of the app's pool continues the run.
+        If this process dies in the middle, a worker of the app's pool continues the run. `trace` is
+        as in `start_run`.
         """
         declared = app if isinstance(app, App) else DECLARED_APPS.apps.get(app)
         if declared is None:
@@ -96,9 +115,9 @@ class RunMethods:
             session_id=session_id,
             invocation_id=invocation_id,
         )
-        with recording(f"start_run {declared.name}") as trace:
-            traced, is_new = new._replace(trace=trace), not invocation_id
-            return outcome_of(await self._running_here().run(traced, declared, is_new=is_new))
+        with _joined(new, trace) as joined:
+            is_new = not invocation_id
+            return outcome_of(await self._running_here().run(joined, declared, is_new=is_new))
 
     async def run_result(self, run_id: str) -> Any:
         """Wait for the end of a run that a worker drives, and return its result."""
@@ -114,12 +133,18 @@ class RunMethods:
         status: RunStatus | str = "",
         app_name: str = "",
         pool: str = "",
+        subscription: str = "",
         limit: int = 0,
         after: str = "",
     ) -> list[Run]:
-        """Return runs, the newest first. `after` is the id of the last run of the previous page."""
+        """Return runs, the newest first. `after` is the id of the last run of the previous page.
+
+        Those of a `subscription` are the ones that its messages became.
+        """
         number = _status_number(status)
-        return await self._operations.runs.list_runs(RunQuery(number, app_name, pool, limit, after))
+        session = (MESSAGE_USER, subscription) if subscription else None
+        query = RunQuery(number, app_name, pool, limit, after, session=session)
+        return await self._operations.runs.list_runs(query)
 
     async def waiting_runs(self, older_than_s: float = WAITING_MS / 1000) -> list[WaitingRuns]:
         """Return runs that no worker has taken for `older_than_s`, by app and pool, the longest
@@ -157,7 +182,11 @@ class RunMethods:
         if self._here is None:
             settings = self._operations.settings.reactors
             self._here = RunsHere(
-                self._operations, settings, lease_owner(), HandlerThreads(settings.threads)
+                self._operations,
+                settings,
+                lease_owner(),
+                HandlerThreads(settings.threads),
+                self._polled,
             )
         return self._here
 
@@ -188,3 +217,26 @@ def _status_number(status: RunStatus | str) -> int:
     if isinstance(status, str):
         return status_named(status).value if status else 0
     return status
+
+
+@contextmanager
+def _joined(new: NewRun, trace: Mapping[str, str] | None) -> Iterator[NewRun]:
+    """The run in the trace that somebody states, else in that of the current span."""
+    if trace is not None:
+        for name in trace:
+            if name not in TraceTexts._fields:
+                known = ", ".join(TraceTexts._fields)
+                raise InvalidArgument(f"is not known; known are {known}", field=f"trace.{name}")
+        yield new._replace(context=TraceTexts(**trace))
+        return
+    with recording(f"start_run {new.name.app_name}") as own:
+        yield new._replace(trace=own)
+
+
+def _window(key: str, window_secs: float) -> tuple[str, int]:
+    if not key:
+        raise InvalidArgument("needs a key", field="dedup")
+    if not 0.001 <= window_secs <= MOST_WINDOW_MS / 1000:
+        most = MOST_WINDOW_MS // 1000
+        raise InvalidArgument(f"{window_secs:g} s is not in 0.001..{most}", field="dedup")
+    return key, round(window_secs * 1000)

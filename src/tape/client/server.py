@@ -35,6 +35,7 @@ class Server:
             raise Closed("gRPC does not survive a fork: start the child with spawn instead")
         if not (token.isascii() and token.isprintable()):
             raise InvalidArgument("is not printable ASCII", field="token")
+        self.address = address
         self._channel = address.channel(CLIENT_OPTIONS)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._closed = asyncio.Event()

@@ -1,9 +1,8 @@
 """The relay's durable cursor: a file `{"last_global_seq": N}`, replaced whole or not at all.
 
-The new text is written beside the file, flushed to the disk, renamed over it, and the folder is
-flushed: after a crash at any moment the file holds the old position or the new one. A lock beside
-it keeps a second relay away; the operating system frees it when its holder dies. The lock's file
-holds a word while a relay is at work, so the next one knows whether that one came to its end.
+After a crash at any moment it holds the old position or the new one. A lock beside it keeps a
+second relay away; the operating system frees it when its holder dies. The lock's file holds a word
+while a relay is at work, so the next one knows whether that one came to its end.
 """
 
 import fcntl
@@ -14,9 +13,9 @@ from typing import NamedTuple
 import orjson
 
 from tape.errors import InvalidArgument
+from tape.ports.durable_file import MODE, replace_file
 
 READ_MOST = 4_096
-_MODE = 0o600
 
 
 class OldCursor(NamedTuple):
@@ -37,7 +36,7 @@ class CursorFile:
         self._lock: int | None = None
 
     def __enter__(self) -> "CursorFile":
-        lock = os.open(self._beside(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        lock = os.open(self._lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -87,20 +86,7 @@ class CursorFile:
     def write(self, last_global_seq: int) -> None:
         """Durable when it returns."""
         text = orjson.dumps({"last_global_seq": last_global_seq}) + b"\n"
-        beside = self._beside(".new")
-        new = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
-        try:
-            os.fchmod(new, _MODE)
-            os.write(new, text)
-            os.fsync(new)
-        finally:
-            os.close(new)
-        beside.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        os.close(replace_file(self.path, text))
 
     def settle(self) -> None:
         """All that was sent is behind the position written last."""
@@ -112,8 +98,8 @@ class CursorFile:
             raise self._foreign(f"{name} is not in 0..2^63-1")
         return value
 
-    def _beside(self, ending: str) -> Path:
-        return self.path.with_name(self.path.name + ending)
+    def _lock_path(self) -> Path:
+        return self.path.with_name(self.path.name + ".lock")
 
     def _foreign(self, why: str) -> InvalidArgument:
         return _refusal(

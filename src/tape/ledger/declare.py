@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tape.errors import InvalidArgument
 from tape.ledger.operations import LedgerOperations
-from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
+from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewEventSubscription
 from tape.model.json_text import UNLIMITED, to_json
 from tape.model.run import DEFAULT_POOL
 from tape.ports.declared import DeclaredApp
@@ -21,12 +21,12 @@ A = TypeVar("A", bound=DeclaredApp)
 
 
 @dataclass(slots=True)
-class Subscriptions:
+class EventSubscriptions:
     """What is declared in a process, by id."""
 
-    declared: dict[str, NewSubscription] = field(default_factory=dict)
+    declared: dict[str, NewEventSubscription] = field(default_factory=dict)
 
-    def add(self, new: NewSubscription) -> None:
+    def add(self, new: NewEventSubscription) -> None:
         known = self.declared.get(new.subscription_id)
         if known is not None and known != new:
             raise InvalidArgument(
@@ -36,11 +36,11 @@ class Subscriptions:
             )
         self.declared[new.subscription_id] = new
 
-    def __iter__(self) -> Iterator[NewSubscription]:
+    def __iter__(self) -> Iterator[NewEventSubscription]:
         return iter(self.declared.values())
 
 
-DECLARED_SUBSCRIPTIONS = Subscriptions()
+DECLARED_EVENT_SUBSCRIPTIONS = EventSubscriptions()
 
 
 def new_subscription(
@@ -54,9 +54,9 @@ def new_subscription(
     enabled: bool = True,
     awaits_end: bool = True,
     pool: str = "",
-) -> NewSubscription:
+) -> NewEventSubscription:
     """Without an id it is named after the app and the glob."""
-    return NewSubscription(
+    return NewEventSubscription(
         subscription_id or f"{app}:{event_type_glob}",
         event_type_glob,
         app,
@@ -84,7 +84,7 @@ def on_event(
     enabled: bool = True,
     awaits_end: bool = True,
     pool: str = "",
-    registry: Subscriptions | None = None,
+    registry: EventSubscriptions | None = None,
 ) -> Callable[[A], A]:
     """Run the app below for each event whose type matches, in order.
 
@@ -109,14 +109,14 @@ def on_event(
             pool=pool or pool_of(app),
         ).checked(UNLIMITED)
         check(where, field="where", limits=STORED_LIMITS)
-        (DECLARED_SUBSCRIPTIONS if registry is None else registry).add(new)
+        (DECLARED_EVENT_SUBSCRIPTIONS if registry is None else registry).add(new)
         return app
 
     return declare
 
 
 async def put_declared(
-    ledger: LedgerOperations, declared: Iterable[NewSubscription]
+    ledger: LedgerOperations, declared: Iterable[NewEventSubscription]
 ) -> list[EventSubscription]:
     """Register them; as they are now."""
-    return [await ledger.put_subscription(new) for new in declared]
+    return [await ledger.put_event_subscription(new) for new in declared]

@@ -30,7 +30,7 @@ from tape.journal.follow import LIGHT_CHARACTERS, LIGHT_ENTRIES, WINDOW
 from tape.journal.ids import UlidFactory
 from tape.journal.pacer import Pacer
 from tape.journal.writer import Writer
-from tape.ledger.rules import SubscriptionRule, SubscriptionRules, roomier
+from tape.ledger.rules import EventSubscriptionRule, EventSubscriptionRules, roomier
 from tape.model.drain import (
     AwaitedRun,
     DispatchEvents,
@@ -137,7 +137,7 @@ class _Pass:
     def __init__(self, drain: Drain, errand: DrainRequest, grant: Grant, ttl_ms: int) -> None:
         self._drain = drain
         self._errand = errand
-        self._rules = SubscriptionRules((), drain.limits)
+        self._rules = EventSubscriptionRules((), drain.limits)
         self._head = grant.head
         self._hold = DrainerLease(errand.drainer_id, grant.drainer.fencing_token, ttl_ms)
         self._attempts: Attempts = grant.drainer.attempts
@@ -172,7 +172,7 @@ class _Pass:
         try:
             # Read after the head was: whoever subscribed before one of these events is among them.
             rows = await self._drain.store.ledger.list_event_subscriptions(self._errand.drainer_id)
-            self._rules = await asyncio.to_thread(SubscriptionRules, rows, self._drain.limits)
+            self._rules = await asyncio.to_thread(EventSubscriptionRules, rows, self._drain.limits)
             await self._page()
             await self._flush(letting_go=True)
             more = self._passed.global_seq < self._head
@@ -224,7 +224,7 @@ class _Pass:
             passed.dispatched + len(triggered),
         )
 
-    async def _prepared(self, rule: SubscriptionRule, event: Entry) -> NewRun | None:
+    async def _prepared(self, rule: EventSubscriptionRule, event: Entry) -> NewRun | None:
         """The run that the event becomes; None if the filter does not let it through."""
         subscription_id = rule.subscription.subscription_id
         try:
@@ -242,7 +242,7 @@ class _Pass:
                 return before
         return new
 
-    async def _holds(self, rule: SubscriptionRule, event: Entry) -> bool:
+    async def _holds(self, rule: EventSubscriptionRule, event: Entry) -> bool:
         """Ask a filter, in turns with others: the quick ones a few at a time."""
         is_light = rule.predicate.is_light
         is_quick = is_light and len(event.payload_json) <= LIGHT_CHARACTERS
@@ -311,7 +311,7 @@ class _Pass:
         )
         self._passed = passed._replace(processed=0, dispatched=0)
 
-    async def _await_end(self, run: Run, rule: SubscriptionRule, event: Entry) -> None:
+    async def _await_end(self, run: Run, rule: EventSubscriptionRule, event: Entry) -> None:
         """Until the run has ended well. The lease is kept alive meanwhile."""
         store, clock = self._drain.store, asyncio.get_running_loop().time
         since = clock()

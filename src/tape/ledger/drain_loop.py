@@ -17,7 +17,7 @@ from typing import Protocol
 from tape.errors import Closed, TapeError
 from tape.journal.follow import WINDOW
 from tape.ledger.drain import RECORDED, beyond
-from tape.ledger.rules import SubscriptionRules
+from tape.ledger.rules import EventSubscriptionRules
 from tape.model.drainer import Drainer, DrainReport
 from tape.model.event_subscription import EventSubscription
 from tape.ports.store import ReadEntries, Store
@@ -120,7 +120,7 @@ class _DrainerLoop:
     async def run(self, subscriptions: list[EventSubscription]) -> None:
         while True:
             try:
-                rules = await asyncio.to_thread(SubscriptionRules, subscriptions, self._limits)
+                rules = await asyncio.to_thread(EventSubscriptionRules, subscriptions, self._limits)
                 while True:
                     await self._drain(rules)
             except Closed:
@@ -131,7 +131,7 @@ class _DrainerLoop:
                 log.exception("drainer %r failed, trying again", self._drainer_id)
             await asyncio.sleep(AGAIN_S)
 
-    async def _drain(self, rules: SubscriptionRules) -> None:
+    async def _drain(self, rules: EventSubscriptionRules) -> None:
         """Wait until there is something to do, and make a pass."""
         head = self._store.head
         drainer = await self._store.ledger.get_drainer(self._drainer_id) or Drainer(
@@ -154,7 +154,7 @@ class _DrainerLoop:
         elif report.waiting_on_run_id:
             await beyond(self._store, self._store.head, AGAIN_S)
 
-    async def _until_due(self, cursor: int, rules: SubscriptionRules) -> None:
+    async def _until_due(self, cursor: int, rules: EventSubscriptionRules) -> None:
         """Until an event comes that matches, or others have come and some time has passed."""
         position = cursor
         settled_at = self._clock() + SETTLE_S

@@ -16,10 +16,10 @@ from tape.model.drainer import Drainer, DrainerState, DrainReport, check_drainer
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.event_subscription import (
     DEFAULT_DRAINER,
-    DeleteSubscription,
+    DeleteEventSubscription,
     EventSubscription,
-    NewSubscription,
-    PutSubscription,
+    NewEventSubscription,
+    PutEventSubscription,
 )
 from tape.model.names import check_name
 from tape.ports.ledger import RecentEntries, RecentQuery
@@ -36,13 +36,13 @@ _FILTERS = (
 
 
 class LedgerOperations(Protocol):
-    async def put_subscription(self, new: NewSubscription) -> EventSubscription:
+    async def put_event_subscription(self, new: NewEventSubscription) -> EventSubscription:
         """Add an event subscription, or change one that is there; never a drainer's cursor."""
 
-    async def delete_subscription(self, subscription_id: str) -> bool:
+    async def delete_event_subscription(self, subscription_id: str) -> bool:
         """Remove it; False if there was none. Its runs go on."""
 
-    async def list_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
+    async def list_event_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
         """By id, of one drainer or of all."""
 
     async def drain(
@@ -86,16 +86,16 @@ class Ledger:
         self._checker = checker
         self._drain = Drain(store, writer, ids, settings.drainers, settings.limits, pacer=pacer)
 
-    async def put_subscription(self, new: NewSubscription) -> EventSubscription:
-        move = PutSubscription(new, next(self._ids), self._limits)
+    async def put_event_subscription(self, new: NewEventSubscription) -> EventSubscription:
+        move = PutEventSubscription(new, next(self._ids), self._limits)
         await self._checker.checked(new.filter_expr, field="filter_expr")
         return await self._writer.submit(move)
 
-    async def delete_subscription(self, subscription_id: str) -> bool:
-        move = DeleteSubscription(subscription_id, next(self._ids), self._limits)
+    async def delete_event_subscription(self, subscription_id: str) -> bool:
+        move = DeleteEventSubscription(subscription_id, next(self._ids), self._limits)
         return await self._writer.submit(move)
 
-    async def list_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
+    async def list_event_subscriptions(self, drainer_id: str = "") -> list[EventSubscription]:
         check_name(drainer_id, self._limits, field="drainer_id")
         return await self._store.ledger.list_event_subscriptions(drainer_id)
 

@@ -28,7 +28,7 @@ def _checked(expression: str) -> EntryPredicate:
     return check(expression, limits=STORED_LIMITS)
 
 
-class SubscriptionRule(NamedTuple):
+class EventSubscriptionRule(NamedTuple):
     """One enabled subscription."""
 
     subscription: EventSubscription
@@ -37,7 +37,7 @@ class SubscriptionRule(NamedTuple):
     mapper: Mapper
 
     @classmethod
-    def of(cls, subscription: EventSubscription, limits: Limits) -> "SubscriptionRule":
+    def of(cls, subscription: EventSubscription, limits: Limits) -> "EventSubscriptionRule":
         return cls(
             subscription,
             parse_glob(subscription.event_type_glob, limits),
@@ -65,14 +65,16 @@ class SubscriptionRule(NamedTuple):
         return new.checked(limits)
 
 
-class SubscriptionRules:
+class EventSubscriptionRules:
     """The enabled subscriptions of one drainer, by id."""
 
     def __init__(self, subscriptions: Iterable[EventSubscription], limits: Limits) -> None:
-        self._rules = [SubscriptionRule.of(row, limits) for row in subscriptions if row.enabled]
-        self._remembered: dict[str, list[SubscriptionRule]] = {}
+        self._rules = [
+            EventSubscriptionRule.of(row, limits) for row in subscriptions if row.enabled
+        ]
+        self._remembered: dict[str, list[EventSubscriptionRule]] = {}
 
-    def of_type(self, event_type: str) -> list[SubscriptionRule]:
+    def of_type(self, event_type: str) -> list[EventSubscriptionRule]:
         """Those whose globs match, in the order in which they are dispatched."""
         found = self._remembered.get(event_type)
         if found is None:

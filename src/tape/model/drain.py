@@ -12,18 +12,18 @@ from typing import NamedTuple
 import orjson
 
 from tape.errors import StaleLease
+from tape.model.begin_runs import RunsToBegin
 from tape.model.drainer import DISPATCH_FAILED, DRAINERS, Drainer, DrainerLease, held_drainer
 from tape.model.entry import Entry, EntryDraft, Kind
 from tape.model.event import NewEvent, draft_own_event
-from tape.model.lease import BeginRun, Begun, NewRun, Taker
-from tape.model.move import Decision, EntryPlace, Need, State, save
+from tape.model.lease import Begun, NewRun
+from tape.model.move import Decision, Need, State, save
 from tape.model.subjects import drainer_halted, drainer_resumed
 from tape.settings import Limits
 
 ERROR_CHARACTERS = 2_000
 MOST_DOUBLINGS = 30
 _RUN = re.compile("^run '[^']*'")
-_NOWHERE = EntryPlace(0, 0)
 
 
 class PassProgress(NamedTuple):
@@ -89,17 +89,13 @@ class DispatchEvents:
         self._event_id, *rest = ids
         self._hold = hold
         self._passed = passed
-        self._begin = [
-            BeginRun(run, Taker(), event_id, limits)
-            for run, event_id in zip(runs, rest, strict=True)
-        ]
+        self._begin = RunsToBegin((run.checked(limits) for run in runs), rest)
         self._letting_go = letting_go
-        self.weight = 1024 + sum(move.weight for move in self._begin)
+        self.weight = 1024 + self._begin.weight
 
     def needs(self) -> Iterable[Need]:
         yield Need(DRAINERS, self._hold.drainer_id)
-        for move in self._begin:
-            yield from move.needs()
+        yield from self._begin.needs()
 
     def decide(self, state: State) -> Decision[list[Begun]]:
         drainer = held_drainer(state, self._hold)
@@ -108,15 +104,12 @@ class DispatchEvents:
             drainer = drainer.unleased()
         if self._waits_for is not None:
             drainer = _waiting(drainer, self._waits_for, state.now_ms)
-        decisions = [move.decide(state) for move in self._begin]
-        begun = [decision.reply(_NOWHERE) for decision in decisions]
+        runs = self._begin.decide_all(state)
+        begun = [run.begun for run in runs]
         return Decision(
             lambda _place: begun,
-            [*entries, *(entry for decision in decisions for entry in decision.entries)],
-            [
-                save(DRAINERS, drainer),
-                *(change for decision in decisions for change in decision.changes),
-            ],
+            [*entries, *(entry for run in runs for entry in run.entries)],
+            [save(DRAINERS, drainer), *(change for run in runs for change in run.changes)],
         )
 
 

@@ -1,10 +1,9 @@
 """A drainer: a named consumer of events with a strict-order cursor that halts at a failure.
 
-One instance of a drainer works at a time, by a lease with a fencing token on its row: granted if
-nobody else's is alive, with the next token, and looked at by every write of a pass in the turn that
-writes. A token is stale from the takeover on, not from expiry, which is by the store's clock. The
-cursor moves only past events that were dispatched to every subscription they match, so the event
-that failed is tried again by the next pass, and nothing after it is dispatched before.
+One instance of a drainer works at a time, by a lease with a fencing token on its row (`hold`),
+which every write of a pass is checked against. The cursor moves only past events that were
+dispatched to every subscription they match, so the event that failed is tried again by the next
+pass, and nothing after it is dispatched before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
-from tape.errors import InvalidArgument, StaleLease
-from tape.model.lease import MOST_TTL_MS
+from tape.model.hold import check_held, check_ttl, granted, is_held, let_go, renewed
 from tape.model.move import Decision, Need, Reading, State, Table, save
 from tape.model.names import check_name
 from tape.model.subject import check_length
@@ -65,10 +63,10 @@ class Drainer(NamedTuple):
         return Attempts(**orjson.loads(self.attempts_json)) if self.attempts_json else NO_ATTEMPTS
 
     def is_leased(self, now_ms: int) -> bool:
-        return bool(self.lease_owner) and self.lease_expires_at_ms > now_ms
+        return is_held(self, now_ms)
 
     def unleased(self) -> "Drainer":
-        return self._replace(lease_owner="", lease_expires_at_ms=0)
+        return let_go(self)
 
     def unhalted(self) -> "Drainer":
         """Ready to go on; what was tried for the event that failed, and since when, stays known
@@ -199,13 +197,9 @@ class Grant(NamedTuple):
 def held_drainer(state: Reading, hold: DrainerLease) -> Drainer:
     """The drainer with its lease renewed, if the token is the one it was last granted with."""
     drainer = state.get(DRAINERS, hold.drainer_id)
-    if drainer is None or not drainer.lease_owner or drainer.fencing_token != hold.fencing_token:
-        now = drainer.fencing_token if drainer else 0
-        raise StaleLease(
-            f"drainer {hold.drainer_id!r} is at fencing token {now}, this pass has "
-            f"{hold.fencing_token}: another instance has taken over"
-        )
-    return drainer._replace(lease_expires_at_ms=state.now_ms + hold.ttl_ms)
+    what = f"drainer {hold.drainer_id!r}"
+    held = check_held(drainer, hold.fencing_token, what=what, who="pass")
+    return renewed(held, hold.ttl_ms, state.now_ms)
 
 
 def check_drainer_id(drainer_id: str, limits: Limits) -> str:
@@ -222,9 +216,7 @@ class AcquireDrainer:
     def __init__(self, drainer_id: str, owner: str, ttl_ms: int, limits: Limits) -> None:
         self._drainer_id = check_drainer_id(drainer_id, limits)
         self._owner = check_name(owner, limits, field="lease_owner", required=True)
-        if not 0 < ttl_ms <= MOST_TTL_MS:
-            raise InvalidArgument(f"{ttl_ms} is not in 1..{MOST_TTL_MS}", field="lease_ttl_ms")
-        self._ttl_ms = ttl_ms
+        self._ttl_ms = check_ttl(ttl_ms)
         self.weight = 512
 
     def needs(self) -> Iterable[Need]:
@@ -236,11 +228,7 @@ class AcquireDrainer:
         if drainer.is_leased(state.now_ms):
             refused = Grant(drainer, False, head)
             return Decision(lambda _place: refused)
-        drainer = drainer._replace(
-            lease_owner=self._owner,
-            lease_expires_at_ms=state.now_ms + self._ttl_ms,
-            fencing_token=drainer.fencing_token + 1,
-        )
+        drainer = granted(drainer, self._owner, self._ttl_ms, state.now_ms)
         grant = Grant(drainer, True, head)
         return Decision(lambda _place: grant, changes=[save(DRAINERS, drainer)])
 

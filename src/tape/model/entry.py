@@ -24,6 +24,7 @@ class Kind(StrEnum):
     SUBSCRIPTION = "subscription"
     RELAY = "relay"
     OUTBOX = "outbox"
+    WALLET = "wallet"
 
 
 class Trace(NamedTuple):

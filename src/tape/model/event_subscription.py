@@ -18,7 +18,7 @@ from tape.model.move import Decision, Need, State, Table, delete, save
 from tape.model.names import check_name
 from tape.model.run import RunName
 from tape.model.subject import check_length
-from tape.model.subjects import drainer_subscription, run_status
+from tape.model.subjects import drainer_event_subscription, run_status
 from tape.settings import Limits
 
 DEFAULT_DRAINER = "workflow_runner"
@@ -45,7 +45,7 @@ class EventSubscription(NamedTuple):
     pool: str = ""
 
 
-class NewSubscription(NamedTuple):
+class NewEventSubscription(NamedTuple):
     """A subscription as it is declared; `workflow_type` is the name of an app."""
 
     subscription_id: str
@@ -58,7 +58,7 @@ class NewSubscription(NamedTuple):
     awaits_end: bool = True
     pool: str = ""
 
-    def checked(self, limits: Limits) -> "NewSubscription":
+    def checked(self, limits: Limits) -> "NewEventSubscription":
         """Refuse what could never work; the filter is judged by who knows predicates."""
         for field in ("subscription_id", "workflow_type", "drainer_id"):
             check_name(getattr(self, field), limits, field=field, required=True)
@@ -66,42 +66,45 @@ class NewSubscription(NamedTuple):
         parse_glob(self.event_type_glob, limits)
         parse_mapper(self.input_mapper, limits)
         check_length(
-            drainer_subscription("unsubscribed", self.drainer_id, self.subscription_id), limits
+            drainer_event_subscription("unsubscribed", self.drainer_id, self.subscription_id),
+            limits,
         )
         name = RunName(self.workflow_type, RUN_USER, self.subscription_id, "")
         check_length(run_status("cancel_requested", *name[:3], name.run_id), limits)
         return self
 
 
-SUBSCRIPTIONS = Table("event_subscriptions", EventSubscription, lambda row: row.subscription_id)
+EVENT_SUBSCRIPTIONS = Table(
+    "event_subscriptions", EventSubscription, lambda row: row.subscription_id
+)
 
 
-class PutSubscription:
+class PutEventSubscription:
     """Add a subscription, or change one that is there. What changes nothing leaves no entry."""
 
     __slots__ = ("_event_id", "_new", "weight")
 
-    def __init__(self, new: NewSubscription, event_id: str, limits: Limits) -> None:
+    def __init__(self, new: NewEventSubscription, event_id: str, limits: Limits) -> None:
         self._new = new.checked(limits)
         self._event_id = event_id
         self.weight = 1024 + len(new.input_mapper)
 
     def needs(self) -> Iterable[Need]:
-        yield Need(SUBSCRIPTIONS, self._new.subscription_id)
+        yield Need(EVENT_SUBSCRIPTIONS, self._new.subscription_id)
 
     def decide(self, state: State) -> Decision[EventSubscription]:
         new = self._new
-        before = state.get(SUBSCRIPTIONS, new.subscription_id)
+        before = state.get(EVENT_SUBSCRIPTIONS, new.subscription_id)
         now = EventSubscription(
             **new._asdict(), created_at_ms=before.created_at_ms if before else state.now_ms
         )
         if now == before:
             return Decision(lambda _place: now)
         draft = _draft(self._event_id, "subscribed", now)
-        return Decision(lambda _place: now, [draft], [save(SUBSCRIPTIONS, now)])
+        return Decision(lambda _place: now, [draft], [save(EVENT_SUBSCRIPTIONS, now)])
 
 
-class DeleteSubscription:
+class DeleteEventSubscription:
     """Remove a subscription; False if there is none. The runs it has made go on."""
 
     __slots__ = ("_event_id", "_subscription_id", "weight")
@@ -114,18 +117,18 @@ class DeleteSubscription:
         self.weight = 512
 
     def needs(self) -> Iterable[Need]:
-        yield Need(SUBSCRIPTIONS, self._subscription_id)
+        yield Need(EVENT_SUBSCRIPTIONS, self._subscription_id)
 
     def decide(self, state: State) -> Decision[bool]:
-        before = state.get(SUBSCRIPTIONS, self._subscription_id)
+        before = state.get(EVENT_SUBSCRIPTIONS, self._subscription_id)
         if before is None:
             return Decision(lambda _place: False)
         draft = _draft(self._event_id, "unsubscribed", before)
-        gone = delete(SUBSCRIPTIONS, self._subscription_id)
+        gone = delete(EVENT_SUBSCRIPTIONS, self._subscription_id)
         return Decision(lambda _place: True, [draft], [gone])
 
 
 def _draft(event_id: str, verb: str, row: EventSubscription) -> EntryDraft:
-    subject = drainer_subscription(verb, row.drainer_id, row.subscription_id)
+    subject = drainer_event_subscription(verb, row.drainer_id, row.subscription_id)
     payload = orjson.dumps(row._asdict()).decode()
     return EntryDraft(event_id, Kind.DRAINER.value, subject, payload)

@@ -18,6 +18,11 @@ UNLIMITED = Limits(**{each.name: sys.maxsize for each in fields(Limits)})
 
 _CONTAINERS = (dict, list)
 # DEL and C1, marks and overrides of direction, line separators.
+_LONG_NUMBER = re.compile("[0-9]{19}")
+# Of valid JSON: a text, or a number as a whole part and the rest of it.
+_TEXT_OR_NUMBER = re.compile(
+    r'"(?:[^"\\]++|\\.)*+"|(-?+[0-9]++)((?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+)'
+)
 _STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -55,6 +60,21 @@ def to_json(value: Any, limits: Limits, *, field: str) -> str:
     if encoded.count(b"[") + encoded.count(b"{") > limits.json_depth:
         _check_depth(orjson.loads(encoded), limits, field)
     return encoded.decode()
+
+
+def exceeds_64_bits(json_text: str, *, is_signed: bool = False) -> bool:
+    """Whether valid JSON has a whole number that no integer of 64 bits can hold, be it signed or
+    not; with `is_signed` no signed one. Beyond 64 bits parsers read a double, another number."""
+    if _LONG_NUMBER.search(json_text) is None:
+        return False
+    most = 2**63 if is_signed else 2**64
+    for found in _TEXT_OR_NUMBER.finditer(json_text):
+        digits, rest = found.groups()
+        if digits is None or rest or len(digits) < 19:
+            continue
+        if len(digits) > 20 or not -(2**63) <= int(digits) < most:
+            return True
+    return False
 
 
 def utf8_length(text: str, field: str) -> int:

@@ -28,6 +28,7 @@ from tape.model.run import (
 from tape.model.run_write import Extended, raw, run_line
 from tape.model.subject import check_length
 from tape.model.subjects import run_status
+from tape.model.trace_context import NO_TEXTS, TraceTexts
 from tape.settings import Limits
 
 DEFAULT_TTL_MS = 30_000
@@ -62,7 +63,10 @@ _NAMES = (*RunName._fields, "pool", "app_version", "parent_run_id")
 
 
 class NewRun(NamedTuple):
-    """A run to begin. The parent's token is looked at where there is a parent."""
+    """A run to begin. The parent's token is looked at where there is a parent.
+
+    `context` is kept in its first entry; without a `trace` the run joins that of the context.
+    """
 
     name: RunName
     input_json: str = "null"
@@ -71,6 +75,7 @@ class NewRun(NamedTuple):
     parent_run_id: str = ""
     parent_fencing_token: int = 0
     trace: Trace = NO_TRACE
+    context: TraceTexts = NO_TEXTS
 
     def checked(self, limits: Limits) -> "NewRun":
         name = self.name
@@ -80,10 +85,21 @@ class NewRun(NamedTuple):
         check_trace(*self.trace)
         longest = run_status("cancel_requested", *name[:3], name.run_id)
         check_length(longest, limits)
-        return self._replace(
+        new = self._replace(
             input_json=check_json(self.input_json, limits, field="input_json"),
             pool=self.pool or DEFAULT_POOL,
         )
+        if not any(self.context):
+            return new
+        return new._replace(trace=self.joined_trace, context=self.context.checked().texts)
+
+    @property
+    def joined_trace(self) -> Trace:
+        """Its own trace, else the one that its context is of."""
+        if any(self.trace) or not any(self.context):
+            return self.trace
+        context = self.context.checked()
+        return Trace(context.trace_id, "", context.span_id)
 
 
 class Begun(NamedTuple):
@@ -103,9 +119,10 @@ class BeginRun:
 
     __slots__ = ("_event_id", "_new", "_taker", "weight")
 
-    def __init__(self, new: NewRun, taker: Taker, event_id: str, limits: Limits) -> None:
-        self._new = new.checked(limits)
-        self._taker = taker.checked(limits)
+    def __init__(self, new: NewRun, taker: Taker, event_id: str, limits: Limits | None) -> None:
+        """Without limits both were checked before."""
+        self._new = new if limits is None else new.checked(limits)
+        self._taker = taker if limits is None else taker.checked(limits)
         self._event_id = event_id
         self.weight = 1024 + len(new.input_json)
 
@@ -125,6 +142,8 @@ class BeginRun:
             "app_version": run.app_version,
             "parent_run_id": run.parent_run_id,
         }
+        if any(self._new.context):
+            details["trace"] = self._new.context._asdict()
         if self._taker.owner:
             run, lease = _granted(run, self._taker, state.now_ms)
             details |= lease

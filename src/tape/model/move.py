@@ -175,9 +175,10 @@ class State:
 
     def _delete(self, table: Table[Any, Any], key: Hashable) -> None:
         self.deletions.setdefault(table, {})[key] = ()
+        start = key if isinstance(key, tuple) else (key,)
         for rows in (self._rows, self.saves):
             rows.get(table, {}).pop(key, None)
             for child, below in rows.items():
-                if child.parent is table and isinstance(key, tuple):
-                    for orphan in [k for k in below if cast("_Key", k)[: len(key)] == key]:
+                if child.parent is table:
+                    for orphan in [k for k in below if cast("_Key", k)[: len(start)] == start]:
                         del below[orphan]

@@ -79,7 +79,7 @@ def drainer_skipped(drainer: str) -> str:
     return build_subject("drainer", "skipped", drainer)
 
 
-def drainer_subscription(verb: str, drainer: str, subscription_id: str) -> str:
+def drainer_event_subscription(verb: str, drainer: str, subscription_id: str) -> str:
     """`verb` is subscribed or unsubscribed."""
     return build_subject("drainer", verb, drainer, subscription_id)
 
@@ -102,6 +102,11 @@ def budget(verb: str, run_id: str) -> str:
 def relay(verb: str, relay_name: str) -> str:
     """`verb` is elected or resigned."""
     return build_subject("relay", verb, relay_name)
+
+
+def wallet(verb: str, alias: str) -> str:
+    """`verb` is put, rotated, retired, deleted or rewrapped."""
+    return build_subject("wallet", verb, alias)
 
 
 def outbox_skipped(bus_subject: str, row_id: int) -> str:

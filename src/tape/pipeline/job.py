@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
 
+from tape.pipeline.logins import SourceLogins
 from tape.ports.bulk import UseStore
 from tape.settings import Settings
 
@@ -54,6 +55,7 @@ class JobContext:
     settings: Settings = field(default_factory=Settings)
     config: str = ""
     """The settings file they are from, for the data source that a job writes to."""
+    logins: SourceLogins | None = None
 
     @property
     def destination(self) -> dict[str, str]:
@@ -69,6 +71,7 @@ class CheckContext:
     use_store: UseStore
     lakes: set[Path] = field(default_factory=set)
     remote: str = ""
+    logins: SourceLogins | None = None
 
 
 class Job(Protocol):

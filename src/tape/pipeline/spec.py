@@ -10,15 +10,14 @@ The options of a job are the fields of its dataclass, so a file and the command 
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-import yaml
-
 from tape.errors import InvalidArgument
 from tape.pipeline.job import Job
+from tape.settings.located import read_located
+from tape.settings.yaml_nodes import FILE_RULES, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +32,12 @@ class Spec:
 
 def read_spec(file: Path, known: Mapping[str, type[Job]]) -> Spec:
     try:
-        said = yaml.safe_load(file.read_text())
+        text = file.read_text()
     except OSError as fault:
         raise InvalidArgument(f"cannot be read: {fault.strerror}", field=str(file)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as fault:
+    except UnicodeDecodeError as fault:
         raise InvalidArgument(f"is not YAML: {fault}", field=str(file)) from None
-    document = _mapping(said, str(file))
+    document = _mapping(read_located(text, FILE_RULES, field=str(file)).value, str(file))
     _refuse_unknown(document, ("store", "master", "remote", "jobs"), str(file))
     listed = document.get("jobs")
     if not isinstance(listed, list) or not listed:
@@ -103,6 +102,5 @@ def _text(value: object, at: str) -> str:
 def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], at: str) -> None:
     for name in given:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
+            meant = did_you_mean(name, known)
             raise InvalidArgument(f"no {name!r} here; {meant}known: {', '.join(known)}", field=at)

@@ -4,6 +4,7 @@ from typing import Any, Final, NamedTuple
 
 from tape.model.budget import BudgetRow
 from tape.model.bulk_write import BulkWrite, WriteList
+from tape.model.credential import Credential
 from tape.model.decision import DecisionPlace
 from tape.model.drainer import Drainer
 from tape.model.effect import BusinessKey, Effect
@@ -14,6 +15,15 @@ from tape.model.outbox import RelayTerm
 from tape.model.reaction import Book, Reaction, ReactionCursor, Tally
 from tape.model.run import Run
 from tape.model.session import Session, StoredEvent
+from tape.model.subscription import (
+    AcceptedPlace,
+    GatewayPath,
+    Listener,
+    PassedPosition,
+    SeenKey,
+    Subscription,
+    SubscriptionRevision,
+)
 from tape.model.timer import Timer
 from tape.model.value import Value
 
@@ -73,6 +83,36 @@ class StagedChunkRow(NamedTuple):
     number: int
     rows: int
     staged_at_ms: int
+
+
+class CredentialVersionRow(NamedTuple):
+    """A version of a credential, without what is sealed."""
+
+    alias: str
+    version: int
+    form: str
+    key_id: str
+    wrapped_at_ms: int
+
+
+class DeadLetterRow(NamedTuple):
+    """A dead letter of a subscription, without the body of its message."""
+
+    subscription: str
+    letter_id: str
+    place: str
+    message_id: str
+    reason: str
+    detail: str
+    attempts: int
+    at_ms: int
+    source: str
+    origin: str
+    position: str
+    key: str
+    timestamp_ms: int
+    source_subject: str
+    headers_json: str
 
 
 class RetentionRow(NamedTuple):
@@ -156,4 +196,14 @@ SIDE_TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "outbox": OutboxTableRow,
     "processed": ProcessedRow,
     "sequences": SequenceRow,
+    "credentials": Credential,
+    "credential_versions": CredentialVersionRow,
+    "subscriptions": Subscription,
+    "subscription_revisions": SubscriptionRevision,
+    "gateway_paths": GatewayPath,
+    "accepted_places": AcceptedPlace,
+    "passed_positions": PassedPosition,
+    "seen_keys": SeenKey,
+    "subscription_dead_letters": DeadLetterRow,
+    "listeners": Listener,
 }

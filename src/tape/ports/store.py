@@ -23,8 +23,10 @@ from tape.ports.predicate import EntryPredicate
 from tape.ports.retention import RetentionStore
 from tape.ports.runs import RunStore
 from tape.ports.sessions import SessionStore
+from tape.ports.subscriptions import SubscriptionStore
 from tape.ports.tasks import TaskStore
 from tape.ports.values import ValueStore
+from tape.ports.wallet import WalletStore
 from tape.ports.writes import WriteStore
 from tape.settings import MIB
 
@@ -96,6 +98,10 @@ class Store(Protocol):
     def ledger(self) -> LedgerStore: ...
 
     @property
+    def subscriptions(self) -> SubscriptionStore:
+        """Declared subscriptions, and what was accepted for them."""
+
+    @property
     def outbox(self) -> OutboxStore: ...
 
     @property
@@ -104,6 +110,10 @@ class Store(Protocol):
     @property
     def writes(self) -> WriteStore:
         """Writes in bulk, and the chunks that are staged for them."""
+
+    @property
+    def wallet(self) -> WalletStore:
+        """Sealed credentials."""
 
     @property
     def head(self) -> int:

@@ -1,7 +1,10 @@
-"""The gate: an expression becomes a `Predicate` or is refused with the position and the reason."""
+"""The gate: an expression becomes a `Predicate`, or a `TextExpression`, or is refused with the
+position and the reason."""
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
 
 from cel_expr_python import cel  # type: ignore[import-untyped]  # no py.typed in the wheel
 
@@ -9,6 +12,7 @@ from tape.errors import InvalidArgument, TooLarge
 from tape.predicates import regex
 from tape.predicates.ast import TRUE, Constant, FunctionCall, Node, UnsupportedError, read, walk
 from tape.predicates.predicate import DEFAULT_LIMITS, Predicate, PredicateLimits
+from tape.predicates.text_expression import TextExpression
 from tape.predicates.values import EvaluationError, Type
 from tape.predicates.wire import ProtoMessage
 
@@ -64,21 +68,48 @@ def check(
     _refuse_oversized(expression, field, limits)
     if not expression.strip():
         return Predicate.of(expression, TRUE, limits)
-    try:
-        checked = _ENVIRONMENT.compile(expression)
-    except RuntimeError as error:
-        raise _complaint(expression, field, str(error)) from error
+    checked = _compiled(expression, field, _ENVIRONMENT)
     result = checked.return_type().name()
     if result not in ("BOOL", "DYN"):
         raise InvalidArgument(
             f"a predicate must be bool, this is {result.lower()}", field=field, position=0
         )
+    return Predicate.of(expression, _tree(checked, field, ENVELOPE), limits)
+
+
+def check_text(
+    expression: str, names: tuple[str, ...], *, field: str, limits: PredicateLimits = DEFAULT_LIMITS
+) -> TextExpression:
+    """The text that a CEL expression makes of those names, each of which may be any JSON."""
+    _refuse_oversized(expression, field, limits)
+    checked = _compiled(expression, field, _environment(names))
+    result = checked.return_type().name()
+    if result.partition("<")[0] in ("LIST", "MAP", "NULL", "TYPE"):
+        raise InvalidArgument(
+            f"must be a text, or what has one, this is {result.lower()}", field=field, position=0
+        )
+    return TextExpression.of(expression, _tree(checked, field, dict.fromkeys(names, "dyn")), limits)
+
+
+@lru_cache(8)
+def _environment(names: tuple[str, ...]) -> Any:
+    return cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
+
+
+def _compiled(expression: str, field: str, environment: Any) -> Any:
     try:
-        tree = read(ProtoMessage(checked.serialize()).message(2), ENVELOPE)
+        return environment.compile(expression)
+    except RuntimeError as error:
+        raise _complaint(expression, field, str(error)) from error
+
+
+def _tree(checked: Any, field: str, names: Mapping[str, Type]) -> Node:
+    try:
+        tree = read(ProtoMessage(checked.serialize()).message(2), names)
         _refuse_bad_regex(tree)
     except UnsupportedError as error:
         raise InvalidArgument(str(error), field=field, position=error.position) from error
-    return Predicate.of(expression, tree, limits)
+    return tree
 
 
 def _refuse_oversized(expression: str, field: str, limits: PredicateLimits) -> None:

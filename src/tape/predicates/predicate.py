@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from tape.errors import PredicateError, PredicateTooCostly
 from tape.predicates.ast import TRUE, Logic, Name, Node, walk
@@ -13,6 +13,8 @@ from tape.predicates.to_python import Generated, compiled
 from tape.predicates.to_sql import DialectName, exact, prefilter
 from tape.predicates.values import EvaluationError
 from tape.predicates.work import LimitError, Work
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +74,24 @@ class Predicate:
     @classmethod
     def of(cls, expression: str, tree: Node, limits: PredicateLimits) -> "Predicate":
         result = tree if tree.type == "bool" else Logic("and", (tree,))
-        generated = _generated(result, limits.steps)
+        code = generated(result, limits.steps, _is_true)
         return cls(
             expression=expression,
             always_true=tree == TRUE,
             names=frozenset(node.name for node in walk(tree) if isinstance(node, Name)),
-            is_light=not generated.charges,
-            evaluate=generated.evaluate,
+            is_light=not code.charges,
+            evaluate=code.evaluate,
             tree=result,
         )
 
 
-def _generated(tree: Node, steps: int) -> Generated[bool]:
-    def slowly(envelope: Mapping[str, object], work: Work) -> bool:
+def generated(tree: Node, steps: int, result: Callable[[object], Result]) -> Generated[Result]:
+    """The function of a tree, whose errors are PredicateError. `result` says which of the values
+    that it can have are its results."""
+
+    def slowly(envelope: Mapping[str, object], work: Work) -> Result:
         try:
-            return Evaluation(envelope, work).value(tree) is True
+            return result(Evaluation(envelope, work).value(tree))
         except EvaluationError as error:
             raise PredicateError(str(error)) from None
         except LimitError as error:
@@ -95,3 +100,7 @@ def _generated(tree: Node, steps: int) -> Generated[bool]:
             raise PredicateError("the payload nests too deeply") from None
 
     return compiled(tree, slowly, steps)
+
+
+def _is_true(value: object) -> bool:
+    return value is True

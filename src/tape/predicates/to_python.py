@@ -127,7 +127,7 @@ def is_short(node: Node) -> bool:
         case Constant():
             return True
         case Name():
-            return node.name not in ("payload", "prev_value_json")
+            return node.type != "dyn" and node.name != "prev_value_json"
         case FunctionCall(function="_+_") | Conditional():
             return all(map(is_short, children(node)))
         case _:

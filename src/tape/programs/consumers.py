@@ -23,16 +23,18 @@ from urllib.parse import unquote
 import orjson
 
 from tape.brokers.by_target import require_nats
+from tape.brokers.logins import Logins
 from tape.brokers.targets import parse_nats_url
 from tape.errors import InvalidArgument
 from tape.model.bus_subject import check_bus_pattern
-from tape.ports.consumer import Delivery
+from tape.ports.source import ReceivedMessage
 from tape.ports.user_code import as_failure, called
+from tape.programs.credentials import DistantWallet
 from tape.settings import ConsumerSettings, Settings
 from tape.settings.file import read_settings
 
 if TYPE_CHECKING:
-    from tape.brokers.nats_consumer import NatsConsumer
+    from tape.sources.nats_reader import DurableReader
 
 log = logging.getLogger("tape.consumer")
 
@@ -44,9 +46,12 @@ DURABLE_MOST = 128
 class Message:
     """An event as the broker delivers it. `deliveries` counts from 1."""
 
-    def __init__(self, delivery: Delivery, consumer: "NatsConsumer") -> None:
-        self._delivery = delivery
-        self._consumer = consumer
+    def __init__(self, received: ReceivedMessage, reader: "DurableReader") -> None:
+        self._message, self._receipt = received
+        self._headers = {
+            name: value.decode(errors="replace") for name, value in self._message.headers
+        }
+        self._reader = reader
         self._settled = False
 
     def __repr__(self) -> str:
@@ -54,22 +59,22 @@ class Message:
 
     @property
     def subject(self) -> str:
-        return self._delivery.subject
+        return self._message.subject
 
     @property
     def data(self) -> bytes:
         """The payload as it was sent."""
-        return self._delivery.data
+        return self._message.body
 
     @property
     def payload(self) -> Any:
         """The payload, parsed at each use."""
-        return orjson.loads(self._delivery.data)
+        return orjson.loads(self._message.body)
 
     @property
     def message_id(self) -> str:
         """The event's id, the same each time the event is sent."""
-        return self._delivery.headers.get("Nats-Msg-Id", "")
+        return self._message.message_id
 
     @property
     def global_seq(self) -> int:
@@ -89,12 +94,12 @@ class Message:
 
     @property
     def deliveries(self) -> int:
-        return self._delivery.deliveries
+        return self._message.deliveries
 
     @property
     def stream_seq(self) -> int:
         """The message's number in the stream."""
-        return self._delivery.stream_seq
+        return int(self._message.position)
 
     @property
     def is_settled(self) -> bool:
@@ -102,7 +107,7 @@ class Message:
 
     def attribute(self, name: str) -> str:
         """A CloudEvents attribute, empty where the message has none."""
-        return unquote(self._delivery.headers.get(f"ce-{name}", ""))
+        return unquote(self._headers.get(f"ce-{name}", ""))
 
     async def ack(self) -> bool:
         """Acknowledge the message. Returns False if that failed; then it is delivered again."""
@@ -117,13 +122,13 @@ class Message:
         """Report that the message is being handled. The consumer does so every third of
         `ack_wait_s`.
         """
-        return await self._consumer.report(self._delivery.receipt)
+        return await self._reader.report(self._receipt)
 
     async def _settle(self, how: bytes) -> bool:
         if self._settled:
             return False
         self._settled = True
-        return await self._consumer.settle(self._delivery.receipt, how)
+        return await self._reader.settle(self._receipt, how)
 
 
 Handler = Callable[[Message], Awaitable[None] | None]
@@ -136,7 +141,8 @@ class Consumer:
     message goes to one of them. With `in_order` no message is delivered to any of them before the
     previous one is acknowledged: a strict order, at a round trip per message.
 
-    Without `settings` it reads the settings file, as a command does.
+    Without `settings` it reads the settings file, as a command does. If that names a credential for
+    NATS, it is opened at the store or server that TAPE_URL or TAPE_STORE names.
     """
 
     def __init__(
@@ -159,12 +165,14 @@ class Consumer:
             check_bus_pattern(one, field="subject")
         parse_nats_url(nats_url, field="nats_url")
         require_nats()
-        from tape.brokers.nats_consumer import NatsConsumer
+        from tape.sources.nats_consumer import NatsConsumer
 
         self.durable = durable
         if settings is None:
             settings = read_settings(None)
         self.settings = settings.consumers if isinstance(settings, Settings) else settings
+        whole = settings if isinstance(settings, Settings) else Settings()
+        self._wallet = DistantWallet(whole)
         self._consumer = NatsConsumer(
             nats_url,
             stream=stream,
@@ -172,6 +180,7 @@ class Consumer:
             subjects=subjects,
             settings=self.settings,
             in_order=in_order,
+            logins=Logins(whole.credentials, self._wallet),
         )
 
     async def __aenter__(self) -> "Consumer":
@@ -180,12 +189,13 @@ class Consumer:
 
     async def __aexit__(self, *_error: object) -> None:
         await self._consumer.close()
+        await self._wallet.close()
 
     async def __aiter__(self) -> AsyncGenerator[Message, None]:
         async with contextlib.aclosing(self._consumer.batches()) as batches:
             async for batch in batches:
                 for message in batch:
-                    yield Message(message, self._consumer)
+                    yield Message(message, self._consumer.reader)
 
 
 def check_durable(name: str) -> str:

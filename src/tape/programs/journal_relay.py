@@ -20,7 +20,9 @@ from tape.journal_relay.old_cursor import PastQuery, position_of
 from tape.journal_relay.relay import DEFAULT_BACKOFF, JournalRelay, OnProgress, RelayBackoff
 from tape.ports.sink import Sink
 from tape.programs.connect import default_token, default_url, open_operations
+from tape.programs.credentials import logins_for
 from tape.programs.event_loop import stopping_on_signals
+from tape.programs.sinks import BrokerSink
 from tape.reactions.settings import only_where
 from tape.settings import Settings
 
@@ -98,6 +100,10 @@ async def relay_journal(
         kept = cursor.read()  # a file that is no cursor is refused before anything else is done
         bus = await open_operations(url or default_url(), token, settings or Settings())
         stack.push_async_callback(bus.close)
+        logins = await stack.enter_async_context(logins_for(bus, settings or Settings()))
+        for target in targets:
+            if isinstance(target, BrokerSink):
+                await target.log_in_with(logins)
         start, until = await _range(bus, kept, live=live)
 
         def open_pages(after: int) -> AsyncGenerator[Page, None]:

@@ -6,8 +6,11 @@ tape.run_relay("postgres://desk@db/desk", nats="nats://127.0.0.1:4222")
 import asyncio
 import os
 
+from tape.brokers.logins import Logins
+from tape.bus import Bus
 from tape.client.running_loop import refuse_running_loop
 from tape.errors import InvalidArgument
+from tape.ports.credentials import OpenedCredential
 from tape.programs.connect import bus_broker, open_bus
 from tape.programs.event_loop import stopping_on_signals
 from tape.settings import DEFAULT_STORE, Settings
@@ -43,12 +46,20 @@ async def relay_until(
 ) -> None:
     """Like `run_relay`, on the running event loop, until `stop` is set."""
     settings = settings or Settings()
-    broker = bus_broker(settings, nats)
-    bus = await open_bus(store or _store_of_environment(), settings)
+    opened: Bus
+
+    async def open_credential(alias: str, *, counts: bool = True) -> OpenedCredential:
+        return await opened.wallet.open_credential(alias, counts=counts)
+
+    logins = Logins(settings.credentials, open_credential)
+    broker = bus_broker(settings, nats, logins)  # a bad address is refused before a store is made
+    opened = await open_bus(store or _store_of_environment(), settings)
     try:
-        await bus.relay_outbox(broker, stop)
+        if broker is not None:
+            await logins.check_alias(settings.credentials.nats)
+        await opened.relay_outbox(broker, stop)
     finally:
-        await bus.close()
+        await opened.close()
 
 
 def _store_of_environment() -> str:

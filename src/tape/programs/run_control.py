@@ -5,6 +5,7 @@ Where no URL is given it is that of TAPE_URL, then TAPE_STORE, then the default 
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 from tape.client.run_calls import lease_owner
@@ -13,6 +14,8 @@ from tape.errors import InvalidArgument
 from tape.model.run import DEFAULT_POOL, Run
 from tape.model.value import ValueChange
 from tape.programs.connect import connect, default_token, default_url, open_operations
+from tape.programs.listening import opening_sources
+from tape.programs.opening_credentials import opening_credentials
 from tape.reactions.threads import HandlerThreads
 from tape.runs.ambient import CURRENT
 from tape.runs.declare import DECLARED_APPS, App, Apps
@@ -128,14 +131,20 @@ def recover_once(
 async def _recover(
     pool: str, apps: Apps, url: str | None, token: str | None, settings: Settings
 ) -> int:
-    operations = await open_operations(url or default_url(), token or default_token(), settings)
-    threads = HandlerThreads(settings.reactors.threads)
-    reactors = RunReactors(
-        operations, apps, settings.reactors, threads, owner=lease_owner(), pool=pool
-    )
-    try:
+    async with AsyncExitStack() as opened:
+        operations = await open_operations(url or default_url(), token or default_token(), settings)
+        opened.push_async_callback(operations.close)
+        open_credential = await opened.enter_async_context(opening_credentials(operations))
+        threads = HandlerThreads(settings.reactors.threads)
+        opened.callback(threads.shutdown)
+        reactors = RunReactors(
+            operations,
+            apps,
+            settings.reactors,
+            threads,
+            owner=lease_owner(),
+            pool=pool,
+            open_source=opening_sources(open_credential),
+        )
+        opened.push_async_callback(reactors.close)
         return await reactors.once()
-    finally:
-        await reactors.close()
-        threads.shutdown()
-        await operations.close()

@@ -1,6 +1,6 @@
 """The reactors of runs as a program: a worker without reactions."""
 
-from tape.ledger.declare import Subscriptions
+from tape.ledger.declare import EventSubscriptions
 from tape.model.run import DEFAULT_POOL
 from tape.programs.worker import WorkerOptions, refuse_inside_loop, run_worker
 from tape.reactions.declare import Registry
@@ -28,7 +28,7 @@ def run_reactors(
             url=url,
             token=token,
             registry=Registry(),
-            subscriptions=Subscriptions(),
+            event_subscriptions=EventSubscriptions(),
             settings=settings or Settings(),
             owner=owner,
             pool=pool,

@@ -3,17 +3,20 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from tape.api.auth import Tokens, is_loopback
 from tape.api.listening import Tls
+from tape.bus import Bus
 from tape.errors import InvalidArgument
-from tape.programs.connect import bus_broker, open_bus
+from tape.programs.connect import bus_broker, nothing, open_bus
+from tape.programs.credentials import logins_for
+from tape.programs.listening import ANY_POOL, ListensFor, listeners_keeper, listening
 from tape.programs.store_gauges import refresh_metrics
-from tape.settings import DEFAULT_STORE, DEFAULT_URL, Settings
+from tape.settings import DEFAULT_STORE, DEFAULT_URL, DoorSettings, Settings
 from tape.telemetry.secret_files import warn_of_readers
 
 DEFAULT_GRPC = DEFAULT_URL.removeprefix("tape://")
@@ -37,6 +40,11 @@ class ServeOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     insecure: bool = False
+    listen: str | None = ANY_POOL
+    """Which subscriptions it listens for: those of a pool of listeners, by default all that do not
+    run in a service of their own; None for none."""
+    health_address: str | None = None
+    """Where to answer /healthz and /readyz alone: to anybody, without a token or TLS."""
 
 
 class Addresses(NamedTuple):
@@ -44,6 +52,7 @@ class Addresses(NamedTuple):
 
     grpc: str
     http: str | None = None
+    health: str | None = None
 
 
 async def serve(
@@ -53,7 +62,7 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set or the task is cancelled; either way what was taken is finished."""
-    from tape.api.descriptors import fit_to_descriptors
+    from tape.api.descriptors import SERVED, fit_to_descriptors
     from tape.api.grpc.server import GrpcServer
     from tape.api.stream_slots import StreamSlots
 
@@ -62,16 +71,32 @@ async def serve(
     sys.setswitchinterval(SWITCH_S)
     async with AsyncExitStack() as running:
         exposed = _is_exposed(options)
-        bus = await open_bus(options.store_url, options.settings, exposed=exposed)
+        wanted = None if options.listen is None else ListensFor(options.listen)
+        bus = await open_bus(
+            options.store_url,
+            options.settings,
+            exposed=exposed,
+            listens_for=nothing if wanted is None else wanted.is_meant,
+        )
         running.push_async_callback(bus.close)
         bus.start_matching()
         bus.start_draining()
-        bus.start_relay(bus_broker(options.settings))
-        doors = fit_to_descriptors(options.settings.doors)
+        bus.start_upkeep()
+        logins = await running.enter_async_context(logins_for(bus, options.settings))
+        if broker := bus_broker(options.settings, logins=logins):
+            await logins.check_alias(options.settings.credentials.nats)
+        bus.start_relay(broker)
+        health_doors = () if options.health_address is None else ("health",)
+        doors = fit_to_descriptors(options.settings.doors, (*SERVED, *health_doors))
         streams = StreamSlots(doors)
         server = GrpcServer(bus, options.settings.limits, tokens, doors, streams, exposed=exposed)
         grpc = await server.start(options.grpc_address, tls=tls, insecure=insecure)
-        stops = [server.stop]
+        stops: list[Callable[[], Awaitable[None]]] = [server.stop]
+        if wanted is not None:
+            keeper = listeners_keeper(
+                bus, bus.wallet.open_credential, wanted, options.settings.listeners
+            )
+            stops.append(await _started(listening(keeper)))
         running.push_async_callback(_all_at_once, stops)
         http = None
         if options.http_address is not None:
@@ -89,11 +114,31 @@ async def serve(
                 doors,
                 streams,
             )
-            listening = HttpServer(lambda: server_app(door, assets()), door)
-            stops.append(listening.stop)
-            http = await listening.start(options.http_address, tls=tls, insecure=insecure)
-        on_ready(Addresses(grpc, http))
+            http_server = HttpServer(lambda: server_app(door, assets()), door)
+            stops.append(http_server.stop)
+            http = await http_server.start(options.http_address, tls=tls, insecure=insecure)
+        health = await _answer_probes(bus, options.health_address, doors, stops)
+        on_ready(Addresses(grpc, http, health))
         await (stop or asyncio.Event()).wait()
+
+
+async def _answer_probes(
+    bus: Bus, address: str | None, doors: DoorSettings, stops: list[Callable[[], Awaitable[None]]]
+) -> str | None:
+    if address is None:
+        return None
+    from tape.api.health_server import HealthServer
+
+    server = HealthServer(bus, doors)
+    stops.append(server.stop)
+    return await server.start(address)
+
+
+async def _started(work: AbstractAsyncContextManager[None]) -> Callable[[], Awaitable[None]]:
+    """Begin it; how to end it."""
+    begun = AsyncExitStack()
+    await begun.enter_async_context(work)
+    return begun.aclose
 
 
 async def _all_at_once(stops: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -104,7 +149,7 @@ async def _all_at_once(stops: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 
 def _is_exposed(options: ServeOptions) -> bool:
-    """Whether others can reach one of its doors."""
+    """Whether others can have it do something. The door of health takes no orders."""
     doors = (options.grpc_address, options.http_address)
     return any(not is_loopback(door.rpartition(":")[0]) for door in doors if door is not None)
 

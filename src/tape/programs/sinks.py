@@ -9,14 +9,17 @@ from typing import TextIO
 
 from tape.brokers.by_target import check_client, open_broker
 from tape.brokers.log import LogBroker
+from tape.brokers.logins import ENVIRONMENT, NO_ALIASES, Logins, alias_of
 from tape.brokers.targets import KafkaTarget, WebhookTarget, parse_target
 from tape.errors import BrokerRefused, InvalidArgument
 from tape.model.entry import Entry
 from tape.ports.broker import Broker, Outgoing
 from tape.ports.sink import Sink
+from tape.programs.file_sink import FileSink
+from tape.settings import CredentialSettings
 
 __all__ = [
-    "KafkaSink", "LogSink", "NatsSink", "PubSubSink", "Sink", "WebhookSink", "sink_for",
+    "FileSink", "KafkaSink", "LogSink", "NatsSink", "PubSubSink", "Sink", "WebhookSink", "sink_for",
 ]  # fmt: skip
 
 
@@ -29,13 +32,13 @@ class BrokerSink:
 
     def __init__(self, open_it: Callable[[], Awaitable[Broker]]) -> None:
         self._open = open_it
+        self.logins = ENVIRONMENT
         self._broker: Broker | None = None
         self._tried: dict[str, int] = {}
         self._acknowledged: set[str] = set()
 
     async def send(self, entries: Sequence[Entry]) -> None:
-        if self._broker is None:
-            self._broker = await self._open()
+        broker = await self._opened()
         messages = [
             Outgoing(
                 entry,
@@ -47,7 +50,7 @@ class BrokerSink:
             if entry.event_id not in self._acknowledged
         ]
         self._tried = {message.message_id: message.attempt for message in messages}
-        results = await self._broker.publish(messages)
+        results = await broker.publish(messages)
         answered = list(zip(messages, results, strict=True))
         failures = [(message, result) for message, result in answered if result is not None]
         if failures:
@@ -60,6 +63,17 @@ class BrokerSink:
         self._tried.clear()
         self._acknowledged.clear()
 
+    async def log_in_with(self, logins: Logins) -> None:
+        """Use these logins; refuse if a credential cannot be opened. A relay says so before it
+        sends anything."""
+        self.logins = logins
+        await self._opened()
+
+    async def _opened(self) -> Broker:
+        if self._broker is None:
+            self._broker = await self._open()
+        return self._broker
+
     def expect_repeats(self, entries: Sequence[Entry]) -> None:
         """These may have been sent by an earlier relay."""
         for entry in entries:
@@ -71,19 +85,27 @@ class BrokerSink:
             self._broker = None
 
 
-class NatsSink(BrokerSink):
+class TargetSink(BrokerSink):
+    """Send entries to a publish target."""
+
+    def __init__(self, target: str) -> None:
+        check_client(target)
+        super().__init__(lambda: open_broker(target, logins=self.logins))
+
+
+class NatsSink(TargetSink):
     """Send entries to a JetStream stream: `nats://HOST:PORT/SUBJECT`."""
 
     def __init__(self, target: str) -> None:
         _require("nats", target)
-        super().__init__(lambda: open_broker(target))
+        super().__init__(target)
 
 
 class KafkaSink(BrokerSink):
     """Send entries to a topic: `kafka://HOST:PORT/TOPIC`.
 
-    `config` has client settings such as SASL and TLS; by default they are in the file that
-    TAPE_KAFKA_CONFIG names.
+    `config` has client settings such as SASL and TLS; by default they are in a credential, or in
+    the file that TAPE_KAFKA_CONFIG names.
     """
 
     def __init__(
@@ -92,28 +114,30 @@ class KafkaSink(BrokerSink):
         _require("kafka", target)
 
         async def open_it() -> Broker:
+            if config is None:
+                return await open_broker(target, logins=self.logins)
             from tape.brokers.kafka import KafkaBroker
 
             parsed = parse_target(target)
             assert isinstance(parsed, KafkaTarget)  # noqa: S101 - by its scheme
-            return KafkaBroker(parsed, config=None if config is None else dict(config))
+            return KafkaBroker(parsed, config=dict(config))
 
         super().__init__(open_it)
 
 
-class PubSubSink(BrokerSink):
+class PubSubSink(TargetSink):
     """Send entries to a topic of Google Pub/Sub, with the run's id as ordering key."""
 
     def __init__(self, project: str, topic: str) -> None:
         target = f"pubsub://{project}/{topic}"
         _require("pubsub", target)
-        super().__init__(lambda: open_broker(target))
+        super().__init__(target)
 
 
 class WebhookSink(BrokerSink):
     """Send entries as signed POSTs to an `https://` URL, with `X-Tape-Event-Id: run_id/seq`.
 
-    The secret is TAPE_WEBHOOK_SECRET unless one is given.
+    The secret is TAPE_WEBHOOK_SECRET unless one is given, or the URL ends in #credential=ALIAS.
     """
 
     def __init__(self, url: str, *, secret: str | None = None) -> None:
@@ -122,6 +146,9 @@ class WebhookSink(BrokerSink):
         parsed = parse_target(url)
         if not isinstance(parsed, WebhookTarget):
             raise InvalidArgument("is not the URL of a webhook", field="publish_target")
+        if secret is None and parsed.credential:
+            super().__init__(lambda: open_broker(url, logins=self.logins))
+            return
         broker = WebhookBroker(parsed, secret=secret)
 
         async def open_it() -> Broker:
@@ -140,12 +167,13 @@ class LogSink(BrokerSink):
         super().__init__(open_it)
 
 
-def sink_for(target: str) -> Sink:
-    """The sink of a publish target. What it needs and lacks is found out here."""
-    if isinstance(parse_target(target), WebhookTarget):
+def sink_for(target: str, credentials: CredentialSettings = NO_ALIASES) -> Sink:
+    """The sink of a publish target. What it needs and lacks is found out here, but for a credential
+    of the wallet, which the relay looks up."""
+    parsed = parse_target(target)
+    if isinstance(parsed, WebhookTarget) and not alias_of(parsed, credentials):
         return WebhookSink(target)
-    check_client(target)
-    return BrokerSink(lambda: open_broker(target))
+    return TargetSink(target)
 
 
 def _held_up(entry: Entry, refused: BrokerRefused) -> BrokerRefused:

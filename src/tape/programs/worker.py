@@ -8,28 +8,32 @@ URL the server does that.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple
 
 from tape.brokers.by_target import open_broker
+from tape.brokers.logins import Logins
 from tape.brokers.reach import Reach, places
 from tape.brokers.targets import parse_target
 from tape.bus import Bus, FollowQuery, Operations
 from tape.client.run_calls import lease_owner
 from tape.client.running_loop import refuse_running_loop
 from tape.errors import InvalidArgument, TapeError
-from tape.ledger.declare import DECLARED_SUBSCRIPTIONS, Subscriptions, put_declared
+from tape.ledger.declare import DECLARED_EVENT_SUBSCRIPTIONS, EventSubscriptions, put_declared
 from tape.model.reaction import HandlerKind, Reaction
 from tape.model.run import DEFAULT_POOL
 from tape.model.task import ANY_SHARD
 from tape.ports.broker import Broker
-from tape.programs.connect import default_token, default_url, open_operations
+from tape.programs.connect import default_token, default_url, nothing, open_operations
 from tape.programs.event_loop import run_to_end, stopping_on_signals
+from tape.programs.health_door import answering_probes
+from tape.programs.listening import ListensFor, listeners_keeper, opening_sources
+from tape.programs.opening_credentials import opening_credentials
 from tape.programs.store_gauges import refresh_metrics
 from tape.reactions.declare import DECLARED, Declaration, Registry, register_declared
 from tape.reactions.dispatch import Dispatcher, ReactionJob
@@ -38,6 +42,7 @@ from tape.reactions.work import CallHandler, PublishTasks, TaskWork
 from tape.runs.declare import DECLARED_APPS, App, Apps
 from tape.runs.reactors.run_reactors import RunReactors
 from tape.settings import DispatcherSettings, Settings
+from tape.subscriptions.operations import ListensHere
 from tape.telemetry.loop_watch import watched_loop
 from tape.telemetry.tracing import export_spans
 
@@ -60,20 +65,28 @@ class WorkerOptions:
     """Only this shard of each; negative is any."""
     apps: Apps = field(default_factory=lambda: DECLARED_APPS)
     """What it can run."""
-    subscriptions: Subscriptions = field(default_factory=lambda: DECLARED_SUBSCRIPTIONS)
+    event_subscriptions: EventSubscriptions = field(
+        default_factory=lambda: DECLARED_EVENT_SUBSCRIPTIONS
+    )
     """Which events run it."""
     pool: str = DEFAULT_POOL
-    """Whose runs it takes, and no others."""
+    """Whose runs it takes, and no others but those of `other_pools`."""
+    other_pools: tuple[str, ...] = ()
+    listen: str = ""
+    """The pool of listeners that it is one of; empty for none."""
     http_address: str | None = None
     """Where to answer /metrics, /healthz and /readyz; on this machine only."""
+    health_address: str | None = None
+    """Where to answer /healthz and /readyz alone: to anybody, without a token or TLS."""
 
 
 class Ready(NamedTuple):
-    """What a worker has begun to serve, and where it answers HTTP."""
+    """What a worker has begun to serve, and where it answers HTTP and probes."""
 
     reactions: list[Reaction]
     http: str | None
     apps: list[App[Any]]
+    health: str | None = None
 
 
 async def work(
@@ -83,26 +96,56 @@ async def work(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Work until `stop` is set; then finish what is in hand."""
-    settings = _trusting(_from_environment(options.settings), options)
-    async with AsyncExitStack() as running:
-        operations = await open_operations(
-            options.url or default_url(), options.token or default_token(), settings
-        )
-        running.push_async_callback(operations.close)
+    async with opened_to_work(options) as operations:
+        await work_at(operations, options, on_ready=on_ready, stop=stop)
+
+
+@asynccontextmanager
+async def opened_to_work(
+    options: WorkerOptions, *, listens_for: ListensHere = nothing
+) -> AsyncIterator[Operations]:
+    """Within this, what the options name. On a store it also matches and drains."""
+    operations = await open_operations(
+        options.url or default_url(),
+        options.token or default_token(),
+        _settings_of(options),
+        listens_for=listens_for,
+    )
+    try:
         if isinstance(operations, Bus):
             operations.start_matching()
             operations.start_draining()
-        brokers = _Brokers(Reach.of(settings, exposed=operations.exposed), running)
+            operations.start_upkeep()
+        yield operations
+    finally:
+        await operations.close()
+
+
+async def work_at(
+    operations: Operations,
+    options: WorkerOptions,
+    *,
+    on_ready: Callable[["Ready"], None] = lambda _ready: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Like `work`, at what `opened_to_work` has opened by these options."""
+    settings = _settings_of(options)
+    async with AsyncExitStack() as running:
+        open_credential = await running.enter_async_context(opening_credentials(operations))
+        logins = Logins(settings.credentials, open_credential)
+        brokers = _Brokers(Reach.of(settings, exposed=operations.exposed), logins, running)
         await brokers.open_declared(options)
         await register_declared(operations.reactions, options.registry, options.apps.apps)
-        await put_declared(operations.ledger, options.subscriptions)
+        await put_declared(operations.ledger, options.event_subscriptions)
         reactions = await _served(operations, options)
         executor = HandlerThreads(settings.dispatcher.threads)
         running.callback(executor.shutdown)
         owner = options.owner or lease_owner()
         jobs = await _jobs(reactions, options, executor, brokers)
         http = await _answer_http(operations, options.http_address, settings, running)
-        on_ready(Ready(reactions, http, list(options.apps)))
+        answering = answering_probes(operations, options.health_address, settings.doors)
+        health = await running.enter_async_context(answering)
+        on_ready(Ready(reactions, http, list(options.apps), health))
         stop = stop or asyncio.Event()
         leases = (settings.dispatcher.lease_s, settings.reactors.recovery.lease_ttl_s)
         running.enter_context(watched_loop(min(leases)))
@@ -121,9 +164,18 @@ async def work(
                         threads,
                         owner=owner,
                         pool=options.pool,
+                        other_pools=options.other_pools,
+                        open_source=opening_sources(open_credential),
                     )
                     listen = partial(_listen, operations)
                     group.create_task(reactors.work(listen, stop, settings.dispatcher.grace_s))
+                if options.listen:
+                    wanted = ListensFor(options.listen)
+                    keeper = listeners_keeper(
+                        operations, open_credential, wanted, settings.listeners,
+                        owner=owner, on_first_look=wanted.log_pool,
+                    )  # fmt: skip
+                    group.create_task(keeper.run(stop))
                 # With agent reactions alone there is nothing more to do here than to match.
                 group.create_task(stop.wait())
         except ExceptionGroup as failed:
@@ -196,7 +248,7 @@ async def register(
         url or default_url(), token or default_token(), settings or Settings()
     )
     try:
-        await put_declared(operations.ledger, DECLARED_SUBSCRIPTIONS)
+        await put_declared(operations.ledger, DECLARED_EVENT_SUBSCRIPTIONS)
         return await register_declared(operations.reactions, apps=DECLARED_APPS.apps)
     finally:
         await operations.close()
@@ -220,9 +272,10 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
     elif not wanted:
         wanted = (declaration.new.reaction_id for declaration in options.registry)
     served = [registered[name] for name in wanted if name in registered]
-    if not served and not options.apps.apps:
+    if not served and not options.apps.apps and not options.listen:
         raise InvalidArgument(
-            "there is nothing to do: no app and no reaction is declared in this process",
+            "there is nothing to do: no app and no reaction is declared in this process, and it "
+            "listens for no pool",
             field="reactions",
         )
     return served
@@ -231,14 +284,15 @@ async def _served(operations: Operations, options: WorkerOptions) -> list[Reacti
 class _Brokers:
     """What is published to, each opened once."""
 
-    def __init__(self, reach: Reach, running: AsyncExitStack) -> None:
+    def __init__(self, reach: Reach, logins: Logins, running: AsyncExitStack) -> None:
         self._reach = reach
+        self._logins = logins
         self._running = running
         self._open: dict[str, Broker] = {}
 
     async def at(self, target: str) -> Broker:
         if target not in self._open:
-            self._open[target] = await open_broker(target, self._reach)
+            self._open[target] = await open_broker(target, self._reach, self._logins)
             self._running.push_async_callback(self._open[target].close)
         return self._open[target]
 
@@ -277,6 +331,10 @@ async def _jobs(
             job = CallHandler(_handler(reaction, declared), executor)
         jobs[reaction.reaction_id] = ReactionJob(job, reaction.max_concurrency, options.shard)
     return jobs
+
+
+def _settings_of(options: WorkerOptions) -> Settings:
+    return _trusting(_from_environment(options.settings), options)
 
 
 def _trusting(settings: Settings, options: WorkerOptions) -> Settings:

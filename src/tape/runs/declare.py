@@ -169,6 +169,11 @@ class App(Generic[R_co]):
     pool: str = DEFAULT_POOL
 
     @property
+    def own_pool(self) -> str:
+        """The pool that it names for its runs; empty for one that is in the default pool."""
+        return "" if self.pool == DEFAULT_POOL else self.pool
+
+    @property
     def is_async(self) -> bool:
         return _is_async(self.function)
 

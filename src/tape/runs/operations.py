@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from tape.errors import InvalidArgument, NotFound
+from tape.errors import InvalidArgument, NotFound, StoreFailed
 from tape.journal.follow import check_position, follow_run, read_run, refuse_beyond_the_run
 from tape.journal.ids import UlidFactory
 from tape.journal.writer import Writer
+from tape.model.begin_once import BeginRunOnce, BegunOnce
 from tape.model.budget import BudgetRow, check_amounts
 from tape.model.decision import DRAWN, FAILED, RECORDED, RecordDecision
 from tape.model.effect import Effect
@@ -63,6 +64,10 @@ class RunOperations(Protocol):
 
         The writes are made with it, if it is new and the taker's.
         """
+
+    async def begin_run_once(self, new: NewRun, key: str, window_ms: int) -> BegunOnce:
+        """Make a run, unless one of the app was begun with that key within the window: then that
+        one is the answer. A run that is there by its name is found, whatever its key."""
 
     async def resume_run(
         self, run_id: str, taker: Taker = NOBODY, *, expected_token: int = WHOEVER
@@ -167,6 +172,16 @@ class Runs:
         begun = await self._writer.submit(move)
         self._note_trace(new, begun)
         return begun
+
+    async def begin_run_once(self, new: NewRun, key: str, window_ms: int) -> BegunOnce:
+        ids = (next(self._ids), next(self._ids))
+        answer = await self._writer.submit(BeginRunOnce(new, key, window_ms, ids, self._limits))
+        if answer.run is not None:
+            return BegunOnce(answer.run, answer.resumed, duplicate=False)
+        run = await self._store.runs.get_run(answer.run_id)
+        if run is None:
+            raise StoreFailed(f"run {answer.run_id!r}, which has this key, is not in the store")
+        return BegunOnce(run, resumed=True, duplicate=True)
 
     async def resume_run(
         self, run_id: str, taker: Taker = NOBODY, *, expected_token: int = WHOEVER
@@ -347,7 +362,7 @@ class Runs:
 
     def _note_trace(self, new: NewRun, begun: Begun) -> None:
         if not begun.resumed:
-            self._remember(begun.run.run_id, _below(new.trace))
+            self._remember(begun.run.run_id, _below(new.joined_trace))
 
     def _remember(self, run_id: str, trace: Trace) -> None:
         self._traces[run_id] = trace

@@ -13,7 +13,10 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a single request may contain. A larger one is refused and changes nothing."""
+    """What a single request may contain. A larger one is refused and changes nothing.
+
+    `message_bytes` limits the body of a message of a subscription.
+    """
 
     payload_bytes: int = 1 * MIB
     json_depth: int = 64
@@ -26,6 +29,12 @@ class Limits:
     page_bytes: int = 8 * MIB
     shards: int = 1_024
     claim_tasks: int = 1_000
+    message_bytes: int = 1 * MIB
+
+    @property
+    def message_input_bytes(self) -> int:
+        """The input of a run that a message becomes: its body, its headers, and their encoding."""
+        return 2 * self.message_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,18 @@ class BrokersSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CredentialSettings:
+    """The wallet's credentials, by alias, with which this process logs in to brokers and signs
+    webhooks. Where one is empty, the login comes from the environment.
+    """
+
+    nats: str = ""
+    kafka: str = ""
+    pubsub: str = ""
+    webhook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerSettings:
     """A durable consumer. A message that is not acknowledged within `ack_wait_s` is delivered
     again.
@@ -201,6 +222,22 @@ class DrainerSettings:
     retry_s: float = 30.0
     retry_most_s: float = 600.0
     await_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """What this process does for declared subscriptions that it listens for.
+
+    If a listener is silent for `lease_s`, another takes over. Every `look_s` a process looks for
+    subscriptions that nobody listens for. A subscription has about `hand_bytes` of messages in hand
+    at most. A listener that stops finishes what it has in hand, gives the rest back to its source
+    and lets go, within `grace_s`, of which a third is kept for the latter.
+    """
+
+    lease_s: float = 15.0
+    look_s: float = 1.0
+    hand_bytes: int = 32 * MIB
+    grace_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +298,9 @@ class Settings:
     outbox: OutboxSettings = field(default_factory=OutboxSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
     brokers: BrokersSettings = field(default_factory=BrokersSettings)
+    credentials: CredentialSettings = field(default_factory=CredentialSettings)
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
     drainers: DrainerSettings = field(default_factory=DrainerSettings)
+    listeners: ListenerSettings = field(default_factory=ListenerSettings)
     predicates: PredicateSettings = field(default_factory=PredicateSettings)
     doors: DoorSettings = field(default_factory=DoorSettings)

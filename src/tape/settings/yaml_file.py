@@ -1,14 +1,12 @@
 """A settings file in YAML: what lies under `tape:` mirrors the dataclasses of `tape.settings`.
 
-The nodes of the document are read, and not what YAML would make of them. So every fault has its
-key and its line, a key that is there twice is seen, and numbers are those of Python: YAML 1.1 takes
-010 for 8 and 1:30 for 90.
+The nodes of the document are read, so numbers are those of Python, and a fault is told by how the
+file writes it.
 """
 
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -16,16 +14,21 @@ import yaml
 
 from tape.errors import InvalidArgument
 from tape.settings import MIB, OutboxSettings, ReactorSettings, ReactorsSettings, Settings
+from tape.settings.yaml_nodes import (
+    FILE_RULES,
+    NULL_TAG,
+    NUMBER_OR_TEXT_TAGS,
+    compose,
+    did_you_mean,
+    refusal,
+    shown,
+)
 
 log = logging.getLogger("tape.settings")
 
 RETIRED = {"tape.reactors.timers": "timers are fired without a lease"}
 """Keys of an older version, and why there are none now. A file that has them is read without."""
-SHOWN = 40  # characters of a long value
 WEEK_S = 7 * 24 * 3600
-_TAG = "tag:yaml.org,2002:"
-_NOTHING = f"{_TAG}null"
-_PLAIN = {f"{_TAG}{kind}" for kind in ("int", "float", "str")}
 
 
 class AllowedRange(NamedTuple):
@@ -67,6 +70,8 @@ RANGES = {
     "tape.stream.max_age_s": AllowedRange(1, 520 * WEEK_S),
     "tape.outbox.lock_key": AllowedRange(1, 2**63 - 2),  # the next one is a lock, too
     "tape.drainers.lease_s": LEASE_S,
+    "tape.listeners.lease_s": LEASE_S,
+    "tape.listeners.grace_s": SECONDS_OR_NONE,
     "tape.predicates.share": AllowedRange(0.01, 1),
     ".threads": THREADS,
     ".readers": THREADS,
@@ -82,15 +87,13 @@ class _Document:
 def read_yaml(file: Path, base: Settings) -> Settings:
     """`base` with what the file changes."""
     try:
-        with file.open("rb") as stream:
-            node = yaml.compose(stream, Loader=yaml.SafeLoader)
+        text = file.read_bytes()
     except OSError as fault:
         raise InvalidArgument(
             f"cannot be read: {fault.strerror}; --config or TAPE_CONFIG name a settings file",
             field=str(file),
         ) from None
-    except (yaml.YAMLError, RecursionError) as fault:
-        raise InvalidArgument(f"is not YAML: {_what(fault)}", field=str(file)) from None
+    node = compose(text, FILE_RULES, field=str(file), name=str(file))
     if node is None:
         return base
     document: _Document = _merged(node, _Document(base), "")
@@ -105,7 +108,7 @@ def _merged(node: yaml.Node, section: Any, at: str) -> Any:
     for name, value in _pairs(node, [field.name for field in fields(section)], at):
         key = _join(at, name)
         if name in nodes:
-            raise _refusal(value, key, "is listed twice; remove one")
+            raise refusal(value, key, "is listed twice; remove one")
         nodes[name] = value
         now = getattr(section, name)
         if is_dataclass(now):
@@ -115,19 +118,19 @@ def _merged(node: yaml.Node, section: Any, at: str) -> Any:
     merged = replace(section, **changes)
     for name, message in _at_odds(merged):
         if name in nodes:
-            raise _refusal(nodes[name], _join(at, name), message)
+            raise refusal(nodes[name], _join(at, name), message)
     return merged
 
 
 def _pairs(node: yaml.Node, known: list[str], at: str) -> Iterator[tuple[str, yaml.Node]]:
-    if node.tag == _NOTHING:
+    if node.tag == NULL_TAG:
         return
     listed = ", ".join(known)
     if not isinstance(node, yaml.MappingNode):
-        message = f"{_shown(node)} is not a section; known here: {listed}"
-        raise _refusal(node, at or str(node.start_mark.name), message)
+        message = f"{shown(node)} is not a section; known here: {listed}"
+        raise refusal(node, at or str(node.start_mark.name), message)
     for key, value in node.value:
-        name = key.value if isinstance(key, yaml.ScalarNode) else _shown(key)
+        name = key.value if isinstance(key, yaml.ScalarNode) else shown(key)
         if (at_key := _join(at, name)) in RETIRED:
             line = key.start_mark.line + 1
             log.warning(
@@ -136,10 +139,8 @@ def _pairs(node: yaml.Node, known: list[str], at: str) -> Iterator[tuple[str, ya
             )  # fmt: skip
             continue
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            message = f"there is no such key; {meant}known here: {listed}"
-            raise _refusal(key, _join(at, name), message)
+            message = f"there is no such key; {did_you_mean(name, known)}known here: {listed}"
+            raise refusal(key, _join(at, name), message)
         yield name, value
 
 
@@ -150,34 +151,34 @@ def _setting(node: yaml.Node, kind: Any, at: str) -> float | str | tuple[str, ..
         return _flag(node, at)
     if kind == tuple[str, ...]:
         if not isinstance(node, yaml.SequenceNode):
-            raise _refusal(node, at, f"{_shown(node)} is not a list of texts")
+            raise refusal(node, at, f"{shown(node)} is not a list of texts")
         return tuple(_text(item, f"{at}[{place}]") for place, item in enumerate(node.value))
     return _number(node, kind, at)
 
 
 def _text(node: yaml.Node, at: str) -> str:
-    if not isinstance(node, yaml.ScalarNode) or node.tag == _NOTHING:
-        raise _refusal(node, at, f"{_shown(node)} is not a text")
+    if not isinstance(node, yaml.ScalarNode) or node.tag == NULL_TAG:
+        raise refusal(node, at, f"{shown(node)} is not a text")
     return str(node.value)
 
 
 def _flag(node: yaml.Node, at: str) -> bool:
     plain = isinstance(node, yaml.ScalarNode) and not node.style
     if not plain or node.value not in ("true", "false"):
-        raise _refusal(node, at, f"{_shown(node)} is not true or false")
+        raise refusal(node, at, f"{shown(node)} is not true or false")
     return bool(node.value == "true")
 
 
 def _number(node: yaml.Node, kind: type[float], at: str) -> float:
     allowed = range_of(at)
-    plain = isinstance(node, yaml.ScalarNode) and not node.style and node.tag in _PLAIN
+    plain = isinstance(node, yaml.ScalarNode) and not node.style and node.tag in NUMBER_OR_TEXT_TAGS
     try:
         number: float = kind(node.value if plain else "")
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
-        raise _refusal(node, at, f"{_shown(node)} is not {wanted}; {allowed}") from None
+        raise refusal(node, at, f"{shown(node)} is not {wanted}; {allowed}") from None
     if not allowed.holds(number):
-        raise _refusal(node, at, f"{_shown(node)} is out of range; {allowed}")
+        raise refusal(node, at, f"{shown(node)} is out of range; {allowed}")
     return number
 
 
@@ -218,30 +219,5 @@ def _at_odds(section: object) -> Iterator[tuple[str, str]]:
             yield "stream", message
 
 
-def _shown(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
-    text = str(node.value)
-    if node.tag == _NOTHING or not text:
-        return "an empty value"
-    text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-    return f"{text} in quotes" if node.style else text
-
-
 def _join(at: str, name: str) -> str:
     return f"{at}.{name}" if at else name
-
-
-def _refusal(node: yaml.Node, key: str, message: str) -> InvalidArgument:
-    mark = node.start_mark
-    return InvalidArgument(f"{message} ({mark.name}, line {mark.line + 1})", field=key)
-
-
-def _what(fault: Exception) -> str:
-    if isinstance(fault, RecursionError):
-        return "it is nested too deeply"
-    if not isinstance(fault, yaml.MarkedYAMLError) or fault.problem_mark is None:
-        return str(fault).partition("\n")[0]
-    mark = fault.problem_mark
-    said = ", ".join(part for part in (fault.context, fault.problem) if part)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {said}"

@@ -5,11 +5,12 @@ from typing import Any
 
 from tape.model.budget import BUDGETS
 from tape.model.bulk_write import WRITE_LISTS, WRITES
+from tape.model.credential import CREDENTIAL_VERSIONS, CREDENTIALS
 from tape.model.decision import DECISIONS
 from tape.model.drainer import DRAINERS
 from tape.model.effect import BUSINESS_KEYS, EFFECTS
 from tape.model.entry import EntryDraft
-from tape.model.event_subscription import SUBSCRIPTIONS
+from tape.model.event_subscription import EVENT_SUBSCRIPTIONS
 from tape.model.gate import GATES
 from tape.model.move import KNOWN, Need, State, Table
 from tape.model.obligation import OBLIGATIONS
@@ -17,6 +18,16 @@ from tape.model.outbox import OUTBOX, OUTBOX_IDS, OUTBOX_KEYS, RELAYS
 from tape.model.reaction import BOOK, CURSORS, REACTIONS, TALLIES
 from tape.model.run import RUNS
 from tape.model.session import SESSION_EVENTS, SESSIONS
+from tape.model.subscription import (
+    ACCEPTED_PLACES,
+    GATEWAY_PATHS,
+    LISTENERS,
+    PASSED_POSITIONS,
+    SEEN_KEYS,
+    SUBSCRIPTION_DEAD_LETTERS,
+    SUBSCRIPTION_REVISIONS,
+    SUBSCRIPTIONS,
+)
 from tape.model.task import ENDED, QUEUE, SOURCES
 from tape.model.timer import TIMERS
 from tape.model.value import VALUES
@@ -38,8 +49,18 @@ TABLES: tuple[Table[Any, Any], ...] = (
     SESSION_EVENTS,
     WRITES,
     WRITE_LISTS,
-    SUBSCRIPTIONS,
+    EVENT_SUBSCRIPTIONS,
     DRAINERS,
+    SUBSCRIPTIONS,
+    SUBSCRIPTION_REVISIONS,
+    GATEWAY_PATHS,
+    LISTENERS,
+    ACCEPTED_PLACES,
+    SEEN_KEYS,
+    PASSED_POSITIONS,
+    SUBSCRIPTION_DEAD_LETTERS,
+    CREDENTIALS,
+    CREDENTIAL_VERSIONS,
     BOOK,
     REACTIONS,
     CURSORS,

@@ -19,14 +19,12 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from tape.telemetry.instruments import SECONDS, Counter, Family, Histogram
+from tape.telemetry.instruments import Counter, Family, Histogram
 from tape.telemetry.metrics import FAMILIES
-
-_BOUNDS = (*map(str, SECONDS), "+Inf")
 
 
 def _shown(family: Family[Any]) -> Metric:
-    if family.kind is Histogram:
+    if issubclass(family.kind, Histogram):
         return _histogram(family)
     kind = CounterMetricFamily if family.kind is Counter else GaugeMetricFamily
     shown = kind(family.name, family.text, labels=family.label_names)
@@ -35,11 +33,12 @@ def _shown(family: Family[Any]) -> Metric:
     return shown
 
 
-def _histogram(family: Family[Histogram]) -> Metric:
+def _histogram(family: Family[Any]) -> Metric:
+    bounds = (*map(str, map(float, family.kind.bounds)), "+Inf")
     shown = HistogramMetricFamily(family.name, family.text, labels=family.label_names)
     for values, series in family.series().items():
         shown.add_metric(
-            values, list(zip(_BOUNDS, accumulate(series.counts), strict=True)), series.sum
+            values, list(zip(bounds, accumulate(series.counts), strict=True)), series.sum
         )
     return shown
 

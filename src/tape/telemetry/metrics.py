@@ -3,7 +3,10 @@
 Whoever has something to tell imports this module and says so: `metrics.MATCHES.labels(id).inc(n)`.
 The only labels with an open set of values are the ids of reactions and of drainers, so there are as
 many series as those; `forget_reaction` and `forget_drainer` end those of one that is gone. Of the
-apps and pools whose runs wait there are no more series than RUNS_WAITING_SERIES.
+apps and pools whose runs wait there are no more series than RUNS_WAITING_SERIES, of pools with
+runnable runs no more than RUNS_RUNNABLE_SERIES, of aliases of credentials no more than
+WALLET_SERIES, and of declared subscriptions SUBSCRIPTION_SERIES have series of their own, which
+`forget_subscription` ends. Neither the id of a run nor a trace is ever a label.
 
 What becomes of runs is counted where it is committed: see `count_entries`.
 
@@ -16,11 +19,23 @@ from enum import StrEnum
 from typing import Any
 
 from tape.model.entry import EntryDraft, Kind
-from tape.telemetry.instruments import Counter, Family, Gauge, Histogram, S
+from tape.telemetry.instruments import (
+    Age,
+    Counter,
+    Family,
+    Gauge,
+    Histogram,
+    S,
+    SizeHistogram,
+)
 
 REACTION = ("reaction",)
 DRAINER = ("drainer",)
+SUBSCRIPTION = ("subscription",)
 RUNS_WAITING_SERIES = 50
+RUNS_RUNNABLE_SERIES = 50
+WALLET_SERIES = 100
+SUBSCRIPTION_SERIES = 500
 FAMILIES: list[Family[Any]] = []
 
 
@@ -33,6 +48,16 @@ class AttemptOutcome(StrEnum):
     FAILED = "failed"  # given up for good, with no dead letter
     LOST = "lost"  # another dispatcher has the task: the lease ran out
     RELEASED = "released"  # given back unharmed, because the dispatcher ends
+
+
+class ExecuteOutcome(StrEnum):
+    """What became of a request to execute, or of an item of a batch, for `EXECUTE_OUTCOMES`."""
+
+    STARTED = "started"
+    RESUMED = "resumed"  # the run was there by its name
+    DUPLICATE = "duplicate"  # it was found by the key of the request
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"  # the store is away or takes no more
 
 
 class CutOff(StrEnum):
@@ -148,6 +173,13 @@ RUNS_WAITING_SECONDS = _family(
     ("app", "pool"),
 )
 
+RUNS_RUNNABLE = _family(
+    Gauge,
+    "tape_runs_runnable",
+    "Runs that a worker could take now, counted up to 10,000 for each app.",
+    ("pool",),
+)
+
 RUNS_ENDED = _family(
     Counter,
     "tape_runs_ended",
@@ -214,6 +246,110 @@ OUTBOX_HELD = _single(
     "tape_outbox_held_subjects",
     "Subjects that this process holds because one of their rows was refused.",
 )
+EXECUTE_OUTCOMES = _family(
+    Counter,
+    "tape_execute_outcomes",
+    "Requests to execute an app, and items of batches of them, by what became of them.",
+    ("outcome",),
+)
+EXECUTE_BATCH_SIZE = _single(
+    SizeHistogram, "tape_execute_batch_size", "How many items batches of requests to execute had."
+)
+
+SUBSCRIPTION_FETCHED = _family(
+    Counter,
+    "tape_subscription_messages_fetched",
+    "Messages that this process has fetched, those that came again among them.",
+    (*SUBSCRIPTION, "source"),
+)
+SUBSCRIPTION_MESSAGES = _family(
+    Counter,
+    "tape_subscription_messages",
+    "Messages by what became of them, as the store counts them.",
+    (*SUBSCRIPTION, "outcome"),
+)
+SUBSCRIPTION_BATCHES = _family(
+    Counter,
+    "tape_subscription_batch_dispatch",
+    "Batches of messages that listeners of this process have had accepted.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_BATCH_MESSAGES = _family(
+    Counter,
+    "tape_subscription_batch_messages",
+    "Messages in these batches.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_RATE_LIMITED = _family(
+    Counter,
+    "tape_subscription_rate_limited",
+    "Times that the rate of a subscription made a listener of this process wait.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_LAG = _family(
+    Age,
+    "tape_subscription_lag_seconds",
+    "How far a listener of this process is behind its source: the age of the message that it "
+    "accepted last, until the source has no more.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_IN_FLIGHT = _family(
+    Gauge,
+    "tape_subscription_in_flight",
+    "Messages that are fetched and not acknowledged.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_BACKLOG = _family(
+    Gauge,
+    "tape_subscription_backlog",
+    "Messages that the source has and that are not acknowledged, as it last said.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_STALLED = _family(
+    Gauge,
+    "tape_subscription_stalled_seconds",
+    "How long nothing has been accepted although the source has messages.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_DEAD_LETTERS = _family(
+    Gauge,
+    "tape_subscription_dead_letters",
+    "Messages that are kept as dead letters, counted up to 10,000.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_STATE = _family(
+    Gauge,
+    "tape_subscription_state",
+    "1 for the state that the subscription is in.",
+    (*SUBSCRIPTION, "state"),
+)
+SUBSCRIPTION_HELD = _family(
+    Gauge,
+    "tape_subscription_held",
+    "1 while a listener holds the subscription.",
+    SUBSCRIPTION,
+)
+SUBSCRIPTION_SCALING = _family(
+    Gauge,
+    "tape_subscription_scaling",
+    "What its document says under scaling.keda: min, max, lag_threshold.",
+    (*SUBSCRIPTION, "setting"),
+)
+_NAMED: set[str] = set()
+"""Subscriptions that have series of their own."""
+
+WALLET_OPENED = _family(
+    Counter,
+    "tape_wallet_opened",
+    "Openings of credentials in this process; of most aliases after the first 100 together.",
+    ("alias",),
+)
+POLLED_MESSAGES = _family(
+    Counter,
+    "tape_polled_messages",
+    "Messages that apps of this process have polled and recorded, by the kind of source.",
+    ("source",),
+)
 STREAMS_OPEN = _single(Gauge, "tape_streams_open", "Streams that this process sends on.")
 CUT_OFF = _family(
     Counter,
@@ -240,6 +376,38 @@ def forget_reaction(reaction_id: str) -> None:
 def forget_drainer(drainer_id: str) -> None:
     """End the series of a drainer that has no subscription any more."""
     _forget(DRAINER, drainer_id)
+
+
+def subscription_label(name: str) -> str:
+    """The name of a subscription as a label: empty, for all together, if others have taken up what
+    there may be."""
+    if name in _NAMED or len(_NAMED) < SUBSCRIPTION_SERIES:
+        _NAMED.add(name)
+        return name
+    return ""
+
+
+def named_subscriptions() -> set[str]:
+    """Those that have series of their own."""
+    return {*_NAMED}
+
+
+def forget_subscription(name: str) -> None:
+    """End the series of a declared subscription that is gone."""
+    _NAMED.discard(name)
+    _forget(SUBSCRIPTION, name)
+
+
+def count_opening(alias: str) -> None:
+    """Count an opening under its alias, or under none if there are enough of those."""
+    series = WALLET_OPENED.series()
+    known = (alias,) in series or len(series) < WALLET_SERIES
+    WALLET_OPENED.labels(alias if known else "").inc()
+
+
+def forget_credential(alias: str) -> None:
+    """End the series of a credential that is gone."""
+    WALLET_OPENED.forget(alias)
 
 
 def _forget(label: tuple[str, ...], value: str) -> None:

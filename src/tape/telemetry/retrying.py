@@ -1,4 +1,5 @@
-"""Log lines about what is tried again and again: a store, a server or a broker that is away.
+"""Log lines about what is tried again and again: a store, a server, a broker or a source that is
+away.
 
 Each loop that retries has a `Retrying`. All of them on one event loop share what they log about one
 outage: a line at the first failure, lines at growing intervals while it lasts, and one line when
@@ -10,13 +11,20 @@ import asyncio
 import logging
 from weakref import WeakKeyDictionary
 
-from tape.errors import BrokerUnavailable, StoreUnavailable
+from tape.errors import (
+    BrokerUnavailable,
+    SourceUnavailable,
+    StoreUnavailable,
+    WalletUnavailable,
+)
 
 AGAIN_FIRST_S = 5.0
 AGAIN_MOST_S = 60.0
 KEPT = 256
 SETTLED_S = 5.0
 """A failure so soon after the end of an outage is a straggler's, and no new outage."""
+FORGOTTEN_S = 300.0
+"""After so long without a failure nobody was waiting any more: the next one is a new outage."""
 
 
 class _Outage:
@@ -28,9 +36,13 @@ class _Outage:
         self._pause_s = AGAIN_FIRST_S
         self._next = 0.0
         self._is_logged = False
+        self._failed_at = 0.0
 
     def is_due(self, now: float) -> bool:
         """Note a failure; whether to log it."""
+        if now - self._failed_at > FORGOTTEN_S:
+            self.since = None
+        self._failed_at = now
         if self.since is None:
             self.since = now
             self._is_logged = now - self._ended >= SETTLED_S
@@ -70,9 +82,8 @@ class Retrying:
             del self._failing[: max(0, len(self._failing) + 1 - KEPT)]
             self._failing.append(outage)
         now = asyncio.get_running_loop().time()
-        since = outage.since
         level = logging.WARNING if outage.is_due(now) else logging.DEBUG
-        so_far = "" if since is None else f" for {now - since:.0f} s"
+        so_far = "" if outage.since in (None, now) else f" for {now - outage.since:.0f} s"
         again = "" if pause_s is None else f"; trying again in {pause_s:g} s"
         self._log.log(level, "%s waits%s: %s%s", self._doing, so_far, error, again)
 
@@ -87,13 +98,29 @@ class Retrying:
             self._log.warning("%s goes on after %.1f s", self._doing, max(took))
 
     def _outage_of(self, error: BaseException) -> _Outage:
-        if isinstance(error, StoreUnavailable):
-            what = "store"
-        elif isinstance(error, BrokerUnavailable):
-            what = f"broker {error}"
-        else:
+        what = _what_is_away(error)
+        if not what:
             return self._own
         outages = _OUTAGES.setdefault(asyncio.get_running_loop(), {})
         if what not in outages and len(outages) >= KEPT:
             outages.clear()  # a broker's errors may differ each time; at worst a line comes again
         return outages.setdefault(what, _Outage())
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """Whether it says that something is away which others may wait for as well."""
+    return _what_is_away(error) != ""
+
+
+def _what_is_away(error: BaseException | None) -> str:
+    """The name by which an outage is shared; empty if the error is none."""
+    match error:
+        case StoreUnavailable():
+            return "store"
+        case WalletUnavailable():
+            return "wallet"
+        case BrokerUnavailable():
+            return f"broker {error}"
+        case SourceUnavailable(at=at) if at:
+            return f"source {at}"
+    return ""

@@ -106,14 +106,32 @@ def acting(name: str, attributes: Mapping[str, str]) -> AbstractContextManager[o
     return TRACER.start_as_current_span(name, attributes=dict(attributes))
 
 
+def note_fact(name: str, fact: int) -> None:
+    """Say of the current span what became known only within it."""
+    trace.get_current_span().set_attribute(name, fact)
+
+
 def mark_failed(words: str) -> None:
     """Say of the current span that what it stands for has failed."""
     trace.get_current_span().set_status(trace.StatusCode.ERROR, words)
 
 
+def below_remote(
+    name: str, trace_id: str, parent_span_id: str, attributes: Mapping[str, str]
+) -> trace.Span:
+    """A span below one of another program, for what is written for it; the caller ends it."""
+    parent = _remote(trace_id, parent_span_id)
+    return TRACER.start_span(name, parent, trace.SpanKind.PRODUCER, dict(attributes))
+
+
+def has_sdk() -> bool:
+    """Whether spans are made at all."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 def is_tracing(trace_id: str) -> bool:
     """Whether `handling` would do anything: a trace to go on with, or an SDK to begin one."""
-    return bool(trace_id) or not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    return bool(trace_id) or has_sdk()
 
 
 def _remote(trace_id: str, span_id: str) -> Context:

@@ -23,6 +23,7 @@ from tape.client.run_calls import RunMethods
 from tape.model.entry import Entry
 from tape.model.run import DEFAULT_POOL, Run
 from tape.ports.clock import system_clock
+from tape.ports.polling import OpenPolledSource
 from tape.reactions.threads import HandlerThreads
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.declare import DECLARED_APPS, App, Apps
@@ -91,8 +92,16 @@ class RunJournal:
 class AppKit(RunMethods):
     """Tape on a file, with a clock that you move and a worker that works when you call it."""
 
-    def __init__(self, bus: Bus, clock: MovedClock, apps: Apps, settings: Settings) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        clock: MovedClock,
+        apps: Apps,
+        settings: Settings,
+        open_source: OpenPolledSource | None = None,
+    ) -> None:
         self._operations: Operations = bus
+        self._polled = open_source
         self.clock = clock
         self._apps = apps
         self._settings = settings
@@ -126,6 +135,7 @@ class AppKit(RunMethods):
             self._threads,
             owner=f"test-worker-{self._workers}",
             pool=pool,
+            open_source=self._polled,
         )
         try:
             return await reactors.once()
@@ -148,13 +158,17 @@ async def app_kit(
     apps: Apps | None = None,
     settings: Settings | None = None,
     clock: MovedClock | None = None,
+    open_source: OpenPolledSource | None = None,
 ) -> AsyncIterator[AppKit]:
-    """Open a kit on `tape.db` in that folder. An existing file keeps its content."""
+    """Open a kit on `tape.db` in that folder. An existing file keeps its content.
+
+    `open_source` opens what apps poll, such as `tape.testing.polling.MessagesToPoll`.
+    """
     settings = settings or Settings()
     clock = clock or MovedClock()
     store = await open_store(f"sqlite:{folder / 'tape.db'}", settings, clock=clock)
     bus = Bus(store, settings)
-    kit = AppKit(bus, clock, apps or DECLARED_APPS, settings)
+    kit = AppKit(bus, clock, apps or DECLARED_APPS, settings, open_source)
     try:
         yield kit
     finally:
@@ -195,12 +209,14 @@ class Crash:
     apps: Apps | None
     settings: Settings
     journal: RunJournal = field(default_factory=lambda: RunJournal(()))
+    open_source: OpenPolledSource | None = None
 
     async def recovered(self) -> Run:
         """Let another worker finish the run after the dead worker's lease, and return the run."""
         async with app_kit(
-            self.folder, apps=self.apps, settings=self.settings, clock=self.clock
-        ) as kit:
+            self.folder, apps=self.apps, settings=self.settings, clock=self.clock,
+            open_source=self.open_source,
+        ) as kit:  # fmt: skip
             reactors = self.settings.reactors
             leases = (reactors.recovery, reactors.outbox, reactors.reconciler,
                       reactors.compensation)  # fmt: skip
@@ -220,10 +236,12 @@ async def crashes(
     apps: Apps | None = None,
     settings: Settings | None = None,
     signals: Sequence[tuple[str, Any]] = (),
+    open_source: Callable[[], OpenPolledSource | None] = lambda: None,
 ) -> AsyncIterator[Crash]:
     """Run the app once for each boundary, with a crash there.
 
-    `signals` are sent when the run has started. Each crash has its own folder.
+    `signals` are sent when the run has started. Each crash has its own folder, and what
+    `open_source` returns opens the sources that the app polls.
     """
     settings = settings or Settings()
     loop = asyncio.get_running_loop()
@@ -232,8 +250,9 @@ async def crashes(
     pen.LINGER_S = 3600.0  # what goes out by itself goes out sooner or later, never the same
     try:
         async for crash in _crashes(
-            folder, app, payload, apps=apps, settings=settings, signals=signals
-        ):
+            folder, app, payload, apps=apps, settings=settings, signals=signals,
+            open_source=open_source,
+        ):  # fmt: skip
             yield crash
     finally:
         gc.collect()  # what the crashed left behind, while nobody is told
@@ -249,14 +268,17 @@ async def _crashes(
     apps: Apps | None,
     settings: Settings,
     signals: Sequence[tuple[str, Any]],
+    open_source: Callable[[], OpenPolledSource | None],
 ) -> AsyncIterator[Crash]:
     number, more = 0, True
     while more:
         number += 1
         place = folder / f"crash-{number}"
         place.mkdir()
-        boundaries, clock = Boundaries(number), MovedClock()
-        async with app_kit(place, apps=apps, settings=settings, clock=clock) as kit:
+        boundaries, clock, polled = Boundaries(number), MovedClock(), open_source()
+        async with app_kit(
+            place, apps=apps, settings=settings, clock=clock, open_source=polled
+        ) as kit:
             run = await kit.start_run(app, payload, invocation_id="under-test")
             for gate_name, resolution in signals:
                 await kit.send_signal(run.run_id, gate_name, resolution)
@@ -278,6 +300,7 @@ async def _crashes(
                 clock,
                 apps,
                 settings,
+                open_source=polled,
             )
 
 

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import grpc
+
 from tape.settings import KIB, MIB, DoorSettings, Limits
+from tape.wire.loopback import is_loopback
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -27,6 +30,14 @@ gRPC's default is 1,000, from which on it cancels calls at random, whosoever the
 CALLS_WAITING_MOST = 32_768
 """From here on it cancels all of them; each takes some kilobytes."""
 WRITE_BUFFER_BYTES = 64 * KIB
+
+
+def plain_channel(address: str, options: Options = ()) -> grpc.aio.Channel:
+    """A connection without TLS: to a server of ours, or to an emulator. One to this machine goes
+    there and through no proxy that `http_proxy` names, which could read along."""
+    host = address.rpartition(":")[0].strip("[]")
+    direct: Options = (("grpc.enable_http_proxy", 0),) if is_loopback(host) else ()
+    return grpc.aio.insecure_channel(address, (*options, *direct))
 
 
 def server_options(doors: DoorSettings) -> Options:

@@ -61,8 +61,23 @@ CODES: dict[type[errors.TapeError], grpc.StatusCode] = {
     errors.Unsafe: _Code.FAILED_PRECONDITION,
     errors.BrokerError: _Code.FAILED_PRECONDITION,
     errors.BrokerUnavailable: _Code.UNAVAILABLE,
+    errors.SourceUnavailable: _Code.UNAVAILABLE,
+    errors.SourceRefused: _Code.FAILED_PRECONDITION,
+    errors.MessageRefused: _Code.INVALID_ARGUMENT,
+    errors.WrongState: _Code.FAILED_PRECONDITION,
+    errors.NoCredential: _Code.FAILED_PRECONDITION,
+    errors.WalletLocked: _Code.FAILED_PRECONDITION,
+    errors.WalletUnavailable: _Code.UNAVAILABLE,
+    errors.CredentialDamaged: _Code.DATA_LOSS,
     errors.Closed: _Code.UNAVAILABLE,
 }
+
+_TEXTS: dict[type[errors.TapeError], tuple[str, ...]] = {
+    errors.MessageRefused: ("because",),
+    errors.NoCredential: ("field",),
+    errors.WrongState: ("state",),
+}
+"""Attributes that are texts."""
 
 _GUESSES: dict[grpc.StatusCode, tuple[type[errors.TapeError], str]] = {
     _Code.UNAVAILABLE: (errors.StoreUnavailable, "the server cannot be reached"),
@@ -87,6 +102,10 @@ def to_status(error: errors.TapeError) -> grpc.Status:
             info.metadata["field"] = error.field
         if error.position is not None:
             info.metadata["position"] = str(error.position)
+        if error.line is not None:
+            info.metadata["line"] = str(error.line)
+    for name in _TEXTS.get(type(error), ()):
+        info.metadata[name] = getattr(error, name)
     status.details.add().Pack(info)
     if isinstance(error, errors.Overloaded):
         delay = Duration()
@@ -120,6 +139,10 @@ def _rebuilt(kind: type[errors.TapeError], status: Status, info: ErrorInfo) -> e
         error.field = info.metadata.get("field", "")
         position = info.metadata.get("position")
         error.position = None if position is None else int(position)
+        line = info.metadata.get("line")
+        error.line = None if line is None else int(line)
+    for name in _TEXTS.get(kind, ()):
+        setattr(error, name, info.metadata.get(name, ""))
     if isinstance(error, errors.Overloaded):
         error.retry_after_ms = next(
             (retry.retry_delay.ToMilliseconds() for retry in _unpacked(status, RetryInfo)), 1000

@@ -5,7 +5,7 @@ made inside their batch instead of being copied into it.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from operator import attrgetter
 
 from tape.model.entry import Entry
@@ -85,7 +85,10 @@ def _fill(message: pb.EventEntry | pb.JournalEntry, entry: Entry) -> None:
 def info_to_wire(
     info: JournalInfo, version: str, limits: Limits, *, exposed: bool = False
 ) -> pb.GetJournalInfoResponse:
-    told = pb.Limits(**asdict(limits))
+    # Those that a client goes by: what the server alone decides about is not told.
+    told = pb.Limits(
+        **{name: getattr(limits, name) for name in pb.Limits.DESCRIPTOR.fields_by_name}
+    )
     return pb.GetJournalInfoResponse(
         **info._asdict(), version=version, limits=told, exposed=exposed
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tape.model.budget import BudgetRow, ChargeBudget, SetBudget
+from tape.model.credential import CredentialState
 from tape.model.decision import DecisionPlace, RecordDecision
 from tape.model.drainer import Drainer, DrainerState, DrainReport, Triggered
 from tape.model.effect import BeginEffect, CompleteEffect, Effect
@@ -15,7 +16,7 @@ from tape.model.effect_claim import (
     RenewClaim,
 )
 from tape.model.entry import Trace
-from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewSubscription
+from tape.model.event_subscription import DEFAULT_DRAINER, EventSubscription, NewEventSubscription
 from tape.model.gate import AwaitSignal, SendSignal, Signalled
 from tape.model.obligation import (
     ClaimObligation,
@@ -125,8 +126,8 @@ PENDING_QUERY: Final = Record(
 )
 
 EVENT_SUBSCRIPTION: Final = Record(EventSubscription, pb.EventSubscription)
-NEW_SUBSCRIPTION: Final = Record(
-    NewSubscription,
+NEW_EVENT_SUBSCRIPTION: Final = Record(
+    NewEventSubscription,
     pb.EventSubscription,
     held={
         "drainer_id": Empty(DEFAULT_DRAINER),
@@ -151,3 +152,5 @@ OUTBOX_STATUS: Final = Record(
         "repeats": Each(Record(RepeatedRow, pb.RepeatedRow)),
     },
 )
+
+CREDENTIAL_STATE: Final = Record(CredentialState, pb.CredentialState)

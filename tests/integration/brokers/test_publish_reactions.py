@@ -78,7 +78,6 @@ def check(entries: Sequence[Entry], received: Sequence[Received]) -> None:
 async def test_in_the_order_of_each_key(
     nats_server: NatsServer, sqlite_url: str, count: int
 ) -> None:
-    nats_server.start()
     far_side = NatsFarSide(nats_server)
     await far_side.make_stream()
     entries = await make_journal(sqlite_url, count)
@@ -92,7 +91,6 @@ async def test_in_the_order_of_each_key(
 
 @pytest.mark.middle
 async def test_nats_dies(nats_server: NatsServer, store_url: str) -> None:
-    nats_server.start()
     far_side = NatsFarSide(nats_server)
     await far_side.make_stream()
     entries = await make_journal(store_url, COUNT)
@@ -107,7 +105,6 @@ async def test_nats_dies(nats_server: NatsServer, store_url: str) -> None:
 
 @pytest.mark.middle
 async def test_kafka_dies(kafka_server: KafkaServer, sqlite_url: str) -> None:
-    kafka_server.start()
     far_side = KafkaFarSide(kafka_server)
     far_side.make_topic()
     entries = await make_journal(sqlite_url, COUNT)

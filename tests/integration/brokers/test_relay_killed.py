@@ -116,7 +116,6 @@ async def test_to_nats(
     nats_server: NatsServer, sqlite_url: str, tmp_path: Path, relays: list[RelayProcess],
     count: int, kills: int,
 ) -> None:  # fmt: skip
-    nats_server.start()
     far_side = NatsFarSide(nats_server)
     await far_side.make_stream()
     entries = await make_journal(sqlite_url, count)

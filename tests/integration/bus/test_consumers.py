@@ -15,6 +15,7 @@ from tape.errors import InvalidArgument
 from tape.programs.consumers import Consumer, Handler, Message, consume
 from tests.integration.bus.relays import BOUND_S, CONSUMERS
 from tests.servers.nats import NatsServer
+from tests.servers.nats_raw import publish_blocks
 
 
 @pytest.fixture
@@ -84,6 +85,46 @@ async def test_all_that_is_kept_first_and_then_on_from_there(
     assert info.num_ack_pending == info.num_pending == 0
     assert info.config.ack_wait == 30
     assert info.config.max_deliver == -1
+
+
+async def test_what_is_on_its_way_to_a_consumer_that_closes_is_given_back(
+    stream: JetStreamContext, new: NewConsumer, prefix: str
+) -> None:
+    async with new() as closing:
+        waiting = asyncio.ensure_future(anext(aiter(closing)))
+        async with asyncio.timeout(BOUND_S):
+            while not (  # noqa: ASYNC110 - only asking tells
+                await stream.consumer_info(prefix, "desk-a")
+            ).num_waiting:
+                await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        await send(stream, f"{prefix}.a", 1)
+        assert (await stream.consumer_info(prefix, "desk-a")).num_ack_pending == 1
+    got: list[Message] = []
+
+    async def handle(message: Message) -> None:
+        got.append(message)
+
+    await handle_until(new(), handle, lambda: len(got) == 1)  # and not after ack_wait_s
+    assert [message.payload for message in got] == [1]
+
+
+async def test_a_message_that_nobody_can_read_holds_up_no_other(
+    stream: JetStreamContext, new: NewConsumer, prefix: str, nats_url: str
+) -> None:
+    even, odd, none = f"{prefix}.a".encode(), prefix.encode() + b".\xff", b"NATS/1.0\r\n\r\n"
+    sent = [(even, none, b"1"), (odd, none, b"2"), (odd, b"N", b"3"), (even, none, b"4")]
+    await asyncio.to_thread(publish_blocks, nats_url, sent)
+    got: list[Message] = []
+
+    async def handle(message: Message) -> None:
+        got.append(message)
+
+    await handle_until(new(), handle, lambda: len(got) == 4)
+    assert [message.payload for message in got] == [1, 2, 3, 4]
+    assert [message.deliveries for message in got] == [1, 1, 1, 1]
+    assert got[1].subject == f"{prefix}.\ufffd"
 
 
 async def test_a_filter_and_a_handler_that_is_not_asynchronous(

@@ -54,7 +54,7 @@ def run_forked(
             )
             handed = [*(stream.fileno() for stream in streams), theirs.fileno()]
             socket.send_fds(_original(), [asked.encode()], handed)
-        told = ours.makefile()
+        told = stack.enter_context(ours.makefile())  # it holds on to the socket
         pid = int(told.readline())
         ours.settimeout(timeout_s)
         try:

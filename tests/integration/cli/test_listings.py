@@ -11,6 +11,7 @@ import pytest
 import tape as tape_package
 from tape.model.reaction import HandlerKind, NewReaction
 from tests.integration.cli.command import TAPE, clean_environment, tape
+from tests.integration.grpc.listening import document, hand_over
 
 LONG = "a-name-that-is-longer-than-any-terminal-is-wide-" * 5
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?[+-]\d\d:\d\d")
@@ -23,11 +24,14 @@ LISTINGS = [
     ("runs list", 1, 6),
     ("runs waiting --longer-than 0", 1, 6),
     ("drainers subscriptions", 1, 6),
+    ("subscriptions list", 1, 10),
+    ("dlq list --subscription inbox", 2, 6),
+    ("runs list --subscription inbox", 0, 6),
     (f"values list {LONG}", 1, 5),
     ("values namespaces", 1, 1),
     (f"sessions list {LONG} ada", 1, 4),
     ("sessions apps", 1, 1),
-    ("migrate --status", 18, 4),
+    ("migrate --status", 20, 4),
 ]
 
 
@@ -40,6 +44,9 @@ def store(sqlite_url: str) -> list[str]:
         client.set_value(LONG, LONG, LONG, writer=LONG)
         client.create_session(LONG, "ada", LONG, state={"a": LONG})
         client.start_run(LONG)
+        client.register_subscription(document())
+        client.move_subscription("inbox", "activate")
+        client._portal.run(lambda: hand_over(client._client, b"a\nb", LONG.encode()))
     return ["--store", sqlite_url]
 
 

@@ -5,12 +5,16 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import tape
 from tape.cli.root import VARIABLES, run
 from tape.model.reaction import HandlerKind, NewReaction
+from tape.wallet.local_keys import written
+from tests.integration.grpc.listening import document
+from tests.unit.subscriptions.subscribed import document as nats_document
 
 STORE = ["--store", "sqlite:a.db"]
 Said = Callable[..., tuple[int, str, str]]
@@ -30,6 +34,19 @@ MEANT = [
     (["drain", "workflow_runer"], "Did you mean 'workflow_runner'?"),
     (["drainers", "resume", "workflow_runer"], "Did you mean 'workflow_runner'?"),
     (["drainers", "unsubscribe", "checkout:order"], "Did you mean 'checkout:order.*'?"),
+    (["subscriptions", "show", "inbx"], "no subscription 'inbx'. Did you mean 'inbox'?"),
+    (["subscriptions", "activate", "in-box"], "Did you mean 'inbox'?"),
+    (["subscriptions", "remove", "inbox2"], "no subscription 'inbox2'. Did you mean 'inbox'?"),
+    (["subscriptions", "actvate", "inbox"], "Did you mean 'activate'?"),
+    (["dlq", "list", "--subscription", "inbx"], "Did you mean 'inbox'?"),
+    (["dlq", "replay", "--subscription", "inbx", "large-order"], "Did you mean 'inbox'?"),
+    (["runs", "list", "--subscription", "inbx"], "nothing here is named 'inbx'. Did you mean 'in"),
+    (["subscriptions", "activate", "mail"], "no credential 'nats_mail': put it there by"),
+    (["subscriptions", "activate", "mail"], "Did you mean 'nats_main'?"),
+    (["wallet", "delete", "nats_mian"], "no credential 'nats_mian'. Did you mean 'nats_main'?"),
+    (["wallet", "rotate", "nats_mian", "--retire"], "Did you mean 'nats_main'?"),
+    (["runs", "list", "--pool", "lanes"], "nothing here is named 'lanes'. Did you mean 'lines'?"),
+    (["runs", "list", "--app", "checkout", "--pool", "lanes"], "Did you mean 'lines'?"),
     (["runs", "show", "{run}"], "Did you mean '{whole}'?"),
     (["runs", "cancel", "{run}"], "Did you mean '{whole}'?"),
     (["values", "get", "deks", "fx"], "no value deks/fx. Did you mean 'desk'?"),
@@ -77,13 +94,17 @@ def filled(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> tuple[
     """A store with something of each kind, and the id of its run."""
     file = tmp_path_factory.mktemp("filled") / "a.db"
     shutil.copy(made_store, file)
-    with tape.connect(f"sqlite:{file}") as client:
+    key = {"TAPE_WALLET_KEY": written(b"k" * 32)}
+    with mock.patch.dict(os.environ, key), tape.connect(f"sqlite:{file}") as client:
         new = NewReaction("large-orders", "/tape/event/**", HandlerKind.TASK)
         client.register_reaction(new)
         client.subscribe_events("order.*", "checkout", subscription_id="checkout:order.*")
+        client.register_subscription(document())
+        client.register_subscription(nats_document("mail", auth="nats_mail"))
+        client.put_credential("nats_main", "x", form="text")
         client.set_value("desk", "fx", 1.1)
         client.create_session("shop", "ada", "s1")
-        run_id = client.start_run("checkout").run_id
+        run_id = client.start_run("checkout", pool="lines").run_id
     return file, run_id
 
 

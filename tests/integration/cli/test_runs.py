@@ -165,6 +165,34 @@ def test_starting_again_under_the_same_name_finds_the_run(typed: Typed) -> None:
     assert said.out.split()[1:] == ["is", "runnable:", "note", "in", "pool", "shared"]
 
 
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_a_run_for_each_key(typed: Typed) -> None:
+    keyed = ("--dedup-key", "order-7", "--dedup-window", "60")
+    first = started(typed, "pay", 1, *keyed)
+    assert started(typed, "pay", 2, *keyed) == first
+    assert started(typed, "pay", 1, "--dedup-key", "order-8", "--dedup-window", "0.5") != first
+    for alone in (keyed[:2], keyed[2:]):
+        refused = typed("runs", "start", "pay", *alone)
+        assert refused.code == 2
+        assert "--dedup-key and --dedup-window go together" in refused.err
+    refused = typed("runs", "start", "pay", *keyed[:3], "0")
+    assert refused.code == 2
+    assert "dedup: 0 s is not in 0.001..2678400" in refused.err
+
+
+def test_a_run_in_the_trace_of_somebody(typed: Typed) -> None:
+    started(typed, "pay", 1, "--traceparent", PARENT)
+    (entry,) = typed("tail", "/tape/run/**", "--from", "start", "--no-follow", "--json").records
+    assert (entry["trace_id"], entry["payload"]["trace"]["traceparent"]) == (
+        "4bf92f3577b34da6a3ce929d0e0e4736", PARENT,
+    )  # fmt: skip
+    refused = typed("runs", "start", "pay", "--traceparent", "of-mine")
+    assert refused.code == 2
+    assert "is no W3C traceparent" in refused.err
+
+
 def test_input_from_a_file(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "order.json").write_text('{"cents": 42}\n')
     made = typed("runs", "start", "pay", "--input", f"@{tmp_path / 'order.json'}", "--json")

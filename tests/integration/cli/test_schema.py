@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli.command import Done, tape
+from tests.unit.subscriptions.documents import PULL
 
 V1 = """
 from tape.payloads import Payload
@@ -143,3 +144,41 @@ def test_a_damaged_history_is_not_taken_for_an_empty_one(desk: Desk, text: str) 
     assert "schemas/KlineEvent.json is not a history" in done.err
     assert (desk.folder / FILE).read_text() == text
     assert "is not a folder" in desk.run("check", V1, "--history", FILE).err
+
+
+def test_the_form_of_a_subscription_is_printed(tmp_path: Path) -> None:
+    done = tape("schema", "subscription", folder=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    schema = json.loads(done.out)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["properties"]["kind"]["const"] == "Subscription"
+
+
+def test_a_subscription_on_standard_input_is_checked(tmp_path: Path) -> None:
+    done = tape("schema", "subscription", "--check", "-", folder=tmp_path, stdin=PULL)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "-: subscriptions/orders is in order\n"
+    typo = PULL.replace("nats", "natz", 1)
+    done = tape("schema", "subscription", "--check", "-", folder=tmp_path, stdin=typo)
+    assert done.code == 2
+    assert "spec.source: natz is not known here" in done.err
+
+
+def test_a_subscription_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text(PULL)
+    done = tape("schema", "subscription", "--check", "orders.yaml", folder=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "orders.yaml: subscriptions/orders is in order\n"
+
+    file.write_text(PULL.replace("mode: pull", "mode: push"))
+    done = tape("schema", "subscription", "--check", "orders.yaml", folder=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "error: spec.mode: source nats has no mode push; write pull (line 8)\n"
+
+    file.write_bytes(b"a: \xff")
+    done = tape("schema", "subscription", "--check", "orders.yaml", folder=tmp_path)
+    assert (done.code, done.err) == (2, "error: orders.yaml: is not UTF-8\n")
+
+    done = tape("schema", "subscription", "--check", "nowhere.yaml", folder=tmp_path)
+    assert (done.code, done.err) == (1, "error: nowhere.yaml: No such file or directory\n")

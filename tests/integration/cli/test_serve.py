@@ -1,6 +1,7 @@
 """The server as an operator meets it."""
 
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -16,6 +17,13 @@ import tape
 @tape.app("checkout")
 def checkout(ctx): ...
 """
+INBOX = """
+apiVersion: tape/v1
+kind: Subscription
+metadata: {name: inbox, path: subscriptions/inbox}
+spec: {source: file, mode: pull, activation: continuous, folder: inbox, dispatch: {playbook: x}}
+"""
+HEALTH = {"TAPE_HEALTH": "0.0.0.0:0"}
 ANYWHERE = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 
@@ -36,6 +44,52 @@ def test_says_where_it_is_and_ends_when_asked(
         server.send_signal(number)
         out, err = server.communicate(timeout=30)
     assert (server.returncode, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_health_is_told_after_the_other_doors(how: str, sqlite_url: str, tmp_path: Path) -> None:
+    typed, env = (("--health", "0.0.0.0:0"), {}) if how == "option" else ((), HEALTH)
+    with start("serve", "--store", sqlite_url, *ANYWHERE, *typed, folder=tmp_path, **env) as server:
+        assert server.stdout is not None
+        said = [server.stdout.readline().split() for _ in range(3)]
+        assert [name for name, _ in said] == ["grpc", "http", "health"]
+        host, _, port = said[2][1].rpartition(":")
+        assert host == "0.0.0.0"
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").json() == {"status": "ready"}
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 404
+        server.terminate()
+        out, err = server.communicate(timeout=30)
+    assert (server.returncode, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "subscribe"])
+def test_a_port_of_health_in_use_names_where_it_was_said(
+    command: str, sqlite_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "inbox.yaml").write_text(INBOX)
+    words = {
+        "serve": ("serve", *ANYWHERE),
+        "worker": ("worker", "-m", "shop"),
+        "subscribe": ("subscribe", "inbox.yaml"),
+    }[command]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = (*words, "--store", sqlite_url)
+        typed = tape(*arguments, "--health", address, folder=tmp_path)
+        meant = tape(*arguments, folder=tmp_path, TAPE_HEALTH=address)
+    for done, said in ((typed, "--health"), (meant, "TAPE_HEALTH")):
+        assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+        assert done.err.startswith(f"error: {said}: cannot listen on {address}: it is in use")
+
+
+def test_health_that_is_no_address_is_refused(sqlite_url: str, tmp_path: Path) -> None:
+    for nonsense in ("8080", "", "0.0.0.0:99999"):
+        done = tape(
+            "serve", "--store", sqlite_url, *ANYWHERE, "--health", nonsense, folder=tmp_path
+        )
+        assert (done.code, done.out) == (2, "")
+        assert f"--health: {nonsense!r} is not HOST:PORT" in done.err
 
 
 def test_tokens_from_a_file_have_roles(sqlite_url: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tape.cli.root import run, tape
 from tests.integration.cli.command import start
+from tests.integration.cli.subscribing import SubscribeDesk
 
 SERVER = "tape://prod.example:7878"
 
@@ -60,6 +61,20 @@ THROUGH = {
     "relay": "--sink log: --no-follow",
     "outbox status": "",
     "outbox skip": "1 --reason r",
+    "subscriptions list": "",
+    "subscriptions show": "s",
+    "subscriptions register": f"{__file__}",
+    "subscriptions activate": "s",
+    "subscriptions pause": "s",
+    "subscriptions resume": "s",
+    "subscriptions drain": "s",
+    "subscriptions deactivate": "s",
+    "subscriptions remove": "s",
+    "wallet put": f"a --file {__file__}",
+    "wallet list": "",
+    "wallet rotate": "a --retire",
+    "wallet rewrap": "",
+    "wallet delete": "a",
 }
 # They open a store themselves; True where that changes a journal.
 OPENS = {
@@ -72,11 +87,12 @@ OPENS = {
     "pipeline audit": ("", False),
     "pipeline run": ("jobs.yaml", True),
 }
-CREATES = {"serve", "worker", "migrate", "record"}
+CREATES = {"serve", "worker", "subscribe", "migrate", "record"}
 # Doctor looks at what there is and says so; the others have no store, or one of their own.
 APART = {
     "doctor", "config show", "config check", "schema check", "schema record", "schema show",
-    "outbox stream show", "outbox stream apply", "demo", "bench",
+    "schema subscription", "outbox stream show", "outbox stream apply", "demo", "bench",
+    "wallet init",
 }  # fmt: skip
 
 
@@ -223,6 +239,16 @@ def test_a_worker_says_that_it_creates(tmp_path: Path) -> None:
     _, err = worker.communicate(timeout=60)
     assert err.startswith("created sqlite:made.db\n")
     assert (tmp_path / "made.db").exists()
+
+
+def test_a_subscription_says_that_it_creates(tmp_path: Path) -> None:
+    desk = SubscribeDesk(tmp_path, "sqlite:made.db")
+    assert desk.subscribe("--once").err == "created sqlite:made.db\n"
+    assert desk.subscribe("--once").err == ""
+    desk.store = "sqlite:new.db"
+    desk.write(change=lambda text: text.replace("source: file", "source: flie"))
+    assert desk.subscribe("--once").code == 2
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_an_event_that_is_refused_creates_nothing(capfd: pytest.CaptureFixture[str]) -> None:

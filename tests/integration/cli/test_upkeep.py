@@ -10,8 +10,10 @@ import psycopg
 import pytest
 
 import tape as package
+from tape.subscriptions.operations import HoldSubscription
 from tests.integration.cli.command import Done, tape
 from tests.servers.tape_server import ServerProcess
+from tests.unit.subscriptions.subscribed import document, message, subscribed
 
 BENCHMARKS = """
 from typing import NamedTuple
@@ -213,8 +215,12 @@ def _doctor(store_url: str, folder: Path) -> Done:
     return tape("doctor", "--store", store_url, "--json", folder=folder)
 
 
-WORK = ("drainers", "dead letters", "waiting runs")
+WORK = (
+    "drainers", "dead letters", "waiting runs", "subscriptions", "dead messages", "credentials",
+)  # fmt: skip
 LONG_AGO = (
+    "UPDATE tape_subscriptions SET changed_at_ms = 1 WHERE name = 'alone'",
+    "UPDATE tape_listeners SET lease_expires_at_ms = 2 WHERE name = 'alone'",
     "UPDATE tape_reaction_tallies SET dead_letters = 2 WHERE reaction_id = 'r'",
     "UPDATE tape_event_drain_state SET waiting_since_ms = 1 WHERE drainer_id = 'waiting'",
     "UPDATE tape_journal SET ts_ms = 1 WHERE kind = 'run'",
@@ -230,10 +236,23 @@ def test_doctor_names_what_is_halted_given_up_or_waits(store_url: str, tmp_path:
             await client.record("a", {})
             await client.drain("waiting", await_s=0)
             assert (await client.drain("halted")).error
+        async with subscribed(store_url) as desk:  # which looks at no source and no wallet
+            await desk.listen(document("alone", runtime={"pool": "iot"}), "alone")
+            await desk.listen()
+            await desk.accept(message(1, b"not json"))
+            report = HoldSubscription("orders", "me", 60_000, desk.token, last_error="it is away")
+            await desk.subscriptions.hold_subscription(report)
+            await desk.push()
 
     asyncio.run(fill())
     _change(store_url, *LONG_AGO)
-    with ServerProcess(store_url) as server:
+    away = {  # nobody is there, and what cannot be asked takes no other finding away
+        "TAPE_WALLET_KMS": "aws:alias/tape", "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "eu-west-1",
+    }  # fmt: skip
+    without_kms = tape("doctor", "--store", store_url, "--json", folder=tmp_path, **away)
+    assert {record["check"] for record in without_kms.records} >= {*WORK}
+    with ServerProcess(store_url, "--no-listen") as server:
         for where in (("--store", store_url), ("--url", server.url)):
             findings = {
                 record["check"]: record
@@ -243,5 +262,13 @@ def test_doctor_names_what_is_halted_given_up_or_waits(store_url: str, tmp_path:
                 assert words in findings["drainers"]["found"]
             assert findings["dead letters"]["found"] == "2 of r"
             assert "1 of nobody in pool shared" in findings["waiting runs"]["found"]
+            troubles = findings["subscriptions"]["found"]
+            assert "alone: no listener of iot for " in troubles
+            assert "orders: it is away" in troubles
+            assert "hooks" not in troubles  # nobody holds what is pushed
+            assert findings["dead messages"]["found"] == "1 of orders"
+            missing = findings["credentials"]["found"]
+            assert "nats_main of alone; nats_main of orders" in missing
+            assert "hook_secret of hooks" in missing
             warned = {findings[name]["verdict"] for name in WORK}
             assert warned == {"warn"}

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.integration.cli.command import Done, start, tape
+from tests.integration.grpc.listening import document
 
 STORE = ("--store", "sqlite:tape.db")
 MODULE = """
@@ -88,6 +89,17 @@ def test_a_module_is_served_until_it_is_asked_to_end(folder: Path) -> None:
     assert sorted((folder / "handled").read_text().split()) == ["a", "b", "c"]
     assert len(rest) == 3
     assert all('"specversion":"1.0"' in line for line in rest)
+
+
+def test_probes_are_answered_to_anybody_and_metrics_are_not(folder: Path) -> None:
+    doors = ("--http", "127.0.0.1:0", "--health", "0.0.0.0:0")
+    with working(folder, *doors, lines=4) as (ready, _rest):
+        assert ready[2].startswith("http 127.0.0.1:")
+        host, _, port = ready[3].removeprefix("health ").rpartition(":")
+        assert host == "0.0.0.0"
+        for path, code in (("/healthz", 200), ("/readyz", 200), ("/metrics", 404)):
+            answer = httpx.get(f"http://127.0.0.1:{port}{path}", headers={"host": "10.1.2.3"})
+            assert answer.status_code == code, path
 
 
 def test_one_shard_leaves_the_others_alone(folder: Path) -> None:
@@ -177,3 +189,20 @@ def test_a_reaction_that_this_worker_cannot_serve_is_not_registered(folder: Path
     assert "pager.py:2" in done.err
     assert "put the secret into TAPE_WEBHOOK_SECRET" in done.err
     assert tape("reactions", "--json", *STORE, folder=folder).out == ""
+
+
+def test_a_pool_of_listeners_that_no_subscription_has(tmp_path: Path, sqlite_url: str) -> None:
+    text = document().replace("target: cloud-run", "pool: edge, target: cloud-run")
+    store = ("--store", sqlite_url)
+    assert tape("subscriptions", "register", "-", *store, folder=tmp_path, stdin=text).code == 0
+    worker = start("worker", "--listen", "edgy", *store, folder=tmp_path)
+    try:
+        assert worker.stderr is not None
+        line = worker.stderr.readline()
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
+    assert line.startswith(
+        "WARNING:tape.subscriptions:no subscription has 'edgy' as its runtime.pool"
+    )
+    assert line.endswith("pools of subscriptions: edge. Did you mean 'edge'?\n")

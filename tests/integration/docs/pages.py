@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[3]
-# What pages print: gRPC, HTTP, NATS, OTLP, Postgres.
-PORTS = (7878, 7879, 4222, 4317, 5432)
+# What pages print: gRPC, HTTP, NATS, OTLP, Postgres, health.
+PORTS = (7878, 7879, 4222, 4317, 5432, 8080)
 POSTGRES = "postgres://postgres@127.0.0.1:5432/desk"
 _FENCE = re.compile(
     r"(?:^<!-- (?P<mark>not run|walk only): (?P<reason>[^\n]+) -->\n)?"

@@ -20,9 +20,10 @@ from examples.trading.manager import Manager
 from examples.trading.market import minutes
 from examples.trading.risk import Risk
 from examples.trading.service import Connection, Desk, new_message
+from tape.model.message import SourceMessage
 from tape.payloads import Payload
 from tape.payloads.history import check_history, declared_in, unrecorded
-from tape.ports.consumer import Delivery
+from tape.ports.source import ReceivedMessage
 from tape.programs.consumers import Message
 from tests.integration.cli.command import clean_environment
 from tests.integration.docs.pages import ROOT
@@ -71,7 +72,13 @@ class Told:
         data = payload if isinstance(payload, bytes) else payload.to_json().encode()
         message_id = f"message-{self._messages}"
         for delivery in range(1, times + 1):
-            told = Delivery("any", data, {"Nats-Msg-Id": message_id}, "", delivery, 1)
+            told = ReceivedMessage(
+                SourceMessage(
+                    "nats", "nats/any@0", "1", data, message_id=message_id, subject="any",
+                    deliveries=delivery,
+                ),
+                "",
+            )  # fmt: skip
             message = Message(told, None)  # type: ignore[arg-type] # nobody acknowledges
             async with new_message(self.desk, "told", message_id) as connection:
                 if connection is not None:

@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tape.wire.v1 import tape_pb2 as pb
 from tests.integration.grpc.conftest import Running
 from tests.integration.grpc.fenced import FENCED, LIVING, run_in_second_hands
+from tests.integration.grpc.listening import LISTENING, activated, hold
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ON_SQLITE = pytest.mark.parametrize("shared_server", ["sqlite"], indirect=True)
@@ -26,6 +27,7 @@ TEXTS = [
     '{"a": 1e999}', '"\\ud800"', '"\\u0000"', "NaN", "1 +", "payload.a.b.c > 1", "null", "[1]",
     "9" * 400,
 ]  # fmt: skip
+BYTES = [b"", b"\0", b"\xff" * 600, b"{", b'"\\ud800"', b"[" * 300, b"9" * 400]
 NUMBERS = [-(2**63), -(2**31), -1, 0, 1, 2**31 - 1, 2**31, 2**63 - 1]
 GOOD: dict[str, Any] = {
     "subject_pattern": "/**", "payload_json": "{}", "event_type": "a", "namespace": "n", "key": "k",
@@ -74,6 +76,8 @@ def spoiled(message: Message) -> Iterator[Message]:
 def nonsense(field: Any) -> Sequence[Any]:
     if field.type == FieldDescriptor.TYPE_STRING:
         return TEXTS
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return BYTES
     if field.type == FieldDescriptor.TYPE_BOOL:
         return [False, True]
     bits = 63 if field.type == FieldDescriptor.TYPE_INT64 else 31  # an enumeration has 31 too
@@ -139,6 +143,30 @@ async def test_nonsense_from_who_holds_the_lease(shared_rpc: Any, name: str, cap
         request.run_id = run_id
     assert await faults_of(shared_rpc, method, list(spoiled(request))) == []
     assert [record for record in caplog.records if record.name == "tape.grpc"] == []
+
+
+FOR_A_SUBSCRIPTION = (
+    *LISTENING, "GetSubscription", "ListSubscriptionDeadLetters", "SettleSubscriptionDeadLetters",
+    "MoveSubscription", "DeleteSubscription",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOR_A_SUBSCRIPTION)
+async def test_nonsense_from_who_holds_a_subscription(
+    shared_rpc: Any, name: str, caplog: Any
+) -> None:
+    method = METHODS_BY_NAME[name]
+    await activated(shared_rpc, dedup="{window_secs: 60, key: n}", limits="{max_in_flight: 9}")
+    held = await hold(shared_rpc)
+    request = sensible(GetMessageClass(method.input_type))
+    if name in LISTENING:
+        request.MergeFrom(LISTENING[name](held.fencing_token))
+    else:
+        request.name = "inbox"
+    assert await faults_of(shared_rpc, method, list(spoiled(request))) == []
+    assert [record for record in caplog.records if record.name == "tape.grpc"] == []
+    await shared_rpc.MoveSubscription(pb.MoveSubscriptionRequest(name="inbox", verb="deactivate"))
+    await shared_rpc.DeleteSubscription(pb.DeleteSubscriptionRequest(name="inbox"))
 
 
 def parses(method: MethodDescriptor, data: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 Each is sent with the token of a lease or claim that another has taken over, and with none: it is
 refused and nothing is written. Then it is sent with the living token, so that it was refused for
-nothing else.
+nothing else. Those of a listener, who holds a subscription, are in `test_listening.py`.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,12 @@ from tape.calls.table import ROWS
 from tape.wire.errors import from_rpc_error
 from tape.wire.v1 import tape_pb2 as pb
 from tests.integration.grpc.fenced import FENCED, LIVING, SESSION, STALE, run_in_second_hands
+from tests.integration.grpc.listening import LISTENING
 
 
 def test_every_row_that_is_fenced_is_tried_here() -> None:
-    assert {name for name, (_noun, row) in ROWS.items() if row.fence is Fence.TOKEN} == set(FENCED)
+    fenced = {name for name, (_noun, row) in ROWS.items() if row.fence is Fence.TOKEN}
+    assert fenced == FENCED.keys() | LISTENING.keys()
 
 
 def test_whoever_only_looks_is_not_fenced() -> None:
@@ -40,7 +42,7 @@ def test_what_is_not_fenced_writes_for_no_run_or_says_why_it_may() -> None:
 
 def test_every_request_with_room_for_a_token_is_here() -> None:
     carrying = {method.name for method in SERVICE.methods if any(tokens_in(method.input_type))}
-    assert carrying == set(FENCED)
+    assert carrying == FENCED.keys() | LISTENING.keys()
 
 
 def tokens_in(message: Descriptor, seen: tuple[str, ...] = ()) -> Iterator[str]:

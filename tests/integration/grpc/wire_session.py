@@ -30,7 +30,25 @@ STARTED_MS = 1_800_000_000_000
 ID = re.compile(rb"01[0-9A-HJKMNP-TV-Z]{24}|(?<=[\x1a\"/])[0-9a-v]{26}")
 """A ULID, or the id of a run."""
 HOUR_MS = 3_600_000
+WALLET_KEY = "d2FsbGV0IGtleSBvZiB0aGlydHktdHdvIGJ5dGVzISE="
 RUN: dict[str, Any] = {"user_id": "u", "session_id": "s"}
+LINES = """
+apiVersion: tape/v1
+kind: Subscription
+metadata: {name: a.line-s, path: subscriptions/a.line-s}
+spec:
+  source: file
+  mode: pull
+  activation: scheduled
+  cadence: "*/5 * * * *"
+  folder: /tmp
+  pattern: "none.jsonl"
+  runtime: {target: cloud-run, server_url: "https://tape.example", pool: inbox}
+  dispatch: {playbook: read_line, execution_pool: lines}
+  dedup: {window_secs: 60, key: id}
+  limits: {max_dispatch_per_sec: 10}
+"""
+"""A document whose listener needs no server of a source."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -129,12 +147,19 @@ def _lasting(name: str, reply: bytes) -> bytes:
         info = pb.GetJournalInfoResponse.FromString(reply)
         info.version, info.migration = "0", 1
         return info.SerializeToString()
+    if name == "GetSealedCredential":
+        sealed = pb.SealedCredential.FromString(reply)
+        for version in sealed.versions:
+            for field in ("wrapped_key", "nonce", "ciphertext"):
+                setattr(version, field, bytes(len(getattr(version, field))))
+        return sealed.SerializeToString()
     return reply
 
 
 async def play(folder: Path, patching: pytest.MonkeyPatch) -> list[Exchange]:
     clock = Clock()
     patching.setattr(time, "time_ns", clock)
+    patching.setenv("TAPE_WALLET_KEY", WALLET_KEY)
     bus = await open_bus(f"sqlite:{folder / 'wire.db'}", Settings())
     server = GrpcServer(bus, bus.limits, Tokens({}))
     address = await server.start("127.0.0.1:0")
@@ -147,6 +172,9 @@ async def play(folder: Path, patching: pytest.MonkeyPatch) -> list[Exchange]:
             await fenced_calls(wire.call, clock)
             await task_calls(wire.call, bus)
             await ledger_calls(wire.call)
+            await wallet_calls(wire.call)
+            await once_calls(wire.call)
+            await subscription_calls(wire.call)
             return wire.exchanges
     finally:
         await server.stop()
@@ -371,3 +399,93 @@ async def ledger_calls(call: Call) -> None:
             drainer_id="d", event_id=event_id, reason="r", by="me"))  # fmt: skip
     await call("DeleteEventSubscription",
                pb.DeleteEventSubscriptionRequest(subscription_id="s1"))  # fmt: skip
+
+
+async def wallet_calls(call: Call) -> None:
+    await call("PutCredential", pb.PutCredentialRequest(alias="nats_main", value='{"user": "u"}'))
+    await call("PutCredential", pb.PutCredentialRequest(alias="hook/é", value="s3", form="text"))
+    await call("PutCredential", pb.PutCredentialRequest(alias="none", value="[]", form="object"))
+    await call("RotateCredential", pb.RotateCredentialRequest(alias="nats_main", value="{}"))
+    await call("RotateCredential", pb.RotateCredentialRequest(alias="none", value="x"))
+    await call("ListCredentials")
+    await call("RewrapCredentials")
+    await call("GetSealedCredential", pb.GetSealedCredentialRequest(alias="nats_main"))
+    await call("GetSealedCredential", pb.GetSealedCredentialRequest(alias="none"))
+    await call("RetireCredential", pb.RetireCredentialRequest(alias="nats_main"))
+    await call("RetireCredential", pb.RetireCredentialRequest(alias="none"))
+    await call("DeleteCredential", pb.DeleteCredentialRequest(alias="hook/é"))
+    await call("DeleteCredential", pb.DeleteCredentialRequest(alias="hook/é"))
+    await call("ListCredentials", pb.ListCredentialsRequest(after_alias="nats_main"))
+
+
+async def once_calls(call: Call) -> None:
+    new: dict[str, Any] = {"app_name": "once", "input_json": '{"n": 1}', "pool": "p"}
+    trace: dict[str, Any] = {
+        "traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "v=1", "baggage": "t=é",
+    }  # fmt: skip
+    key: dict[str, Any] = {"key": "k", "window_ms": 60_000}
+    first = pb.BeginRunOnceRequest(**new, **RUN, **key, **trace, invocation_id="i1")
+    await call("BeginRunOnce", first)
+    await call("BeginRunOnce", first)
+    await call("BeginRunOnce", pb.BeginRunOnceRequest(**new, **key, invocation_id="i2"))
+    await call("BeginRunOnce", pb.BeginRunOnceRequest(**new, key="k", invocation_id="i3"))
+    await call("BeginRun", pb.BeginRunRequest(app_name="traced", invocation_id="i1", **trace))
+    await call("BeginRun", pb.BeginRunRequest(app_name="traced", tracestate="v=1"))
+    await call("SubscribeBySubject", pb.SubscribeBySubjectRequest(
+        subject_pattern="/tape/subscription/run_deduplicated/**"))  # fmt: skip
+
+
+async def subscription_calls(call: Call) -> None:
+    name: dict[str, Any] = {"name": "a.line-s"}
+    register = pb.RegisterSubscriptionRequest
+    await call("RegisterSubscription", register(document=LINES))
+    await call("RegisterSubscription", register(document=LINES))
+    await call("RegisterSubscription", register(document=LINES.replace("pull", "push")))
+    await call("GetSubscription", pb.GetSubscriptionRequest(**name))
+    await call("GetSubscription", pb.GetSubscriptionRequest(name="none"))
+    hold: dict[str, Any] = {**name, "lease_owner": "me", "lease_ttl_ms": 60_000}
+    await call("HoldSubscription", pb.HoldSubscriptionRequest(**hold))
+    for verb in ("pause", "open", "activate", "activate"):
+        await call("MoveSubscription", pb.MoveSubscriptionRequest(**name, verb=verb))
+    held = await call("HoldSubscription", pb.HoldSubscriptionRequest(**hold))
+    await call("HoldSubscription", pb.HoldSubscriptionRequest(**hold))
+    token: dict[str, Any] = {**name, "fencing_token": held.fencing_token}
+    await call("HoldSubscription", pb.HoldSubscriptionRequest(
+        **hold, fencing_token=held.fencing_token, fetched=3, in_flight=2, backlog=7,
+        last_error="slow", passed=[pb.PassedOrigin(origin="file/tmp/a", position=2)]))  # fmt: skip
+    for most in (4, 4):
+        await call("ReserveDispatches", pb.ReserveDispatchesRequest(**token, most=most))
+    await call("ReserveDispatches", pb.ReserveDispatchesRequest(**name, most=4))
+    await call("TickSubscription", pb.TickSubscriptionRequest(**token, due_at_ms=held.due_at_ms))
+    await call("TickSubscription", pb.TickSubscriptionRequest(**name))
+    lines = [pb.SourceMessage(
+        source="file", origin="file/tmp/a", position=str(at), body=body, timestamp_ms=5,
+        headers=[pb.MessageHeader(name="X-A", value=b"1"), pb.MessageHeader(name="x-a",
+                 value=b"\xff")], message_id=f"m{at}", key="é", subject="s", deliveries=2)
+        for at, body in enumerate((b'{"id": "1"}', b'{"id": "1"}', b"\xffno"), 1)]  # fmt: skip
+    accept = pb.AcceptMessagesRequest(**token, revision=held.revision, messages=lines)
+    await call("AcceptMessages", accept)
+    await call("AcceptMessages", accept)
+    await call("AcceptMessages", pb.AcceptMessagesRequest(**name, revision=1, messages=lines))
+    await call("AcceptMessages", pb.AcceptMessagesRequest(**token, revision=9, messages=lines))
+    await call("AcceptMessages", pb.AcceptMessagesRequest(**token, messages=[pb.SourceMessage()]))
+    listed = pb.ListSubscriptionDeadLettersRequest
+    letters = (await call("ListSubscriptionDeadLetters", listed(**name))).dead_letters
+    last = letters[-1].letter_id
+    await call("ListSubscriptionDeadLetters", listed(**name, after=last, limit=1))
+    await call("ListSubscriptionDeadLetters", listed(name="none"))
+    settle = pb.SettleSubscriptionDeadLettersRequest
+    for verb, ids in (("replay", [last]), ("forget", []), ("drop", ["none"]), ("drop", [])):
+        await call("SettleSubscriptionDeadLetters", settle(**name, verb=verb, ids=ids))
+    await call("DeleteSubscription", pb.DeleteSubscriptionRequest(**name))
+    await call("HoldSubscription", pb.HoldSubscriptionRequest(
+        **hold, fencing_token=held.fencing_token, letting_go=True, refused=True, backlog=-1,
+        last_error="no such folder"))  # fmt: skip
+    for verb in ("drain", "resume", "deactivate"):
+        await call("MoveSubscription", pb.MoveSubscriptionRequest(**name, verb=verb))
+    await call("ListSubscriptions")
+    await call("ListSubscriptions", pb.ListSubscriptionsRequest(after_name="a.line-s"))
+    for _ in range(2):
+        await call("DeleteSubscription", pb.DeleteSubscriptionRequest(**name))
+    await call("FollowEntries", pb.FollowEntriesRequest(
+        subject_pattern="/tape/subscription/*/a.line-s", max_batch=100))  # fmt: skip

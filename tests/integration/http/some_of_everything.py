@@ -2,8 +2,10 @@
 
 import httpx
 
+from tape.bus import Operations
 from tape.model.event import NewEvent
 from tape.model.lease import NewRun
+from tape.model.message import SourceMessage
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.run import RunName
 from tape.model.task import TaskOutcome
@@ -12,6 +14,8 @@ from tape.ports.tasks import Claim, Want
 from tape.programs.connect import open_operations
 from tape.programs.serve import Addresses
 from tape.settings import Settings
+from tape.subscriptions.operations import AcceptMessagesRequest, HoldSubscription
+from tests.integration.grpc.listening import ORIGIN, document
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -39,9 +43,25 @@ async def fill(addresses: Addresses, token: str = "") -> None:
         for task in await operations.tasks.claim_tasks(claim, wait_ms=10_000):
             refused = TaskOutcome(task.task_id, "refused", "no luck", "at the desk")
             await operations.tasks.settle_tasks("me", [refused])
+        await _listen(operations)
     finally:
         await operations.close()
     await _subscribe(f"http://{addresses.http}", token)
+
+
+async def _listen(operations: Operations) -> None:
+    """A subscription that is held, with a run and a dead letter."""
+    subscriptions = operations.subscriptions
+    await subscriptions.register_subscription(document("0"))
+    await subscriptions.move_subscription("0", "activate")
+    held = await subscriptions.hold_subscription(HoldSubscription("0", "me", 3_600_000))
+    messages = [
+        SourceMessage("file", ORIGIN, str(number), body, (("X-A", b"\xff"),))
+        for number, body in enumerate((b"{}", b"no"))
+    ]
+    await subscriptions.accept_messages(
+        AcceptMessagesRequest("0", held.revision, held.fencing_token, messages)
+    )
 
 
 async def _subscribe(url: str, token: str) -> None:

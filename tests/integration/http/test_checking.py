@@ -12,7 +12,7 @@ from tape.bus import Bus, FollowQuery
 from tape.errors import InvalidArgument
 from tape.ledger import rules as ledger_rules
 from tape.model.event import NewEvent
-from tape.model.event_subscription import NewSubscription
+from tape.model.event_subscription import NewEventSubscription
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.ports.tasks import Claim, Want
 from tape.predicates import check, checker
@@ -51,7 +51,9 @@ async def register(bus: Bus) -> None:
 
 
 async def subscribe(bus: Bus) -> None:
-    await bus.ledger.put_subscription(NewSubscription("s", "a.b", "app", filter_expr=LONG))
+    await bus.ledger.put_event_subscription(
+        NewEventSubscription("s", "a.b", "app", filter_expr=LONG)
+    )
 
 
 @pytest.mark.parametrize("ask", [follow, register, subscribe])

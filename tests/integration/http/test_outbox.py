@@ -27,7 +27,7 @@ def put(url: str, *payloads: str) -> None:
 async def test_a_row_that_is_no_event_is_seen_and_skipped_from_outside(
     sqlite_url: str, serving: Serving, tmp_path: Path
 ) -> None:
-    grpc, http = await serving(sqlite_url)
+    grpc, http, _ = await serving(sqlite_url)
     put(sqlite_url, "1", "{", "3")
     async with (
         httpx.AsyncClient(base_url=f"http://{http}", timeout=20) as client,
@@ -65,7 +65,7 @@ async def test_a_row_that_is_no_event_is_seen_and_skipped_from_outside(
 async def test_a_repeat_is_told_of_through_every_door(
     sqlite_url: str, serving: Serving, tmp_path: Path
 ) -> None:
-    grpc, http = await serving(sqlite_url)
+    grpc, http, _ = await serving(sqlite_url)
     with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:"))) as file, file:
         file.execute("BEGIN")
         first, again = [

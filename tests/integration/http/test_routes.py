@@ -30,7 +30,7 @@ async def test_alive_and_ready(store_url: str, serving: Serving) -> None:
 
 
 async def test_metrics_follow_the_journal(store_url: str, serving: Serving) -> None:
-    grpc, http = await serving(store_url)
+    grpc, http, _ = await serving(store_url)
     async with tape.connect_async(f"tape://{grpc}") as client:
         await client.record_many([tape.event("a"), tape.event("b")])
     answer = await get(http, "/metrics")
@@ -61,6 +61,8 @@ async def test_a_method_that_is_not_there(sqlite_url: str, serving: Serving) -> 
             assert (await client.head(path)).status_code == 200
         value = await client.post("/api/values/a/b", content=b"x")
         assert value.headers["allow"] == "DELETE, GET, HEAD, PUT"
+        operation = await client.options("/api/wallet/rewrap")
+        assert (operation.status_code, operation.headers["allow"]) == (405, "POST")
 
 
 async def test_the_page_may_load_nothing_from_elsewhere(sqlite_url: str, serving: Serving) -> None:

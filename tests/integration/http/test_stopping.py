@@ -17,7 +17,7 @@ from tape.api.auth import Tokens
 from tape.api.grpc.server import GrpcServer
 from tape.api.http.door import Door
 from tape.api.http_server import HttpServer, server_app
-from tape.model.event_subscription import NewSubscription
+from tape.model.event_subscription import NewEventSubscription
 from tape.programs.connect import open_bus
 from tape.programs.store_gauges import refresh_metrics
 from tape.settings import Limits
@@ -101,7 +101,7 @@ async def test_a_pass_that_waits_for_a_run_does_not_keep_a_server_from_ending(
     sqlite_url: str, door: str
 ) -> None:
     bus = await open_bus(sqlite_url)
-    await bus.ledger.put_subscription(NewSubscription("s", "a", "nobody's"))
+    await bus.ledger.put_event_subscription(NewEventSubscription("s", "a", "nobody's"))
     await bus.record_events([tape.NewEvent("a")])
     async with AsyncExitStack() as stack:
         server: GrpcServer | HttpServer

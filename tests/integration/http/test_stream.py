@@ -90,6 +90,7 @@ async def test_what_a_stream_refuses(sqlite_url: str, serving: Serving) -> None:
             assert refused.json()["error"]["field"] == field
 
 
+@pytest.mark.middle
 async def test_readers_that_stop_reading_cost_little_and_hold_up_no_end(sqlite_url: str) -> None:
     with ServerProcess(sqlite_url) as server:
         async with tape.connect_async(sqlite_url) as client:

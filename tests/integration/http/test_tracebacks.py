@@ -61,7 +61,7 @@ async def test_it_is_on_the_task_the_run_and_the_dead_letter(
     store_url: str, serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    grpc, http = await serving(store_url)
+    grpc, http, _ = await serving(store_url)
     stop, ready = asyncio.Event(), asyncio.Event()
     options = WorkerOptions(url=f"tape://{grpc}", apps=apps(), registry=reactions())
     worker = asyncio.create_task(work(options, on_ready=lambda _: ready.set(), stop=stop))

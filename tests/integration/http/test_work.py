@@ -49,7 +49,7 @@ async def working(grpc: str) -> AsyncIterator[None]:
 
 
 async def test_execute_and_its_batch(store_url: str, serving: Serving) -> None:
-    grpc, http = await serving(store_url)
+    grpc, http, _ = await serving(store_url)
     async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client, working(grpc):
         body = {"workflow_type": "double", "input": {"n": 21}, "invocation_id": "1", "wait_s": 30}
         first = (await client.post("/api/execute", json=body)).json()
@@ -87,7 +87,7 @@ async def test_too_many_items(sqlite_url: str, serving: Serving) -> None:
 
 
 async def test_a_run_is_signalled_and_cancelled(sqlite_url: str, serving: Serving) -> None:
-    grpc, http = await serving(sqlite_url)
+    grpc, http, _ = await serving(sqlite_url)
     async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client, working(grpc):
         begun = (await client.post("/api/execute", json={"workflow_type": "wait"})).json()
         path = f"/api/runs/{begun['run_id']}"
@@ -131,7 +131,7 @@ async def test_an_execute_that_waits_does_not_hold_up_the_end(sqlite_url: str) -
 async def test_a_chain_leads_from_an_event_to_its_run_and_back(
     sqlite_url: str, serving: Serving
 ) -> None:
-    grpc, http = await serving(sqlite_url)
+    grpc, http, _ = await serving(sqlite_url)
     async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client, working(grpc):
         recipes = {"n": "$.payload"}
         body = {"event_type_glob": "n.*", "workflow_type": "double", "input_mapper": recipes}

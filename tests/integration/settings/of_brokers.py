@@ -1,24 +1,25 @@
 """The outbox and its stream, consumers, and the hosts of brokers."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
-from tape.brokers.by_target import check_target
+from tape.brokers.by_target import check_target, open_broker
 from tape.brokers.jetstream import new_config
-from tape.brokers.nats_consumer import NatsConsumer
+from tape.brokers.logins import Logins
 from tape.brokers.reach import Reach
-from tape.errors import BrokerUnavailable, InvalidArgument, StoreUnavailable
+from tape.errors import BrokerUnavailable, InvalidArgument, NoCredential, StoreUnavailable
 from tape.journal.ids import UlidFactory
 from tape.outbox.relay import OutboxRelay
 from tape.outbox.term import Term
 from tape.programs.connect import bus_broker
 from tape.programs.consumers import Consumer, _handle
 from tape.settings import Settings
+from tape.sources.nats_reader import DurableReader
 from tests.integration.settings.demonstrating import Demonstration, Demonstrations, Waited
 
 NATS = "nats://127.0.0.1:4222"
@@ -164,13 +165,14 @@ async def _durable(settings: Settings, _folder: Path) -> Any:
 async def _fetches(settings: Settings, _folder: Path) -> int:
     asked: list[int] = []
 
-    async def fetch(count: int, _wait_s: float) -> list[Any]:
-        asked.append(count)
-        return []
+    async def fetch(_reader: DurableReader, most: int, _wait_s: float) -> list[Any]:
+        asked.append(most)
+        raise Waited(0)
 
-    consumer = _consumer(settings)._consumer
-    consumer._connection = cast("Any", SimpleNamespace(lost=asyncio.Event()))
-    await consumer._fetch(cast("Any", SimpleNamespace(fetch=fetch)))
+    with patch.object(DurableReader, "fetch", fetch):
+        async with aclosing(_consumer(settings)._consumer.batches()) as batches:
+            with suppress(Waited):
+                await anext(batches)
     return asked[0]
 
 
@@ -182,13 +184,13 @@ async def _reconnects(settings: Settings, _folder: Path) -> list[float]:
         if len(pauses) == 4:
             raise Waited(seconds)
 
-    async def attach(_consumer: NatsConsumer) -> Any:
+    async def attach(_reader: DurableReader) -> Any:
         raise BrokerUnavailable("away")
 
     with (
         patch("asyncio.sleep", sleep),
         patch("random.uniform", lambda _least, most: most),
-        patch.object(NatsConsumer, "_attached", attach),
+        patch.object(DurableReader, "attach", attach),
     ):
         async with aclosing(_consumer(settings)._consumer.batches()) as batches:
             try:
@@ -242,10 +244,31 @@ async def _may_be_near(settings: Settings, _folder: Path) -> str:
     return "taken"
 
 
+def _logs_in(target: str) -> Callable[[Settings, Path], Awaitable[str]]:
+    """With which credential it is logged in there: one that nobody has is refused by its alias."""
+
+    async def log_in(settings: Settings, _folder: Path) -> str:
+        try:
+            await open_broker(target, logins=Logins(settings.credentials))
+        except NoCredential as refused:
+            return str(refused)
+        return "none"
+
+    return log_in
+
+
+CREDENTIALS: Demonstrations = {
+    "nats": Demonstration(("a", "b"), _logs_in(f"{NATS}/subject")),
+    "kafka": Demonstration(("a", "b"), _logs_in("kafka://127.0.0.1:9/topic")),
+    "pubsub": Demonstration(("a", "b"), _logs_in("pubsub://project/topic")),
+    "webhook": Demonstration(("a", "b"), _logs_in("https://hooks.example/x")),
+}
+
 OF_BROKERS: Demonstrations = {
     **{f"outbox.{name}": each for name, each in OUTBOX.items()},
     **{f"stream.{name}": each for name, each in STREAM.items()},
     **{f"consumers.{name}": each for name, each in CONSUMERS.items()},
+    **{f"credentials.{name}": each for name, each in CREDENTIALS.items()},
     "brokers.hosts": Demonstration(((), ("169.254.1.1",)), _may_have),
     "brokers.allow_private": Demonstration((True, False), _may_be_near),
 }

@@ -9,12 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 from tape.bus import Bus, FollowQuery
-from tape.errors import StoreUnavailable
+from tape.errors import MessageRefused, StoreFailed, StoreUnavailable
 from tape.journal.queue import MoveQueue
 from tape.journal.writer import Writer
+from tape.model.directive import DispatchPlan
 from tape.model.entry import EntryDraft
 from tape.model.event import NewEvent, RecordEvents
+from tape.model.message import SourceMessage, run_input
 from tape.model.reaction import HandlerKind, NewReaction
+from tape.model.subscription_spec import DispatchSpec, SourceKind, SourceSpec, SubscriptionSpec
 from tape.ports.tasks import Claim, Want
 from tape.programs.connect import open_bus
 from tape.settings import Settings
@@ -69,6 +72,15 @@ async def _following(bus: Bus) -> str:
     return await said(follow())
 
 
+async def _accepted(settings: Settings, _folder: Path) -> str:
+    message = SourceMessage("file", "file/a", "1", b"123")
+    spec = SubscriptionSpec("s", "", "pull", SourceSpec(SourceKind.FILE), DispatchSpec("app"))
+    try:
+        return run_input(message, spec, DispatchPlan("app", "pool"), settings.limits)
+    except MessageRefused as fault:
+        return fault.because
+
+
 WANTS = [Want(f"r{number}", -1, 1) for number in range(5)]
 LIMITS: Demonstrations = {
     "payload_bytes": _limit((10, 1000), _recording(NewEvent("a", '"0123456789"'))),
@@ -86,6 +98,7 @@ LIMITS: Demonstrations = {
     "claim_tasks": _limit(
         (3, 30), lambda bus: said(bus.tasks.claim_tasks(Claim("o", 1000, WANTS), 0))
     ),
+    "message_bytes": Demonstration((2, 1000), _accepted),
 }
 
 
@@ -108,11 +121,13 @@ async def _waits_for_room(settings: Settings, _folder: Path) -> float:
 
 
 class _Away:
+    """Away at first, and then it refuses."""
+
     tries = 0
 
     async def commit(self, *_batch: Any) -> None:
         self.tries += 1
-        raise StoreUnavailable
+        raise StoreUnavailable if self.tries == 1 else StoreFailed
 
 
 async def _tries(settings: Settings, _folder: Path) -> int:
@@ -129,7 +144,7 @@ WRITER: Demonstrations = {
     "queue_wait_s": Demonstration((1, 2), _waits_for_room),
     "batch_moves": Demonstration((1, 10), _queued),
     "batch_bytes": Demonstration((100, 100_000), _queued),
-    "retry_for_s": Demonstration((0, 0.06), _tries),
+    "retry_for_s": Demonstration((0, 60), _tries),
 }
 
 

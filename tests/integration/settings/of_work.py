@@ -18,7 +18,7 @@ from tape.model.drain import Pauses
 from tape.model.drainer import AcquireDrainer
 from tape.model.entry import Entry
 from tape.model.event import NewEvent
-from tape.model.event_subscription import NewSubscription
+from tape.model.event_subscription import NewEventSubscription
 from tape.model.reaction import HandlerKind, NewReaction
 from tape.model.run import Run
 from tape.model.task import Task
@@ -206,7 +206,7 @@ async def _recovers(settings: Settings, _folder: Path) -> Any:
     shop = RunReactors(
         operations, Apps(), settings.reactors, HandlerThreads(1), owner="me", pool="p"
     )
-    taker = shop._recovery.taker
+    taker = cast("Recovery", shop._begins[0]).taker
     return taker.ttl_ms, await first_wait(shop._keeper._renew_all())
 
 
@@ -291,7 +291,7 @@ REACTORS: Demonstrations = {
 async def _drained(settings: Settings, folder: Path) -> Any:
     """What a drainer is sent to do, and for how long it has the right to."""
     bus: Bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
-    await bus.ledger.put_subscription(NewSubscription("s", "a.*", "app", "d", "", ""))
+    await bus.ledger.put_event_subscription(NewEventSubscription("s", "a.*", "app", "d", "", ""))
     moves: list[Any] = []
     errands: list[Any] = []
     drain = bus.ledger._drain
@@ -319,8 +319,8 @@ def _noting(moves: list[Any]) -> Any:
 async def _halts(settings: Settings, folder: Path) -> Any:
     """How long a drainer that has halted is left alone at first, and at most."""
     bus = await open_bus(f"sqlite:{folder / 'tape.db'}", settings)
-    await bus.ledger.put_subscription(
-        NewSubscription("s", "a.*", "app", "d", '{"x": "$.payload.missing"}', "")
+    await bus.ledger.put_event_subscription(
+        NewEventSubscription("s", "a.*", "app", "d", '{"x": "$.payload.missing"}', "")
     )
     await bus.record_events([NewEvent("a.b", "{}")])
     pauses: list[tuple[int, int]] = []

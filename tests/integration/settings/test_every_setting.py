@@ -10,10 +10,11 @@ from tests.integration.docs.pages import ROOT
 from tests.integration.settings.demonstrating import changed, every_setting
 from tests.integration.settings.of_brokers import OF_BROKERS
 from tests.integration.settings.of_doors import OF_DOORS
+from tests.integration.settings.of_listening import OF_LISTENING
 from tests.integration.settings.of_the_journal import OF_THE_JOURNAL
 from tests.integration.settings.of_work import OF_WORK
 
-DEMONSTRATIONS = OF_THE_JOURNAL | OF_WORK | OF_BROKERS | OF_DOORS
+DEMONSTRATIONS = OF_THE_JOURNAL | OF_WORK | OF_BROKERS | OF_DOORS | OF_LISTENING
 HOW = (
     "tape.{0} has no demonstration: add one by that name to a module `of_…` beside this test. It "
     "is two values and a function of the settings whose result differs between them; if there is "

@@ -199,7 +199,9 @@ async def test_what_is_above_the_default_and_within_the_limit_is_taken(
         assert set(said.values()) == {"taken"}, said
         await door.client.subscribe_events("big.*", "drained", awaits_end=False)
         await door.client.record("big.one", "x" * 2_000_000)
-        await door.client.drain()
+        # A server drains by itself as well, and then this pass is passed over for it.
+        while (await door.client.drain()).skipped_due_to_lock:  # noqa: ASYNC110 - only asking tells
+            await asyncio.sleep(0.01)
         (run,) = await door.client.list_runs(app_name="drained")
         (begun, *_) = await door.client.read_run(run.run_id)
         assert len(begun.payload_json) > 2_000_000

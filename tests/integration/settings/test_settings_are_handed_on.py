@@ -15,6 +15,7 @@ ELSEWHERE = (
     "cli/demo/",
 )  # where they are declared, or a scene is set
 REASONS = {
+    "brokers/logins.py: CredentialSettings": "no credential at all",
     "cli/config.py: Settings": "shows what differs from the defaults",
     "cli/worker.py: DispatcherSettings": "the help of the options names the defaults",
     "journal/pacer.py: PredicateSettings": "the default of a parameter, by a name",
@@ -22,6 +23,7 @@ REASONS = {
     "pipeline/jobs/audit/recheck.py: Limits": "a job of the pipeline is given no limits",
     "predicates/spark_translator.py: Limits": "a bound on the code that Spark makes, no refusal",
     "spark.py: Settings": "what a file changes, where there is no other",
+    "programs/consumers.py: Settings": "who gives a consumer its own section alone names no more",
     "programs/worker.py: DispatcherSettings": "whether the lease was set or is the default",
     "settings/file.py: Settings": "what a file changes",
 }

@@ -17,6 +17,7 @@ from tape.settings import Settings
 from tape.settings.yaml_file import read_yaml
 from tape.stores.by_url import upgrade_store
 from tape.stores.migrations import RECORDED_FOR_ALL, Migration, load_migrations
+from tests.unit.subscriptions.subscribed import message, subscribed
 
 # The version to come from: v0.1.0. After a release this is the commit of that release.
 BEFORE = "9b0322e3016c22e47acc8c3e35a22da0b1cbc9f5"
@@ -129,3 +130,22 @@ async def test_it_goes_on_with_the_draws_of_a_run_that_this_version_began(
     drawn = [entry.payload["response"] for entry in entries if entry.kind == "decision"]
     seen = json.loads(run.outcome_json)
     assert (len(drawn), drawn[0]) == (2, seen[0])
+
+
+async def test_a_subscription_goes_on_after_it(
+    store_url: str, version_before: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version before knows no subscriptions: it leaves them, their runs and places alone."""
+    await migrated(store_url, monkeypatch)
+    async with subscribed(store_url) as desk:
+        await desk.listen()
+        (accepted,) = await desk.accept(message(1))
+        token = desk.token
+    await finish(await started(version_before, store_url, "before"))
+    async with subscribed(store_url) as desk:
+        desk.token = token
+        again, new = await desk.accept(message(1), message(2))
+        assert (again.outcome.value, again.run_id) == ("redelivered", accepted.run_id)
+        assert new.outcome.value == "accepted"
+        view = await desk.subscriptions.get_subscription("orders")
+        assert (view.subscription.state, view.listener.accepted) == ("active", 2)

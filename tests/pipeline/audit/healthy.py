@@ -4,6 +4,14 @@ from typing import Any
 
 from tape.model.budget import ChargeBudget, SetBudget
 from tape.model.bulk_write import BATCH, RegisterWrite
+from tape.model.credential import (
+    CountOpenings,
+    CredentialVersion,
+    DeleteCredential,
+    PutCredential,
+    RetireCredential,
+    RewrapCredential,
+)
 from tape.model.decision import RecordDecision
 from tape.model.drain import DispatchEvents, DispatchFailure, HaltDrainer, PassProgress
 from tape.model.drainer import AcquireDrainer, DrainerLease
@@ -11,7 +19,11 @@ from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.effect import BeginEffect, CompleteEffect, EffectStatus
 from tape.model.entry import EntryDraft
 from tape.model.event import NewEvent
-from tape.model.event_subscription import DeleteSubscription, NewSubscription, PutSubscription
+from tape.model.event_subscription import (
+    DeleteEventSubscription,
+    NewEventSubscription,
+    PutEventSubscription,
+)
 from tape.model.gate import AwaitSignal, SendSignal
 from tape.model.lease import NewRun, Taker
 from tape.model.move import Decision, Need, State
@@ -46,6 +58,7 @@ from tests.conformance.run_sequences import play_batch
 from tests.conformance.run_steps import RunWalk
 from tests.conformance.running import Driver, beginning, drive
 from tests.conformance.sessions import appending, creating, deleting
+from tests.pipeline.audit.subscribed import keep_subscriptions
 
 
 async def walk_runs(store: Store, name: str, seed: int, batches: int) -> None:
@@ -152,8 +165,8 @@ async def drain_events(store: Store) -> None:
     event, other = await record(store, NewEvent("b", "1"), NewEvent("b", "2"))
     entries = await read_all(store, event.global_seq - 1)
     for drainer_id in ("d/1", "d2"):
-        new = NewSubscription(f"s of {drainer_id}", "b", "app", drainer_id)
-        await play(store, PutSubscription(new, next(IDS), LIMITS))
+        new = NewEventSubscription(f"s of {drainer_id}", "b", "app", drainer_id)
+        await play(store, PutEventSubscription(new, next(IDS), LIMITS))
         for _ in range(2):
             grant = await play(store, AcquireDrainer(drainer_id, next(IDS), 60_000, LIMITS))
             hold = DrainerLease(drainer_id, grant.drainer.fencing_token, 60_000)
@@ -169,7 +182,8 @@ async def drain_events(store: Store) -> None:
         "moved",
     ):  # not yet: something is planted there
         await play(
-            store, PutSubscription(NewSubscription(name, "b", "app", "d3"), next(IDS), LIMITS)
+            store,
+            PutEventSubscription(NewEventSubscription(name, "b", "app", "d3"), next(IDS), LIMITS),
         )
     for drainer_id in ("gone on", "halted", "resumed"):
         grant = await play(store, AcquireDrainer(drainer_id, next(IDS), 60_000, LIMITS))
@@ -194,13 +208,13 @@ async def drain_events(store: Store) -> None:
     passed = PassProgress(other.global_seq, other.event_id, 1, 1)
     ids = IDS.take(2)
     await play(store, DispatchEvents(hold, passed, [run], ids=ids, limits=LIMITS, letting_go=True))
-    await play(store, DeleteSubscription("s of d/1", next(IDS), LIMITS))
+    await play(store, DeleteEventSubscription("s of d/1", next(IDS), LIMITS))
 
 
 async def unsubscribe_all(store: Store) -> None:
     """A drainer that somebody subscribes to would hold a prune up."""
     for subscription in await store.ledger.list_event_subscriptions():
-        await play(store, DeleteSubscription(subscription.subscription_id, next(IDS), LIMITS))
+        await play(store, DeleteEventSubscription(subscription.subscription_id, next(IDS), LIMITS))
 
 
 async def drain_nothing(store: Store) -> None:
@@ -237,6 +251,31 @@ async def lead_relays(store: Store) -> None:
         assert term is not None
         await play(store, ResignRelay(term, "stopped", next(IDS)))
     await play(store, _Skipped())
+
+
+async def keep_credentials(store: Store) -> None:
+    """One of each sort: put, put again, rotated, retired, deleted and put once more, rewrapped."""
+
+    async def put(alias: str, version: int, *, rotates: bool = False) -> CredentialVersion:
+        new = CredentialVersion(alias, version, "text", "key-1", b"k", b"n", b"c")
+        await play(store, PutCredential(new, next(IDS), LIMITS, keeps_previous=rotates))
+        return new
+
+    for alias in ("plain", "another key", "unsaid", "torn"):
+        await put(alias, 1)
+    for alias in ("rotated/ä", "retired", "rewound"):
+        await put(alias, 1)
+        await put(alias, 2, rotates=True)
+    await play(store, RetireCredential("retired", 2, next(IDS), LIMITS))
+    await put("replaced", 1)
+    await put("replaced", 2)
+    await play(store, DeleteCredential("replaced", next(IDS), LIMITS))
+    again = await put("replaced", 3)
+    moved = again._replace(key_id="key-2", wrapped_key=b"l")
+    assert await play(store, RewrapCredential(b"k", moved, next(IDS), LIMITS))
+    await put("deleted", 1)
+    await play(store, DeleteCredential("deleted", next(IDS), LIMITS))
+    await play(store, CountOpenings({"plain": 7, "nobody's": 1}))
 
 
 async def write_in_bulk(store: Store) -> None:
@@ -308,5 +347,7 @@ async def make_healthy(store: Store, *, with_tasks: bool = True) -> Driven:
     await drain_events(store)
     await lead_relays(store)
     await write_in_bulk(store)
+    await keep_credentials(store)
+    await keep_subscriptions(store)
     await attempt(store, beginning(RunName("app", "", "", "queued"), Taker()))
     return {"unwound": unwound, **await drive_some(store)}

@@ -28,6 +28,7 @@ from tests.pipeline.audit.sowing import (
     published,
     repeated_row,
 )
+from tests.pipeline.audit.subscribed import ORIGIN, document
 
 UNDONE = (granted(1), begun(), effect("confirmed"))
 """A run that has done something; what it owes for that comes next, as number 4."""
@@ -320,10 +321,10 @@ def plant_settings(field: Field) -> None:
         ("no mapper", "input_mapper = '[]'"),
     ):  # fmt: skip
         field.sql(subscription.format(change), subscription_id)
-        field.expect("subscription_compiles", subscription_id)
-        field.expect("subscription_row", subscription_id)
+        field.expect("event_subscription_compiles", subscription_id)
+        field.expect("event_subscription_row", subscription_id)
     field.sql(subscription.format("pool = 'elsewhere'"), "moved")
-    field.expect("subscription_row", "moved")
+    field.expect("event_subscription_row", "moved")
 
 
 def plant_tasks_in_hand(field: Field) -> None:
@@ -379,6 +380,134 @@ def plant_writes(field: Field) -> None:
     field.expect("write_chunks", "beyond/1")
 
 
+def plant_credentials(field: Field) -> None:
+    version = "UPDATE tape_credential_versions SET {} WHERE alias = ?"
+    for number in (1, 3):
+        put = {"alias": "leapt", "version": number, "previous_version": 0, "key_id": "key-1"}
+        field.entry("wallet", subjects.wallet("put", "leapt"), put)
+    field.expect("credential_versions", "leapt")
+    field.row(
+        "tape_credential_versions", alias="plain", version=9, form="text", key_id="key-1",
+        wrapped_key=b"k", nonce=b"n", ciphertext=b"c", wrapped_at_ms=1,
+    )  # fmt: skip
+    field.expect("credential_entry", "plain/9")
+    field.expect("credential_good", "plain")
+    field.sql("DELETE FROM tape_credential_versions WHERE alias = 'torn'")
+    field.expect("credential_good", "torn")
+    # As if somebody had put back what was there before the rotation.
+    field.sql("DELETE FROM tape_credential_versions WHERE alias = 'rewound' AND version = 2")
+    field.sql(
+        "UPDATE tape_credentials SET version = 1, previous_version = 0 WHERE alias = 'rewound'"
+    )
+    field.expect("credential_row", "rewound")
+    field.sql(version.format("key_id = 'key-9'"), "another key")
+    field.expect("credential_key", "another key/1")
+    field.sql(version.format("form = ''"), "unsaid")
+    field.expect("credential_form", "unsaid/1")
+
+
+def plant_subscriptions(field: Field) -> None:
+    def told(verb: str, name: str, **payload: Any) -> None:
+        said = {"name": name, "revision": 1, "state": "registered"} | payload
+        field.entry("subscription", subjects.subscription(verb, name), said)
+
+    def spoil(check: str, table: str, change: str, name: str) -> None:
+        field.sql(f"UPDATE tape_{table} SET {change} WHERE name = ?", name)
+        field.expect(check, name)
+
+    told("registered", "leapt")
+    told("resumed", "leapt", before="registered", state="active")
+    field.expect("subscription_moves", "leapt")
+    told("registered", "skipped")
+    told("registered", "skipped", revision=3)
+    told("rate_limited", "nobody")
+    field.expect("subscription_moves", "nobody")
+    field.expect("subscription_revision", "skipped")
+    spoil("subscription_row", "subscriptions", "state = 'paused'", "unlike")
+    field.sql("DELETE FROM tape_subscription_revisions WHERE name = 'torn' AND revision = 1")
+    field.expect("subscription_revisions", "torn")
+    other = document("altered", runtime={"pool": "nobody's"}).document_json
+    field.sql(
+        "UPDATE tape_subscription_revisions SET document_json = ? "
+        "WHERE name = 'altered' AND revision = 1",
+        other,
+    )
+    field.expect("subscription_document", "altered/1")
+    spoil("subscription_columns_read", "subscriptions", "listener_pool = 'x'", "misread")
+    field.sql("DELETE FROM tape_gateway_paths WHERE name = 'pathless'")
+    field.expect("subscription_path", "pathless")
+    spoil("listener_row", "listeners", "fencing_token = 1", "old-token")
+    spoil("listener_hold", "listeners", "in_flight = 5", "in-nobodys-hands")
+    spoil("subscription_drains", "subscriptions", "changed_at_ms = 1", "drains")
+    field.sql("UPDATE tape_listeners SET lease_expires_at_ms = 1 WHERE name = 'drains'")
+
+
+def plant_accepted(field: Field) -> None:
+    place = f"{ORIGIN}/1"
+
+    def spoil(check: str, change: str, name: str, positions: tuple[int, ...] = (1,)) -> None:
+        for position in positions:
+            key = f"{ORIGIN}/{position}"
+            field.sql(
+                f"UPDATE tape_accepted_places SET {change} WHERE subscription = ? AND place = ?",
+                name, key,
+            )  # fmt: skip
+            run_id = field.one(
+                f"SELECT run_id FROM tape_accepted_places WHERE subscription = '{name}' "
+                f"AND place = '{key}'"
+            )
+            field.expect(check, run_id if check != "accepted_place" else f"{name}/{key}")
+
+    spoil("accepted_place", "number = 99", "another-number")
+    spoil("accepted_run", "run_id = 'nobody'", "no-run")
+    shared = field.one(
+        f"SELECT run_id FROM tape_accepted_places WHERE subscription = 'one-run' "
+        f"AND place = '{place}'"
+    )
+    spoil("accepted_once", f"run_id = '{shared}'", "one-run", (2,))
+    for name, change in (("count", "dead_lettered = 0"), ("too-many", "accepted = 3")):
+        field.sql(f"UPDATE tape_listeners SET {change} WHERE name = ?", name)
+        field.expect("accepted_counts", name)
+    field.row(
+        "tape_passed_positions", subscription="of nobody", origin=ORIGIN, reader="r", position=1,
+        reported_at_ms=1,
+    )  # fmt: skip
+    field.expect("accepted_left", "of nobody")
+    field.row(
+        "tape_passed_positions", subscription="events", origin="elsewhere", reader="r", position=1,
+        reported_at_ms=1,
+    )  # fmt: skip
+    field.expect("passed_position", "events/elsewhere")
+    field.sql("UPDATE tape_seen_keys SET run_id = 'nobody' WHERE subscription = 'keyless'")
+    field.expect("seen_key", "nobody")
+    verb = subjects.subscription("message_deduplicated", "events")
+    field.entry("subscription", verb, {"place": f"{ORIGIN}/77", "run_id": "never begun"})
+    field.expect("message_run", "never begun")
+    field.sql("DELETE FROM tape_subscription_dead_letters WHERE subscription = 'letterless'")
+    field.expect("message_letter", "letterless")
+    field.sql(
+        f"UPDATE tape_subscription_dead_letters SET place = '{ORIGIN}/5', position = '5' "
+        "WHERE subscription = 'other-letter'"
+    )
+    letter = field.one(
+        "SELECT letter_id FROM tape_subscription_dead_letters WHERE subscription = 'other-letter'"
+    )
+    field.expect("dead_letter_row", f"other-letter/{letter}")
+    applied = [{"header": "x-route", "controls": "dispatch.playbook", "effective_value": "evil"}]
+    verb = subjects.subscription("message_directives_applied", "events")
+    for position, check, said, playbook in (
+        (1, "directives_route", [], "other"), (9, "directives_allowed", applied, None),
+    ):  # fmt: skip
+        run_id = field.one(
+            "SELECT run_id FROM tape_accepted_places WHERE subscription = 'events' "
+            f"AND place = '{ORIGIN}/{position}'"
+        )
+        override = {"playbook": playbook, "pool": None}
+        payload = {"run_id": run_id, "applied": said, "route_override": override}
+        field.entry("subscription", verb, payload)
+        field.expect(check, run_id)
+
+
 COLUMNS = {
     "runs": "started_at_ms", "effects": "next_dispatch_at_ms",
     "obligations": "next_attempt_at_ms", "timers": "created_at_ms", "values": "ts_ms",
@@ -387,6 +516,11 @@ COLUMNS = {
     "event_drain_state": "last_drained_at_ms", "event_subscriptions": "created_at_ms",
     "session_events": "timestamp_ms", "reaction_book": "version", "task_queue": "debounce_until_ms",
     "writes": "updated_at_ms", "write_chunks": "staged_at_ms", "relays": "elected_at_ms",
+    "credentials": "opened", "credential_versions": "wrapped_at_ms",
+    "subscriptions": "changed_at_ms", "subscription_revisions": "created_at_ms",
+    "listeners": "due_at_ms", "accepted_places": "accepted_at_ms",
+    "passed_positions": "reported_at_ms", "seen_keys": "seen_at_ms",
+    "subscription_dead_letters": "at_ms",
 }  # fmt: skip
 """A number of each table that no other check looks at."""
 
@@ -436,6 +570,9 @@ def plant_everything(field: Field, runs: Driven) -> int:
     plant_tasks_in_hand(field)
     plant_outbox(field)
     plant_writes(field)
+    plant_credentials(field)
+    plant_subscriptions(field)
+    plant_accepted(field)
     plant_columns(field, runs)
     to_double = field.event()
     field.expect("global_seq_unique", str(to_double))

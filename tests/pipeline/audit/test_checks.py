@@ -18,6 +18,7 @@ from tape.journal.retention import plan_prune, prune
 from tape.pipeline.job import JobContext
 from tape.pipeline.jobs.audit import reading
 from tape.pipeline.jobs.audit.catalogue import CHECKS
+from tape.pipeline.jobs.audit.checks import accepted, subscriptions
 from tape.pipeline.jobs.audit.finding import Violation, run_checks
 from tape.pipeline.jobs.audit.frames import Frames
 from tape.pipeline.jobs.audit.job import Audit
@@ -36,6 +37,7 @@ from tests.pipeline.audit.healthy import (
 from tests.pipeline.audit.planting import Field
 from tests.pipeline.audit.plants import plant_everything
 from tests.pipeline.audit.sowing import sow
+from tests.pipeline.audit.subscribed import forget_places, live_on
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -51,8 +53,15 @@ def identity(violation: Violation) -> str:
     return violation.run_id or violation.key or str(violation.global_seq)
 
 
-FEW = ("global_seq_unique", "event_id_unique", "run_row", "effect_row", "task_row", "runs_columns")
+FEW = (
+    "global_seq_unique", "event_id_unique", "run_row", "effect_row", "task_row", "runs_columns",
+    "credential_row", "accepted_counts",
+)  # fmt: skip
 """Checks of all sorts: by rules, in entries, in runs, in tables."""
+SUBSCRIBED = (
+    "event_id_unique",
+    *(check.name for check in (*subscriptions.CHECKS, *accepted.CHECKS)),
+)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +71,12 @@ FEW = ("global_seq_unique", "event_id_unique", "run_row", "effect_row", "task_ro
         pytest.param("sqlite", True, (), marks=pytest.mark.middle),
         pytest.param("migrated_postgres", True, (), marks=pytest.mark.middle),
         pytest.param("sqlite", False, FEW, marks=pytest.mark.middle),
+        pytest.param(
+            "sqlite", False, SUBSCRIBED, marks=[pytest.mark.long, pytest.mark.timeout(900)]
+        ),
         pytest.param("sqlite", False, (), marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
-    ids=["sqlite, few", "sqlite", "postgres", "large", "large, all"],
+    ids=["sqlite, few", "sqlite", "postgres", "large", "large, subscribed", "large, all"],
 )
 def test_a_planted_violation_of_each_check_is_found_by_just_that_check(
     spark: SparkSession,
@@ -115,6 +127,7 @@ def writing(url: str) -> Iterator[Callable[[], int]]:
         try:
             while not stop.is_set():
                 await walk_runs(store, f"live {rounds}", rounds, 10)
+                await live_on(store, rounds)
                 rounds += 1
                 await asyncio.sleep(0.1)  # Spark needs the processor too
         finally:
@@ -160,7 +173,11 @@ def test_a_healthy_store_passes_while_it_is_written_to(
 
 
 @pytest.mark.parametrize(
-    "kind", ["sqlite", pytest.param("migrated_postgres", marks=pytest.mark.long)]
+    "kind",
+    [
+        pytest.param("sqlite", marks=pytest.mark.middle),
+        pytest.param("migrated_postgres", marks=pytest.mark.long),
+    ],
 )
 def test_a_healthy_store_passes_after_its_journal_was_pruned(
     spark: SparkSession, kind: str, request: pytest.FixtureRequest
@@ -172,6 +189,7 @@ def test_a_healthy_store_passes_after_its_journal_was_pruned(
         await walk_runs(store, "app", 7, 20)
         await unsubscribe_all(store)
         await drain_nothing(store)
+        assert await forget_places(store, "events") > 0
         return (await prune(store, await plan_prune(store, 0, []))).removed
 
     assert Stores().store(store_url, creating=True)(make) > 20

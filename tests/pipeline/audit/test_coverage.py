@@ -22,6 +22,7 @@ IN_STORE = {"tasks": ("tape_task_queue", "tape_task_ended"), "sequences": ("sqli
 """Tables that are read under another name: tasks as one view of two tables."""
 WORDS = "words for people: nothing is decided by them"
 ERROR = "words of an error: by them at most a report or a message that is sent again is known"
+SEALED = "whether it was altered is seen by opening it, which takes the wallet's key"
 CLAIM = "who works on it just now; nothing of it is on the journal"
 EXCEPTIONS = {
     ("tape_migrations", "*"): "held to the migrations of the code whenever a store is opened",
@@ -43,11 +44,16 @@ EXCEPTIONS = {
     ("tape_session_events", "invocation_id author branch"): WORDS,
     ("tape_event_drain_state", "last_error"): ERROR,
     ("tape_event_drain_state", "lease_owner"): CLAIM,
+    ("tape_credential_versions", "wrapped_key nonce ciphertext"): SEALED,
+    ("tape_subscription_dead_letters", "body"): "the bytes of a message, as they came",
+    ("tape_subscription_dead_letters", "message_id detail key source_subject"): WORDS,
+    ("tape_listeners", "last_error"): ERROR,
 }
 TIME = "a time of the store's clock, which the journal has not or has in its entry"
 CONTENT = "what a program has given or got: any JSON will do"
 HELD = "a claim, a lease or a pause as it is just now; nothing of it is on the journal"
 CHOSEN = "a setting of the reaction: any number will do"
+DELIVERED = "counts what is not on the journal: messages that made no run and no entry"
 COUNTED = "counts what is not on the journal: events that were passed"
 FORM = {
     ("tape_runs", "lease_expires_at_ms"): HELD,
@@ -87,6 +93,16 @@ FORM = {
     ("tape_write_chunks", "staged_at_ms"): TIME,
     ("tape_retention", "name pruned_through"): "where the audit itself begins",
     ("tape_relays", "elected_at_ms expires_at_ms"): HELD,
+    ("tape_credentials", "created_at_ms changed_at_ms"): TIME,
+    ("tape_credentials", "opened"): "counts what is not on the journal: openings",
+    ("tape_credential_versions", "wrapped_at_ms"): TIME,
+    ("tape_subscription_revisions", "created_at_ms"): TIME,
+    ("tape_listeners", "fetched redelivered rejected spooled"): DELIVERED,
+    ("tape_listeners", "backlog due_at_ms free_at_us throttled_at_ms"): HELD,
+    ("tape_accepted_places", "accepted_at_ms"): TIME,
+    ("tape_passed_positions", "reported_at_ms"): TIME,
+    ("tape_subscription_dead_letters", "at_ms timestamp_ms"): TIME,
+    ("tape_subscription_dead_letters", "headers_json"): CONTENT,
 }
 """Columns of which an audit knows the form alone: a number that is not negative, or JSON."""
 
@@ -159,7 +175,7 @@ def test_every_column_of_the_schema_is_looked_at(kind: str, request: pytest.Fixt
 
 def test_exceptions_are_few_have_reasons_and_are_no_lies() -> None:
     read = looked_at(ON_SQLITE)
-    assert len(EXCEPTIONS) < 20
+    assert len(EXCEPTIONS) < 25
     for (table, columns), reason in EXCEPTIONS.items():
         assert len(reason) > 20
         assert not {(table, column) for column in columns.split()} & read, table

@@ -10,6 +10,7 @@ from tape.model.reaction import Reaction, fnv1a, shard_of
 from tape.pipeline.jobs.backfill import matching
 from tape.pipeline.jobs.backfill.shards import fnv1a_all
 from tests.pipeline.backfill.world import DESKS, by_server, by_spark, entries, frame, reactions
+from tests.unit.subscriptions.subscribed import document, message, subscribed
 
 
 def expect_alike(spark: SparkSession, count: int, rules: Sequence[Reaction]) -> None:
@@ -39,6 +40,30 @@ def test_more_reactions_than_a_plan_should_hold(
 ) -> None:
     monkeypatch.setattr(matching, "NATIVE_MOST", 7)
     expect_alike(spark, 1_000, reactions(14))
+
+
+@pytest.mark.middle
+async def test_entries_of_subscriptions_decide_as_in_the_server(
+    spark: SparkSession, sqlite_url: str
+) -> None:
+    async with subscribed(sqlite_url) as desk:
+        await desk.listen(document(dedup={"window_secs": 60}))
+        await desk.accept(*(message(n, message_id=f"m{n % 7}") for n in range(20)))
+        await desk.accept(message(21, b"{"))
+        made = await desk._entries("/tape/subscription/")
+    (rule, *_) = reactions(1)
+    plain = rule._replace(predicate_cel="", debounce_ms=0)
+    rules = [
+        plain._replace(reaction_id="all", subject_pattern="/tape/subscription/**"),
+        plain._replace(
+            reaction_id="repeats", subject_pattern="/tape/subscription/*/orders"
+        )._replace(predicate_cel="has(payload.key) && payload.key == 'm3'"),
+    ]
+    expected = by_server(made, rules)
+    found = by_spark(matching.matches(frame(spark, made), rules))
+    assert found == expected
+    assert {task[0] for task in found.tasks} == {"all", "repeats"}
+    assert len(found.tasks) > len(made)
 
 
 def test_hashes_are_those_of_the_server() -> None:

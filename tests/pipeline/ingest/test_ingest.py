@@ -19,6 +19,7 @@ from tape.pipeline.jobs.ingest.nats_stream import NatsReader, SequenceRange
 from tape.pipeline.jobs.ingest.sink import quarantine
 from tape.stores.blocking import Stores
 from tests.servers.nats import NatsServer, nats_server_program
+from tests.servers.nats_raw import publish_blocks, publish_raw
 
 
 @pytest.fixture
@@ -139,6 +140,9 @@ def test_csv_within_a_window(work: JobContext, tmp_path: Path) -> None:
     ]
 
 
+DEEP = ((b"[" * 1010 + b"]" * 1010, b"1"), (b"1", b"[" * 1010 + b"]" * 1010))
+
+
 def test_parquet_and_landed_messages(work: JobContext, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     kinds = pa.array([b"a", None, b"k\xff"], pa.binary()).view(pa.string())
@@ -160,10 +164,15 @@ def test_parquet_and_landed_messages(work: JobContext, tmp_path: Path) -> None:
     )
     with (tmp_path / "in" / "m").open("ab") as file:
         file.write(b'{"body": "\xfc"}\n')
+        file.writelines(b'{"body": %s, "key": %s}\n' % each for each in DEEP)
     landed = job(tmp_path, source="landed", path=str(tmp_path / "in" / "m"))
     landed = replace(landed, checkpoint=str(tmp_path / "landed"))
-    assert counts(landed.run(work)) == (5, 1, 1, 3)
+    assert counts(landed.run(work)) == (7, 1, 1, 5)
     assert kept_bytes(tmp_path)["5"] == b'{"body": "\xfc"}'
+    assert [reason for _, reason, raw in quarantined(tmp_path) if "[[" in raw] == [
+        "body: nests too deeply",
+        "key: nests too deeply",
+    ]
     first = '{"id":1,"kind":"a","étiquettes":["é"]}'
     assert recorded(work) == [("a", first, "1"), ("v", "7", "p/1")]
 
@@ -198,7 +207,7 @@ async def publish(server: NatsServer, *bodies: bytes, purge: int = 0) -> None:
     await stream.add_stream(name="ORDERS", subjects=["orders.>"])
     for number, body in enumerate(bodies):
         if body == b"\xff":
-            await publish_odd(server, body)
+            await asyncio.to_thread(publish_raw, server.address, "orders.new", ODD, body)
         else:
             await stream.publish("orders.new", body, headers={"Entity-Id": str(number)})
     if purge:
@@ -207,18 +216,8 @@ async def publish(server: NatsServer, *bodies: bytes, purge: int = 0) -> None:
     await client.close()
 
 
-async def publish_odd(server: NatsServer, body: bytes) -> None:
-    """With a header that is not UTF-8: no client writes one, so this speaks for itself."""
-    host, _, port = server.address.rpartition("/")[2].partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    header = b"NATS/1.0\r\nOdd: \xfe\r\n\r\n"
-    sizes = f"{len(header)} {len(header) + len(body)}".encode()
-    writer.write(b'CONNECT {"headers":true,"verbose":false,"pedantic":false}\r\n')
-    writer.write(b"HPUB orders.new " + sizes + b"\r\n" + header + body + b"\r\nPING\r\n")
-    await writer.drain()
-    while b"PONG" not in await reader.readline():
-        """What the server says of itself."""
-    writer.close()
+ODD = b"Odd: \xfe\r\nX-Route: a\r\nX-Route: b\r\nx-route: c\r\n"
+"""Headers that no client writes: not UTF-8, and several of one name."""
 
 
 def test_nats_by_sequence(work: JobContext, nats_server: NatsServer, tmp_path: Path) -> None:
@@ -239,9 +238,10 @@ def test_nats_by_sequence(work: JobContext, nats_server: NatsServer, tmp_path: P
     assert kept_bytes(tmp_path) == {"702": b"\xff"}
     (file,) = (tmp_path / "bad").rglob("*.parquet")
     kept = pq.ParquetFile(file).read().to_pylist()
-    assert {header["value"] for row in kept for header in row["headers"]} == {
-        b"700", b"\xfe",
-    }  # fmt: skip
+    assert {row["position"][-3:]: [tuple(h.values()) for h in row["headers"]] for row in kept} == {
+        "701": [("Entity-Id", b"700")],
+        "702": [("Odd", b"\xfe"), ("X-Route", b"a"), ("X-Route", b"b"), ("x-route", b"c")],
+    }
     # Three more; the first two of them are gone before anybody has read them.
     asyncio.run(publish(nats_server, b"1", b"2", b"3", purge=705))
     reader = NatsReader(nats_server.address, "ORDERS", 0)
@@ -250,3 +250,32 @@ def test_nats_by_sequence(work: JobContext, nats_server: NatsServer, tmp_path: P
     assert list(reader.partitions({"seq": 704}, {"seq": 705})) == [SequenceRange(704, 705)]
     with pytest.raises(InvalidArgument, match=r"stream: .* has no stream 'NONE'"):
         NatsReader(nats_server.address, "NONE", 0).initialOffset()
+
+
+ODD_MESSAGES = [
+    (b"odd.1", b"NATS/1.0\r\n\r\n", b"1"),
+    (b"odd.\xff", b"NATS/1.0\r\n\r\n", b"2"),
+    (b"odd.a\x0bb", b"N", b"3"),
+    (b"odd.2", b"NATS/1.0\r\nStatus: 404\r\n\r\n", b"4"),
+    (b"odd.2", b"NATS/1.0\r\nStatus: 500\r\n\r\n", b"5"),
+    (b"odd.2", b"NATS/1.0\r\n\r\n", b"6"),
+]
+"""Subjects and blocks of headers that NATS' own client cannot read, or takes for the server's."""
+
+
+def test_nats_messages_that_its_client_cannot_read(
+    work: JobContext, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    asyncio.run(send_odd(nats_server))
+    ingest = job(
+        tmp_path, source="nats", server=nats_server.address, stream="ODD", event_type="odd"
+    )
+    assert counts(ingest.run(work)) == (6, 6, 0, 0)
+    assert [body for _, body, _ in recorded(work)] == ["1", "2", "3", "4", "5", "6"]
+
+
+async def send_odd(server: NatsServer) -> None:
+    client = await nats.connect(server.address)
+    await client.jetstream().add_stream(name="ODD", subjects=["odd.>"])
+    await client.close()
+    publish_blocks(server.address, ODD_MESSAGES)

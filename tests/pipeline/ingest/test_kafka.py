@@ -6,6 +6,7 @@ A session takes its connector along when it starts, so this one is a process of 
 import json
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.pipeline.ingest.subscribed import became, document, listen, put_credential, register
 from tests.servers.kafka import KafkaServer, KafkaUnavailable
 from tests.servers.maven import JarsUnavailable
 from tests.servers.spark_kafka import spark_kafka_jars
@@ -74,6 +76,41 @@ def test_a_topic_by_partition_and_offset(sqlite_url: str, tmp_path: Path) -> Non
     assert [row["headers"] for row in bad[1:]] == [
         [{"name": "Kind", "value": b"placed"}], [{"name": "Kind", "value": b"\xfd"}],
     ]  # fmt: skip
+
+
+@pytest.mark.middle
+@pytest.mark.timeout(600)
+def test_a_topic_of_a_subscription_that_its_listener_meets_afterwards(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        server = KafkaServer()
+        connector = spark_kafka_jars()
+    except (KafkaUnavailable, JarsUnavailable) as reason:
+        pytest.skip(f"a real Kafka or Spark's connector for it is out of reach: {reason}")
+    monkeypatch.setenv("TAPE_WALLET_KEY", b64encode(bytes(range(32))).decode())
+    changes = {"source": "kafka", "auth": "kafka_main", "topic": "orders", "group": "g"}
+    register(sqlite_url, document("", **changes, stream=None, consumer=None), "activate")
+    with server:
+        credential = {"bootstrap.servers": server.address}
+        put_credential(sqlite_url, credential, "kafka_main")
+        _fill(server.address)
+        command = [
+            sys.executable, "-m", "tape.cli", "pipeline", "ingest", "--subscription", "events",
+            "--store", sqlite_url, "--checkpoint", str(tmp_path / "point"), "--master", "local[2]",
+            "--conf", f"spark.jars={connector}", "--json",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+        assert done.returncode == 0, done.stderr[-3000:]
+        loaded = became(sqlite_url)
+        row = listen(sqlite_url, credential, 12)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert {name: summary[name] for name in ("read", "accepted", "dead_lettered")} == {
+        "read": 6, "accepted": 4, "dead_lettered": 2,
+    }  # fmt: skip
+    assert (row.accepted, row.dead_lettered, row.redelivered) == (4, 2, 6)
+    assert became(sqlite_url) == loaded
+    assert {run[3].partition("@")[0] for run in loaded.runs} == {"kafka/orders"}
 
 
 def _fill(address: str) -> None:

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tape.errors import InvalidArgument
+from tape.model.landed import landed
+from tape.model.message import SourceMessage
 from tape.pipeline.jobs.ingest.files import csv_records, landed_message
 from tape.pipeline.jobs.ingest.validate import IngestRules, checking, event_of
 from tape.settings import Limits
@@ -16,9 +18,14 @@ EVENT = IngestRules("event")
 def message(body: str | None, headers: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
     made = {
         "origin": "nats/S", "number": 7, "key": None, "timestamp_ms": 5, "raw": body, "fault": None,
-        "raw_bytes": None, "key_bytes": None, "sent": None,
+        "raw_bytes": None, "key_bytes": None,
     }  # fmt: skip
-    return made | {"body": body, "headers": list((headers or {}).items())} | more
+    pairs = [(name, text.encode()) for name, text in (headers or {}).items()]
+    return made | {"body": body, "headers": sent(*pairs)} | more
+
+
+def sent(*headers: tuple[str | None, bytes | None]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in headers]
 
 
 def test_a_body_is_a_payload_and_headers_say_the_rest() -> None:
@@ -32,6 +39,13 @@ def test_a_body_is_a_payload_and_headers_say_the_rest() -> None:
     mapped = IngestRules(event_type_from="Kind", key_from="id")
     found = event_of(message('{"id": 9}', {"kind": "x"}), mapped)
     assert (found.event_type, found.idempotency_key) == ("x", "9")
+
+
+@pytest.mark.parametrize("origin", ["nats/ORDERS", "kafka/orders/0", "file/in/a b.json"])
+def test_keys_are_those_of_every_version_before(origin: str) -> None:
+    """A journal that was filled under them would take everything twice under others."""
+    event = event_of(message("1") | {"origin": origin}, IngestRules(event_type="t"))
+    assert event.idempotency_key == f"{origin}/7"
 
 
 def test_a_body_is_an_event() -> None:
@@ -115,27 +129,51 @@ def test_csv_that_is_not_utf8_keeps_the_bytes_of_the_records_that_are_not() -> N
 
 
 def test_a_header_that_is_not_utf8_counts_only_where_it_is_looked_at() -> None:
-    odd = message("1", raw_bytes=None) | {"headers": [("entity_id", None), ("trace", None)]}
+    odd = message("1") | {"headers": sent(("Entity-Id", b"\xff"), ("Trace", b"\xff"))}
     with pytest.raises(InvalidArgument, match="header entity_id: is not UTF-8"):
         event_of(odd, IngestRules(event_type="t"))
-    odd |= {"headers": [("trace", None)]}
+    headers = sent(("Trace", b"\xff"))
+    odd |= {"headers": headers}
     assert event_of(odd, IngestRules(event_type="t")).event_type == "t"
     with pytest.raises(InvalidArgument, match="header trace: is not UTF-8"):
         event_of(odd, IngestRules(event_type="t", key_from="Trace"))
-    headers = [{"name": "Trace", "value": b"\xff"}]
-    bad = odd | {"sent": headers, "key_bytes": b"\xfe", "body": None}
+    bad = odd | {"key_bytes": b"\xfe", "body": None}
     bad |= {"raw_bytes": b"\xfd", "fault": "body: is not UTF-8"}
     (kept,) = _checked(bad, IngestRules(event_type="t"))
     assert (kept["raw_bytes"], kept["key_bytes"], kept["sent"]) == (b"\xfd", b"\xfe", headers)
-    (good,) = _checked(odd | {"sent": headers}, IngestRules(event_type="t"))
+    (good,) = _checked(odd, IngestRules(event_type="t"))
     assert (good["reason"], good["raw"], good["sent"]) == (None, None, None)
 
 
 def _checked(message: dict[str, Any], rules: IngestRules) -> list[dict[str, Any]]:
-    batch = pa.RecordBatch.from_pylist([message | {"headers": None}])
+    batch = pa.RecordBatch.from_pylist([message])
     return [
         row for checked in checking(rules, Limits())(iter([batch])) for row in checked.to_pylist()
     ]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        sent((" Event-Type ", b" t ")),
+        sent(("EVENT_TYPE", b"u"), ("event-type", b"t")),
+        sent(("event-type", b"t"), ("Event_type", b"u"), ("eVENT-tYPE", b"t")),
+        sent(("event_type", b"t"), ("event_type", None), (None, b"u")),
+        sent(("event_type", b"\xff"), ("event_type", b"t")),
+    ],
+)
+def test_a_header_is_found_by_any_form_of_its_name_and_the_last_counts(headers: Any) -> None:
+    assert event_of(message("1") | {"headers": headers}, IngestRules()).event_type == "t"
+    for option in ("event_type", "Event-Type", "EVENT_TYPE"):
+        rules = IngestRules(event_type="other", event_type_from=option)
+        assert event_of(message("1") | {"headers": headers}, rules).event_type == "t"
+
+
+def test_only_ascii_letters_have_two_cases() -> None:
+    # "\u212a" is the sign of kelvin, which Unicode's rules lower to a "k".
+    headers = sent(("idempotency_\u212aey", b"x"))
+    event = event_of(message("1") | {"headers": headers}, IngestRules(event_type="t"))
+    assert event.idempotency_key == "nats/S/7"
 
 
 def test_landed_messages_bring_headers_and_position() -> None:
@@ -154,6 +192,18 @@ def test_landed_messages_bring_headers_and_position() -> None:
         (bad,) = landed_message(message(text))
         assert bad["fault"].startswith(fault)
         assert bad["raw"] == text
+
+
+def test_landed_messages_of_tape_keep_their_place_and_every_header() -> None:
+    came = SourceMessage(
+        "nats", "nats/S@5", "7", b"1", (("A", b"1"), ("a", b"2"), ("A", b"\xff")), timestamp_ms=9
+    )
+    (found,) = landed_message(message(landed(came).decode()))
+    assert found["headers"] == sent(*came.headers, ("idempotency_key", b"nats/S@5/7"))
+    assert (found["timestamp_ms"], found["body"]) == (9, "1")
+    line = landed(came._replace(body=b"\xff")).decode()
+    (odd,) = landed_message(message(line))
+    assert (odd["fault"], odd["raw"]) == ("body: is not UTF-8", line)
 
 
 def test_a_refusal_is_an_invalid_argument() -> None:

@@ -1,6 +1,7 @@
 """What the HTTP door says of itself agrees with gRPC and with the errors there are."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +44,24 @@ SAME = {
     "list_event_subscriptions": "ListEventSubscriptions",
     "get_outbox": "GetOutboxStatus",
     "skip_outbox_row": "SkipOutboxRow",
+    "list_credentials": "ListCredentials",
+    "put_credential": "PutCredential",
+    "rotate_credential": "RotateCredential",
+    "retire_credential": "RetireCredential",
+    "delete_credential": "DeleteCredential",
+    "rewrap_credentials": "RewrapCredentials",
+    "register_subscription": "RegisterSubscription",
+    "list_subscriptions": "ListSubscriptions",
+    "get_subscription": "GetSubscription",
+    "activate_subscription": "MoveSubscription",
+    "pause_subscription": "MoveSubscription",
+    "resume_subscription": "MoveSubscription",
+    "drain_subscription": "MoveSubscription",
+    "deactivate_subscription": "MoveSubscription",
+    "delete_subscription": "DeleteSubscription",
+    "list_subscription_dead_letters": "ListSubscriptionDeadLetters",
+    "replay_subscription_dead_letters": "SettleSubscriptionDeadLetters",
+    "drop_subscription_dead_letters": "SettleSubscriptionDeadLetters",
     "execute": "BeginRun",
     "execute_batch": "BeginRun",
 }
@@ -94,6 +113,36 @@ def test_every_operation_needs_a_role_and_names_its_refusals() -> None:
             if status >= "400":
                 example = response["content"]["application/json"]["example"]
                 assert set(example) == {"error"}
+
+
+def references(part: Any) -> Iterator[str]:
+    """Every `$ref` in a part of the document."""
+    if isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for inner in part.values():
+            yield from references(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from references(inner)
+
+
+def test_every_reference_is_to_a_schema_that_is_there() -> None:
+    whole = document()
+    there = {f"#/components/schemas/{name}" for name in whole["components"]["schemas"]}
+    assert set(references(whole)) <= there
+
+
+def test_a_document_is_described_in_both_its_forms() -> None:
+    operation = described()["register_subscription"]
+    body = operation["requestBody"]
+    assert body["required"] is True
+    kinds = {kind: said["schema"] for kind, said in body["content"].items()}
+    assert kinds["application/json"] == {"$ref": "#/components/schemas/SubscriptionDocument"}
+    assert kinds["application/yaml"]["type"] == "string"
+    assert {"200", "201", "400", "409", "413", "415"} <= operation["responses"].keys()
+    schema = document()["components"]["schemas"]["SubscriptionDocument"]
+    assert set(schema["required"]) == {"apiVersion", "kind", "metadata", "spec"}
 
 
 def test_every_error_has_a_status() -> None:

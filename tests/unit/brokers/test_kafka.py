@@ -7,9 +7,13 @@ import pytest
 from tape.brokers.kafka import KafkaBroker
 from tape.brokers.kafka_config import read_config
 from tape.brokers.targets import KafkaTarget
-from tape.errors import BrokerUnavailable, InvalidArgument
+from tape.errors import BrokerUnavailable, InvalidArgument, SourceRefused
+from tape.model.subscription_spec import SourceKind, SourceSpec
+from tape.ports.credentials import OpenedCredential, SecretValue
+from tape.sources.kafka_settings import kafka_settings
 from tests.conformance.broker import outgoing
 
+SPEC = SourceSpec(SourceKind.KAFKA, auth="desk", topic="orders", group="tape")
 TARGET = KafkaTarget(("127.0.0.1:1",), "tape")
 
 
@@ -32,10 +36,10 @@ def test_a_file_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_promises_are_not_for_configuration() -> None:
-    broker = KafkaBroker(TARGET, config={"acks": "0", "enable.idempotence": False})
-    assert broker._config["acks"] == "all"
-    assert broker._config["enable.idempotence"] is True
-    assert broker._config["bootstrap.servers"] == "127.0.0.1:1"
+    settings = KafkaBroker(TARGET)._with_promises({"acks": "0", "enable.idempotence": False})
+    assert settings["acks"] == "all"
+    assert settings["enable.idempotence"] is True
+    assert settings["bootstrap.servers"] == "127.0.0.1:1"
 
 
 async def test_settings_the_client_does_not_take_are_not_repeated() -> None:
@@ -53,3 +57,35 @@ async def test_a_broker_that_is_not_there_is_given_up_in_time() -> None:
     assert isinstance(first, BrokerUnavailable)
     assert second is first
     await broker.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("plugin.library.paths", "loads a library"),
+        ("ssl.engine.location", "loads a library"),
+        ("sasl.kerberos.kinit.cmd", "runs a program"),
+        ("test.mock.num.brokers", "makes a cluster that is none"),
+        ("debug", "is not a setting that a credential may have"),
+        ("log_level", "is not a setting that a credential may have"),
+        ("oauth_cb", "is not a setting that a credential may have"),
+        ("logger", "is not a setting that a credential may have"),
+    ],
+)
+async def test_settings_that_no_credential_may_have(name: str, said: str) -> None:
+    """Who may put a credential may not run what he likes, whether it publishes or listens."""
+    credential = OpenedCredential("desk", 1, [SecretValue({name: "hunter2"})])
+
+    async def open_login() -> OpenedCredential:
+        return credential
+
+    broker = KafkaBroker(TARGET, open_login=open_login)
+    (failure,) = await broker.publish([outgoing(1)])
+    assert isinstance(failure, BrokerUnavailable)
+    assert f"{name} of the kafka credential desk {said}" in str(failure)
+    assert "hunter2" not in str(failure)
+    await broker.close()
+    servers = {"bootstrap.servers": "127.0.0.1:1", name: "hunter2"}
+    with pytest.raises(SourceRefused, match=said) as refusal:
+        kafka_settings(OpenedCredential("desk", 1, [SecretValue(servers)]), SPEC, "t")
+    assert "hunter2" not in str(refusal.value)

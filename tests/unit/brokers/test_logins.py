@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tape.brokers.kafka_config import read_config
-from tape.brokers.nats_connection import environment_login
+from tape.brokers.nats_login import environment_login
 
 
 def kafka(file: Path, _monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ from tape.ledger.operations import LedgerOperations
 from tape.reactions.tasks import TaskOperations
 from tape.runs.operations import RunOperations
 from tape.settings import Limits, Settings
+from tape.subscriptions.operations import SubscriptionOperations
+from tape.wallet.operations import WalletOperations
 from tape.wire.codec import Empty
 from tape.wire.records import VALUE
 from tape.wire.v1 import tape_pb2 as pb
@@ -37,7 +39,11 @@ PROTOCOLS: dict[str, type] = {
     "runs": RunOperations,
     "ledger": LedgerOperations,
     "outbox": OutboxOperations,
+    "wallet": WalletOperations,
+    "subscriptions": SubscriptionOperations,
 }
+LOOKING = {"list_due_timers", "list_credentials", "get_sealed_credential"}
+"""Those that change nothing, and need more than the role read."""
 
 
 def test_every_rpc_has_a_row_and_every_row_an_rpc() -> None:
@@ -83,7 +89,7 @@ def test_what_only_looks_may_be_repeated_and_what_writes_says_when() -> None:
     for noun in NOUNS:
         for row in noun.rows:
             if isinstance(row, Call):
-                looks = row.role is Role.READ or row.method == "list_due_timers"
+                looks = row.role is Role.READ or row.method in LOOKING
                 assert (row.repeat is Repeat.FREELY) == looks, row.name
                 assert row.repeat_if is None or row.repeat is Repeat.NEVER, row.name
             elif isinstance(row, Change):

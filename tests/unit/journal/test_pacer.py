@@ -47,7 +47,8 @@ async def test_the_loop_goes_round_between_slices(pacer: Pacer, is_light: bool) 
     assert await working
 
 
-async def test_what_is_short_is_done_at_once(pacer: Pacer) -> None:
+async def test_what_is_short_is_done_at_once() -> None:
+    pacer = Pacer(PredicateSettings(slice_s=60.0))
     working = pacer.turns().run(busy(0.0, 10), is_light=True)
     with pytest.raises(StopIteration):
         working.send(None)  # it has come to its end without waiting for anything

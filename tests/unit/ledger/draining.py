@@ -12,7 +12,7 @@ import orjson
 from tape.bus import Bus
 from tape.model.drainer import Drainer, DrainReport
 from tape.model.event import NewEvent, Recorded
-from tape.model.event_subscription import NewSubscription
+from tape.model.event_subscription import NewEventSubscription
 from tape.programs.connect import open_bus
 from tape.programs.worker import _listen
 from tape.reactions.threads import HandlerThreads
@@ -64,9 +64,9 @@ class Desk:
 
     async def subscribe(self, subscription_id: str, **fields: Any) -> None:
         mapper = {"n": "$.payload.n", "who": f"literal:{subscription_id}"}
-        new = NewSubscription(subscription_id, "order.*", "desk")
+        new = NewEventSubscription(subscription_id, "order.*", "desk")
         mapped = new._replace(input_mapper=orjson.dumps(mapper).decode())
-        await self.bus.ledger.put_subscription(mapped._replace(**fields))
+        await self.bus.ledger.put_event_subscription(mapped._replace(**fields))
 
     async def record(self, *numbers: int, event_type: str = "order.placed") -> list[Recorded]:
         return await self.bus.record_events(

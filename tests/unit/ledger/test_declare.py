@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import tape
-from tape.ledger.declare import Subscriptions, on_event
-from tape.model.event_subscription import NewSubscription
+from tape.ledger.declare import EventSubscriptions, on_event
+from tape.model.event_subscription import NewEventSubscription
 from tape.programs.worker import WorkerOptions, work
 from tape.runs.declare import Apps
 from tests.servers.tape_server import ServerProcess
@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[str]:
 
 
 async def test_a_worker_registers_and_runs_what_is_declared(url: str) -> None:
-    apps, declared = Apps(), Subscriptions()
+    apps, declared = Apps(), EventSubscriptions()
     given: list[dict[str, Any]] = []
     all_done = asyncio.Event()
 
@@ -38,7 +38,7 @@ async def test_a_worker_registers_and_runs_what_is_declared(url: str) -> None:
             all_done.set()
 
     assert desk.name == "desk"
-    options = WorkerOptions(url, apps=apps, subscriptions=declared)
+    options = WorkerOptions(url, apps=apps, event_subscriptions=declared)
     ready, stop = asyncio.Event(), asyncio.Event()
     working = asyncio.create_task(work(options, on_ready=lambda _ready: ready.set(), stop=stop))
     await ready.wait()
@@ -64,16 +64,18 @@ def app(name: str) -> tape.App[Any]:
 
 
 def test_what_is_declared() -> None:
-    declared = Subscriptions()
+    declared = EventSubscriptions()
     on_event("a.*", awaits_end=False, enabled=False, registry=declared)(app("x"))
     on_event("a.*", awaits_end=False, enabled=False, registry=declared)(app("x"))  # loaded again
-    assert list(declared) == [NewSubscription("x:a.*", "a.*", "x", enabled=False, awaits_end=False)]
+    assert list(declared) == [
+        NewEventSubscription("x:a.*", "a.*", "x", enabled=False, awaits_end=False)
+    ]
     with pytest.raises(tape.InvalidArgument, match="another subscription has the id"):
         on_event("a.*", registry=declared)(app("x"))
 
 
 def test_runs_go_to_the_pool_of_the_app_or_the_one_that_is_said() -> None:
-    declared = Subscriptions()
+    declared = EventSubscriptions()
     trained = tape.app("train", pool="gpu", registry=Apps())(lambda _ctx: None)
     on_event("a", registry=declared)(trained)
     on_event("b", pool="big", registry=declared)(trained)
@@ -83,7 +85,7 @@ def test_runs_go_to_the_pool_of_the_app_or_the_one_that_is_said() -> None:
 
 
 async def test_an_app_in_a_pool_of_its_own_is_run_by_its_workers(url: str) -> None:
-    apps, declared = Apps(), Subscriptions()
+    apps, declared = Apps(), EventSubscriptions()
     done = asyncio.Event()
 
     @on_event("order.*", registry=declared)
@@ -91,7 +93,7 @@ async def test_an_app_in_a_pool_of_its_own_is_run_by_its_workers(url: str) -> No
     async def train(_ctx: tape.Context, _event: dict[str, Any]) -> None:
         done.set()
 
-    options = WorkerOptions(url, apps=apps, subscriptions=declared, pool="gpu")
+    options = WorkerOptions(url, apps=apps, event_subscriptions=declared, pool="gpu")
     ready, stop = asyncio.Event(), asyncio.Event()
     working = asyncio.create_task(work(options, on_ready=lambda _ready: ready.set(), stop=stop))
     await ready.wait()
@@ -118,7 +120,7 @@ async def test_an_app_in_a_pool_of_its_own_is_run_by_its_workers(url: str) -> No
 def test_a_bad_declaration_is_refused_at_once(
     glob: str, options: dict[str, Any], message: str
 ) -> None:
-    declared = Subscriptions()
+    declared = EventSubscriptions()
     with pytest.raises(tape.InvalidArgument, match=message):
         on_event(glob, registry=declared, **options)(app("x"))
     assert list(declared) == []
@@ -128,4 +130,4 @@ def test_it_goes_above_an_app() -> None:
     def plain() -> None: ...
 
     with pytest.raises(tape.InvalidArgument, match=r"write @tape\.on_event above @tape\.app"):
-        on_event("a", registry=Subscriptions())(plain)  # type: ignore[type-var]
+        on_event("a", registry=EventSubscriptions())(plain)  # type: ignore[type-var]

@@ -11,7 +11,7 @@ from tape.cli.drainers import held_up_words
 from tape.errors import InvalidArgument, NotFound, NotHalted
 from tape.model.drainer import DISPATCH_FAILED, DRAINERS
 from tape.model.event import NewEvent
-from tape.model.event_subscription import DEFAULT_DRAINER, NewSubscription
+from tape.model.event_subscription import DEFAULT_DRAINER, NewEventSubscription
 from tape.model.move import EntryPlace, save
 from tape.model.run import RUNS, Run, RunName, RunStatus
 from tape.ports.ledger import RecentQuery
@@ -560,8 +560,8 @@ async def test_who_subscribed_before_an_event_is_given_it(
     async def meanwhile(*arguments: Any) -> EntryPlace:
         monkeypatch.setattr(desk.bus._store, "commit", commit)
         other = await open_bus(desk.url, QUICK)
-        new = NewSubscription("b", "order.*", "desk", awaits_end=False)
-        await other.ledger.put_subscription(new)
+        new = NewEventSubscription("b", "order.*", "desk", awaits_end=False)
+        await other.ledger.put_event_subscription(new)
         await other.record_events([NewEvent("order.placed", '{"n":1}')])
         await other.close()
         return await commit(*arguments)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tape.journal.follow import LIGHT_ENTRIES
-from tape.ledger.rules import SubscriptionRule
+from tape.ledger.rules import EventSubscriptionRule
 from tape.model.entry import Entry
 from tape.model.event_subscription import DEFAULT_DRAINER
 from tape.settings import DrainerSettings, PredicateSettings
@@ -21,9 +21,9 @@ async def test_the_loop_goes_round_after_a_few_filters(
     sqlite_url: str, filter_expr: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, asked, most = asyncio.get_running_loop(), 0, 0
-    holds = SubscriptionRule.holds
+    holds = EventSubscriptionRule.holds
 
-    def counted(rule: SubscriptionRule, event: Entry) -> bool:
+    def counted(rule: EventSubscriptionRule, event: Entry) -> bool:
         nonlocal asked, most
         asked += 1
         most = max(most, asked)
@@ -40,7 +40,7 @@ async def test_the_loop_goes_round_after_a_few_filters(
         for name in ("a", "b", "c"):
             await desk.subscribe(name, filter_expr=filter_expr, awaits_end=False)
         await desk.record(*range(100))
-        monkeypatch.setattr(SubscriptionRule, "holds", counted)
+        monkeypatch.setattr(EventSubscriptionRule, "holds", counted)
         loop.call_soon(go_round)
         report = await desk.drain_all(DEFAULT_DRAINER)
         is_over = True

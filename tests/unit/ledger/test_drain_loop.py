@@ -101,7 +101,7 @@ async def test_what_was_unsubscribed_is_drained_no_more(desk: Desk) -> None:
     await desk.subscribe("b")
     await desk.record(1)
     await desk.until(lambda: len(desk.acts) == 2)
-    await desk.bus.ledger.delete_subscription("b")
+    await desk.bus.ledger.delete_event_subscription("b")
     await desk.subscribe("c", drainer_id="other")
     await desk.record(2)
     await desk.until(lambda: len(desk.acts) == 5)

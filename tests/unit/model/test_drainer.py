@@ -25,10 +25,10 @@ from tape.model.drainer import (
 from tape.model.drainer_operator import ResumeDrainer, SkipEvent
 from tape.model.entry import Entry
 from tape.model.event_subscription import (
-    SUBSCRIPTIONS,
-    DeleteSubscription,
-    NewSubscription,
-    PutSubscription,
+    EVENT_SUBSCRIPTIONS,
+    DeleteEventSubscription,
+    NewEventSubscription,
+    PutEventSubscription,
 )
 from tape.model.lease import NewRun
 from tape.model.move import EntryPlace, State
@@ -38,7 +38,7 @@ from tape.settings import DrainerSettings, Limits
 LIMITS = Limits()
 PAUSES = Pauses(30, 600, 0.0)
 NOW, HEAD, TTL = 1_000, 9, 100
-NEW = NewSubscription("s", "order.*", "desk")
+NEW = NewEventSubscription("s", "order.*", "desk")
 RUN = NewRun(RunName("desk", "event", "s", "event:order.placed:E3"), '{"n":3}')
 EVENT = Entry(
     3, "", 0, "event", "/tape/event/recorded/order.placed/_/_", "{}", 1, "ab" * 16, "cd" * 8, "",
@@ -378,7 +378,7 @@ def test_bad_input_is_refused_with_its_field(make: Any, field: str) -> None:
 
 
 def put(state: State, **fields: Any) -> Any:
-    return play(state, PutSubscription(NEW._replace(**fields), "P", LIMITS))
+    return play(state, PutEventSubscription(NEW._replace(**fields), "P", LIMITS))
 
 
 def test_a_subscription_is_kept_and_told() -> None:
@@ -392,10 +392,10 @@ def test_a_subscription_is_kept_and_told() -> None:
     changed = put(state, enabled=False)
     assert (changed.enabled, changed.created_at_ms) == (False, NOW)
     assert len(state.entries) == 2
-    assert play(state, DeleteSubscription("s", "P", LIMITS)) is True
+    assert play(state, DeleteEventSubscription("s", "P", LIMITS)) is True
     assert state.entries[-1].subject == "/tape/drainer/unsubscribed/workflow_runner/s"
-    assert state.get(SUBSCRIPTIONS, "s") is None
-    assert play(state, DeleteSubscription("s", "P", LIMITS)) is False
+    assert state.get(EVENT_SUBSCRIPTIONS, "s") is None
+    assert play(state, DeleteEventSubscription("s", "P", LIMITS)) is False
     assert len(state.entries) == 3
 
 

@@ -19,7 +19,9 @@ def test_public_names() -> None:
         "PredicateError",
         "PredicateLimits",
         "SqlCondition",
+        "TextExpression",
         "check",
+        "check_text",
     ]
 
 

@@ -80,9 +80,9 @@ async def is_leading(wanted: int = 1) -> None:
 
 async def test_it_takes_over_when_the_last_one_has_not_been_heard_of(store: SqliteStore) -> None:
     await register(store)
-    await store.matching.acquire_matcher("dead", 500)
     loop = asyncio.get_running_loop()
     began = loop.time()
+    await store.matching.acquire_matcher("dead", 500)
     await record_some(store, 3)
     async with leading(store):
         await has_made(store, 3)

@@ -432,7 +432,10 @@ def test_a_call_that_was_cancelled_in_time_is_not_executed() -> None:
     here, called = WaitingThread(), list[int]()
 
     async def step() -> None:
-        here.submit(called.append, 1).cancel()
+        is_cancelled = threading.Event()
+        here.submit(is_cancelled.wait)  # or the thread may be at the call before it is cancelled
+        assert here.submit(called.append, 1).cancel()
+        is_cancelled.set()
         await asyncio.wrap_future(here.submit(called.append, 2))
 
     async def app() -> None:

@@ -102,15 +102,17 @@ async def test_wake_ups_go_on_after_a_poll_has_failed(postgres_url: str) -> None
     here, there = await open_store(postgres_url, quick), await open_store(postgres_url, quick)
     await record(here, NewEvent("a"))
     await there.await_beyond(0)
-    with psycopg.connect(postgres_url, autocommit=True) as database:
-        database.execute("ALTER TABLE tape_journal RENAME TO hidden")
-        database.execute("CREATE VIEW tape_journal AS SELECT 1 / 0 AS global_seq")
+    # Not by a call that blocks the loop: a poll of ours may be under way, and hold a lock.
+    database = await psycopg.AsyncConnection.connect(postgres_url, autocommit=True)
+    async with database:
+        await database.execute("ALTER TABLE tape_journal RENAME TO hidden")
+        await database.execute("CREATE VIEW tape_journal AS SELECT 1 / 0 AS global_seq")
         waiting = asyncio.create_task(there.await_beyond(1))
         listening = there._listen  # type: ignore[attr-defined]
         done, _ = await asyncio.wait([listening], timeout=0.3)
         assert not done
-        database.execute("DROP VIEW tape_journal")
-        database.execute("ALTER TABLE hidden RENAME TO tape_journal")
+        await database.execute("DROP VIEW tape_journal")
+        await database.execute("ALTER TABLE hidden RENAME TO tape_journal")
     await record(here, NewEvent("b"))
     assert await asyncio.wait_for(waiting, 10) == 2
     await here.close()

@@ -17,6 +17,7 @@ POSTGRES = load_statements("tape.stores.postgres")
 ONLY_POSTGRES = {
     "hold_pruning": "in SQLite whoever writes is alone",
     "extend_runs": "one round trip less matters only where there are round trips",
+    "accept_remembered": "the same",
     "make_incoming": "SQLite has no COPY, and nobody to wait for while one goes on",
     "append_incoming": "the same",
     "find_committed": "a commit to a local file has an outcome; one over a network may not",

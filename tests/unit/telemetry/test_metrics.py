@@ -14,7 +14,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from tape.errors import VersionMismatch
 from tape.model.event import NewEvent
-from tape.model.event_subscription import NewSubscription
+from tape.model.event_subscription import NewEventSubscription
 from tape.model.lease import NewRun
 from tape.model.run import RunName
 from tape.model.run_end import CancelRun
@@ -42,7 +42,14 @@ tape_task_handling_seconds tape_dispatcher_running tape_dispatcher_longest_runni
 tape_runs_ended_total tape_effect_outcomes_total tape_obligations_ended_total tape_effects_unchecked
 tape_reactor_work_total tape_reactor_in_hand tape_loop_blocks_total tape_loop_blocked_seconds_total
 tape_drainer_lag_entries tape_drainer_halted tape_drainer_events_total tape_drainer_halted_seconds
-tape_drainer_waiting_seconds tape_runs_waiting tape_runs_waiting_seconds
+tape_drainer_waiting_seconds tape_runs_waiting tape_runs_waiting_seconds tape_wallet_opened_total
+tape_runs_runnable tape_execute_outcomes_total tape_execute_batch_size
+tape_subscription_messages_fetched_total tape_subscription_messages_total
+tape_subscription_batch_dispatch_total tape_subscription_batch_messages_total
+tape_subscription_rate_limited_total tape_subscription_lag_seconds tape_subscription_in_flight
+tape_subscription_backlog tape_subscription_stalled_seconds tape_subscription_dead_letters
+tape_subscription_state tape_subscription_held tape_subscription_scaling
+tape_polled_messages_total
 """
 
 
@@ -166,8 +173,8 @@ def _add_often() -> None:
 
 async def test_a_drainer_without_subscriptions_has_no_series(sqlite_url: str) -> None:
     bus = await open_bus(sqlite_url)
-    new = NewSubscription("s", "a", "app", "desk", '{"n":"$.payload.n"}')
-    await bus.ledger.put_subscription(new)
+    new = NewEventSubscription("s", "a", "app", "desk", '{"n":"$.payload.n"}')
+    await bus.ledger.put_event_subscription(new)
     await bus.record_events([NewEvent("b"), NewEvent("a")])
     await bus.ledger.drain("desk")
     await refresh_metrics(bus)
@@ -176,7 +183,7 @@ async def test_a_drainer_without_subscriptions_has_no_series(sqlite_url: str) ->
     assert value("tape_drainer_halted_seconds", drainer="desk") is not None
     assert value("tape_drainer_waiting_seconds", drainer="desk") == 0
     assert value("tape_drainer_lag_entries", drainer="desk") == 3  # the event and what told of it
-    await bus.ledger.put_subscription(new._replace(enabled=False))
+    await bus.ledger.put_event_subscription(new._replace(enabled=False))
     await refresh_metrics(bus)
     await bus.close()
     for name in ("events_total", "halted", "lag_entries"):
@@ -189,7 +196,7 @@ async def test_what_waits_for_a_worker_has_a_series_while_it_waits(
     monkeypatch.setattr(metrics, "RUNS_WAITING_SERIES", 2)
     bus = await open_bus(sqlite_url)
     really = bus.runs.list_waiting_runs
-    monkeypatch.setattr(bus.runs, "list_waiting_runs", lambda: really(0))
+    monkeypatch.setattr(bus.runs, "list_waiting_runs", lambda *_after: really(0))
     begun = [
         await bus.runs.begin_run(NewRun(RunName(app, "", "", str(n)), pool=pool))
         for n, (app, pool) in enumerate([("a", "p"), ("a", "q"), ("a", "p"), ("b", "p")])
@@ -198,9 +205,47 @@ async def test_what_waits_for_a_worker_has_a_series_while_it_waits(
     assert value("tape_runs_waiting", app="a", pool="p") == 2
     assert value("tape_runs_waiting", app="a", pool="q") == 1
     assert value("tape_runs_waiting", app="b", pool="p") is None  # no more series than that
+    assert value("tape_runs_runnable", pool="p") == 3
+    assert value("tape_runs_runnable", pool="q") == 1
     for one in begun:
         await bus.runs.change_run(one.run.run_id, CancelRun("enough"))
     await refresh_metrics(bus)
     await bus.close()
     for name in ("tape_runs_waiting", "tape_runs_waiting_seconds"):
         assert value(name, app="a", pool="p") is None
+    assert value("tape_runs_runnable", pool="p") == 0  # whoever scales by it gets an answer
+    metrics.RUNS_RUNNABLE.forget("p")
+    metrics.RUNS_RUNNABLE.forget("q")
+
+
+async def test_runnable_runs_are_counted_at_once(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after ten seconds, as those that wait are; and of a bounded number of pools."""
+    monkeypatch.setattr(metrics, "RUNS_RUNNABLE_SERIES", 2)
+    bus = await open_bus(sqlite_url)
+    for number, pool in enumerate(["one", "two", "two", "three", "three", "three"]):
+        await bus.runs.begin_run(NewRun(RunName("a", "", "", str(number)), pool=pool))
+    await refresh_metrics(bus)
+    await bus.close()
+    assert metrics.RUNS_WAITING.series() == {}
+    counts = {pool: series.value for (pool,), series in metrics.RUNS_RUNNABLE.series().items()}
+    assert counts == {"three": 3, "two": 2}
+    for pool in counts:
+        metrics.RUNS_RUNNABLE.forget(pool)
+
+
+def test_sizes_have_buckets_of_their_own() -> None:
+    up_to_five, up_to_ten = (
+        value("tape_execute_batch_size_bucket", le=most) or 0 for most in ("5.0", "10.0")
+    )
+    metrics.EXECUTE_BATCH_SIZE.observe(7)
+    assert value("tape_execute_batch_size_bucket", le="5.0") == up_to_five
+    assert value("tape_execute_batch_size_bucket", le="10.0") == up_to_ten + 1
+    text, _ = exposition.render()
+    assert b'tape_execute_batch_size_bucket{le="1000.0"}' in text
+
+
+def test_no_label_names_a_run_or_a_trace() -> None:
+    named = {label for family in metrics.FAMILIES for label in family.label_names}
+    assert not {label for label in named if "run" in label or "trace" in label or "span" in label}

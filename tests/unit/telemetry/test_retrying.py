@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from tape.errors import BrokerUnavailable, Overloaded, StoreUnavailable
+from tape.errors import BrokerUnavailable, Overloaded, SourceUnavailable, StoreUnavailable
 from tape.telemetry import retrying
-from tape.telemetry.retrying import AGAIN_MOST_S, KEPT, Retrying
+from tape.telemetry.retrying import AGAIN_MOST_S, FORGOTTEN_S, KEPT, Retrying
 
 log = logging.getLogger("tape.test")
 
@@ -56,6 +56,39 @@ async def test_a_long_outage_is_told_less_and_less(
     assert at[-1] - at[-2] == AGAIN_MOST_S
     assert len(at) == 13
     assert said(caplog)[1] == "following waits for 5 s: away; trying again in 1 s"
+
+
+async def test_a_minute_without_a_source(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    """The texts are those of eight streams, the server is one."""
+    loops = [Retrying(log, f"subscription {n}") for n in range(8)]
+    for _second in range(60):
+        for n, each in enumerate(loops):
+            each.failed(SourceUnavailable(f"stream S{n}: away", at="nats://127.0.0.1:4222"), 1)
+        clock.now += 1
+    for each in loops:
+        each.succeeded()
+    assert said(caplog) == [
+        "subscription 0 waits: stream S0: away; trying again in 1 s",
+        *(
+            f"subscription 0 waits for {seconds} s: stream S0: away; trying again in 1 s"
+            for seconds in (5, 15, 35)
+        ),
+        "subscription 0 goes on after 60.0 s",
+    ]
+
+
+async def test_an_outage_whose_end_nobody_saw_is_over(
+    caplog: pytest.LogCaptureFixture, clock: Clock
+) -> None:
+    Retrying(log, "one").failed(StoreUnavailable("away"))
+    clock.now += FORGOTTEN_S + 1
+    other = Retrying(log, "other")
+    other.failed(StoreUnavailable("away again"))
+    clock.now += 1
+    other.succeeded()
+    assert said(caplog) == [
+        "one waits: away", "other waits: away again", "other goes on after 1.0 s",
+    ]  # fmt: skip
 
 
 async def test_a_straggler_is_no_new_outage(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:

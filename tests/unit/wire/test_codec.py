@@ -9,7 +9,7 @@ from tape.model.event_subscription import DEFAULT_DRAINER
 from tape.model.outbox import FailingRow, RelayTerm, RepeatedRow
 from tape.ports.outbox import OutboxStatus
 from tape.wire.codec import Empty, Record
-from tape.wire.records import DRAIN_REPORT, NEW_SUBSCRIPTION, OUTBOX_STATUS
+from tape.wire.records import DRAIN_REPORT, NEW_EVENT_SUBSCRIPTION, OUTBOX_STATUS
 from tape.wire.v1 import tape_pb2 as pb
 
 
@@ -32,9 +32,9 @@ def test_a_word_about_a_field_that_the_row_lacks_is_refused() -> None:
 
 
 def test_what_an_empty_request_means() -> None:
-    new = NEW_SUBSCRIPTION.from_wire(pb.EventSubscription())
+    new = NEW_EVENT_SUBSCRIPTION.from_wire(pb.EventSubscription())
     assert (new.drainer_id, new.enabled, new.awaits_end) == (DEFAULT_DRAINER, True, True)
-    off = NEW_SUBSCRIPTION.from_wire(pb.EventSubscription(enabled=False, awaits_end=False))
+    off = NEW_EVENT_SUBSCRIPTION.from_wire(pb.EventSubscription(enabled=False, awaits_end=False))
     assert (off.enabled, off.awaits_end) == (False, False)
 
 

@@ -223,6 +223,61 @@ OURS = {
     "has_entry#7 repeat_of#8 repeat_of_seq#9",
     "ReadRecentRequest": "before#1 limit#2 prefix#3 event_type#4 entity_type#5 entity_id#6 "
     "run_id#7 trace_id#8 event_id#9 caused_by#10 scan#11 source#12",
+    "PutCredentialRequest": "alias#1 value#2 form#3",
+    "RotateCredentialRequest": "alias#1 value#2 form#3",
+    "RetireCredentialRequest": "alias#1",
+    "CredentialState": "alias#1 version#2 previous_version#3 form#4 key_id#5 created_at_ms#6 "
+    "changed_at_ms#7 opened#8 previous_key_id#9",
+    "ListCredentialsRequest": "after_alias#1",
+    "ListCredentialsResponse": "credentials#1 more#2",
+    "DeleteCredentialRequest": "alias#1",
+    "DeleteCredentialResponse": "deleted#1",
+    "RewrapCredentialsRequest": "",
+    "RewrapCredentialsResponse": "rewrapped#1",
+    "GetSealedCredentialRequest": "alias#1",
+    "SealedCredential": "alias#1 versions#2",
+    "SealedVersion": "version#1 form#2 key_id#3 wrapped_key#4 nonce#5 ciphertext#6",
+    "BeginRunOnceRequest": "app_name#1 user_id#2 session_id#3 invocation_id#4 pool#5 input_json#6 "
+    "app_version#7 trace_id#8 span_id#9 parent_span_id#10 traceparent#11 tracestate#12 baggage#13 "
+    "key#14 window_ms#15",
+    "BeginRunOnceResponse": "run#1 resumed#2 duplicate#3",
+    "RegisterSubscriptionRequest": "document#1",
+    "RegisterSubscriptionResponse": "subscription#1 is_new#2 is_changed#3",
+    "GetSubscriptionRequest": "name#1",
+    "ListSubscriptionsRequest": "after_name#1",
+    "ListSubscriptionsResponse": "subscriptions#1 more#2",
+    "MoveSubscriptionRequest": "name#1 verb#2",
+    "DeleteSubscriptionRequest": "name#1",
+    "DeleteSubscriptionResponse": "deleted#1",
+    "SubscriptionRecord": "name#1 path#2 state#3 revision#4 digest#5 source#6 mode#7 activation#8 "
+    "cadence#9 gateway_path#10 target#11 listener_pool#12 created_at_ms#13 changed_at_ms#14 "
+    "document_json#15 listener#16 is_held#17 dead_letters#18",
+    "ListenerRecord": "name#1 lease_owner#2 lease_expires_at_ms#3 fencing_token#4 revision#5 "
+    "fetched#6 redelivered#7 accepted#8 deduplicated#9 dead_lettered#10 rejected#11 spooled#12 "
+    "replayed#13 in_flight#14 backlog#15 last_accepted_at_ms#16 last_error#17 due_at_ms#18 "
+    "free_at_us#19 throttled_at_ms#20",
+    "ListSubscriptionDeadLettersRequest": "name#1 after#2 limit#3",
+    "ListSubscriptionDeadLettersResponse": "dead_letters#1",
+    "SubscriptionDeadLetter": "subscription#1 letter_id#2 place#3 message_id#4 reason#5 detail#6 "
+    "attempts#7 at_ms#8 source#9 origin#10 position#11 key#12 timestamp_ms#13 source_subject#14 "
+    "headers#15 body#16",
+    "SettleSubscriptionDeadLettersRequest": "name#1 verb#2 ids#3",
+    "SettleSubscriptionDeadLettersResponse": "count#1",
+    "HoldSubscriptionRequest": "name#1 lease_owner#2 lease_ttl_ms#3 fencing_token#4 letting_go#5 "
+    "fetched#6 in_flight#7 backlog#8 last_error#9 passed#10 refused#11 revision#12",
+    "PassedOrigin": "origin#1 position#2",
+    "HoldSubscriptionResponse": "is_granted#1 fencing_token#2 state#3 revision#4 document_json#5 "
+    "due_at_ms#6 now_ms#7 newest_revision#8",
+    "ReserveDispatchesRequest": "name#1 fencing_token#2 most#3 unused#4 held_up#40",
+    "ReserveDispatchesResponse": "granted#1 again_in_ms#2",
+    "TickSubscriptionRequest": "name#1 fencing_token#2 due_at_ms#3",
+    "TickSubscriptionResponse": "due_at_ms#1",
+    "AcceptMessagesRequest": "name#1 revision#2 fencing_token#3 messages#4 tells_received#5",
+    "SourceMessage": "source#1 origin#2 position#3 body#4 headers#5 message_id#6 key#7 "
+    "timestamp_ms#8 subject#9 deliveries#10",
+    "MessageHeader": "name#1 value#2",
+    "AcceptMessagesResponse": "messages#1",
+    "AcceptedMessage": "place#1 outcome#2 run_id#3",
 }
 ADDED = {
     "CreateSessionRequest": "trace_id#42 span_id#43 parent_span_id#44",
@@ -240,6 +295,7 @@ ADDED = {
     "Reaction": "from_global_seq#40 engine#41 pool#42",
     "GetJournalInfoResponse": "limits#40 exposed#41",
     "ListReactionsResponse": "progress#40",
+    "SourceMessage": "whole_bytes#40 whole_sha256#41",
     "Task": "claimed_at_ms#40 completed_at_ms#41 source_seq#42 source_kind#43 schema_version#44 "
     "source_parent_span_id#45 source_ts_ms#46 event_id#47 event_type#48 entity_type#49 "
     "entity_id#50 caused_by#51 source#52 occurred_at_ms#53 idempotency_key#54 last_traceback#55",
@@ -252,7 +308,7 @@ ADDED = {
     "cancel_reason#45 outcome_json#46 top_obligation#47 ending#48",
     "BeginRunRequest": "pool#40 reactor_name#41 trace_id#42 span_id#43 parent_span_id#44 "
     "input_json#45 app_version#46 parent_run_id#47 parent_fencing_token#48 "
-    "writes#49",
+    "writes#49 traceparent#50 tracestate#51 baggage#52",
     "BeginRunResponse": "fencing_token#40 run#41 first_seq#42 results#43",
     "ResumeRunRequest": "reactor_name#40 expected_token#41 pool#42",
     "ResumeRunResponse": "fencing_token#40",

@@ -15,11 +15,12 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tape.api.auth import Tokens
+from tape.api.auth import Tokens, check_private
 from tape.api.grpc.calls_in_hand import CallsInHand
 from tape.api.listening import host_of_peer
 from tape.api.stream_slots import StreamSlots
 from tape.calls.role import Role
+from tape.calls.table import SECRET_CALLS
 from tape.errors import (
     Closed,
     InvalidArgument,
@@ -125,10 +126,13 @@ class Handlers:
 
     def unary(self, method: MethodDescriptor, answer: Unary, role: Role) -> Any:
         only_reads = role is Role.READ
+        has_secret = method.name in SECRET_CALLS
 
         async def handle(request: Any, context: Context) -> bytes:
             try:
                 self._calls.enter()
+                if has_secret:
+                    check_private(host_of_peer(context.peer()), tls=_has_tls(context))
                 data = await self._answered(answer, only_reads, request, self._client(context))
                 self._calls.hand_over()
             except Exception as error:  # noqa: BLE001 - sorted by _abort
@@ -299,6 +303,10 @@ def _reader(method: MethodDescriptor) -> Callable[[bytes], Any]:
             return _UNREADABLE
 
     return read
+
+
+def _has_tls(context: Context) -> bool:
+    return b"ssl" in context.auth_context().get("transport_security_type", ())
 
 
 def _heed(writing: "asyncio.Future[None]") -> None:

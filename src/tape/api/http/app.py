@@ -25,8 +25,10 @@ from tape.api.http import (
     record,
     runs,
     stream,
+    subscriptions,
     tasks,
     values,
+    wallet,
 )
 from tape.api.http.door import Door, StaticFile
 from tape.api.http.entry import json_response
@@ -58,12 +60,14 @@ NOUNS = (
     chain,
     drainers,
     event_subscriptions,
+    subscriptions,
     outbox,
     execute,
     runs,
     reactions,
     tasks,
     values,
+    wallet,
     health,
 )
 

@@ -54,6 +54,14 @@ STATUSES: dict[type[errors.TapeError], HTTPStatus] = {
     errors.GiveUp: HTTPStatus.CONFLICT,
     errors.BrokerError: HTTPStatus.CONFLICT,
     errors.BrokerUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.SourceUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.SourceRefused: HTTPStatus.CONFLICT,
+    errors.MessageRefused: HTTPStatus.BAD_REQUEST,
+    errors.WrongState: HTTPStatus.CONFLICT,
+    errors.NoCredential: HTTPStatus.CONFLICT,
+    errors.WalletLocked: HTTPStatus.CONFLICT,
+    errors.WalletUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.CredentialDamaged: HTTPStatus.CONFLICT,
     errors.Closed: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
@@ -65,12 +73,16 @@ _PLACES = frozenset({"body", "query", "path", "header", "one", "many"})
 
 
 class ErrorDetail(BaseModel):
-    """`field` names the offending input; `position` is the character offset of the fault."""
+    """`field` names the offending input, `position` the character and `line` the line of the fault.
+    `state` is that of a subscription which does not allow what was asked.
+    """
 
     reason: str
     message: str
     field: str | None = None
     position: int | None = None
+    line: int | None = None
+    state: str | None = None
 
 
 class ErrorReply(BaseModel):
@@ -90,6 +102,12 @@ def detail_of(error: errors.TapeError) -> dict[str, Any]:
             detail["field"] = error.field
         if error.position is not None:
             detail["position"] = error.position
+        if error.line is not None:
+            detail["line"] = error.line
+    if isinstance(error, errors.NoCredential) and error.field:
+        detail["field"] = error.field
+    if isinstance(error, errors.WrongState) and error.state:
+        detail["state"] = error.state
     return detail
 
 
@@ -137,11 +155,12 @@ def unroutable(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of every route that has this path."""
+    """The methods of every route that has this path: of those that say it to the letter, if any."""
+    found = [r for r in request.app.routes if r.matches(request.scope)[0] is not Match.NONE]
+    literal = [route for route in found if "{" not in getattr(route, "path", "{")]
     methods: set[str] = set()
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
+    for route in literal or found:
+        methods |= getattr(route, "methods", None) or set()
     if "GET" in methods:
         methods.add("HEAD")
     return sorted(methods)

@@ -12,7 +12,7 @@ from tape.calls.role import Role
 from tape.model.event_subscription import (
     DEFAULT_DRAINER,
     EventSubscription,
-    NewSubscription,
+    NewEventSubscription,
 )
 
 routes = Routes("event-subscriptions")
@@ -71,7 +71,7 @@ async def list_event_subscriptions(
     door: TheDoor, params: Annotated[SubscriptionsParams, Query()]
 ) -> SubscriptionsReply:
     """List the subscriptions of one drainer, or of all, by id."""
-    found = await door.operations.ledger.list_subscriptions(params.drainer_id)
+    found = await door.operations.ledger.list_event_subscriptions(params.drainer_id)
     return SubscriptionsReply(event_subscriptions=[SubscriptionReply.of(each) for each in found])
 
 
@@ -84,8 +84,8 @@ async def put_event_subscription(
     """Add a subscription. If it exists, update it."""
     recipes = orjson.dumps(body.input_mapper).decode() if body.input_mapper else ""
     said = dict(body) | {"input_mapper": recipes}
-    new = NewSubscription(subscription_id=subscription_id, **said)
-    return SubscriptionReply.of(await door.operations.ledger.put_subscription(new))
+    new = NewEventSubscription(subscription_id=subscription_id, **said)
+    return SubscriptionReply.of(await door.operations.ledger.put_event_subscription(new))
 
 
 @routes.add(
@@ -93,5 +93,5 @@ async def put_event_subscription(
 )
 async def delete_event_subscription(door: TheDoor, subscription_id: PathText) -> RemovedReply:
     """Remove a subscription; its runs continue."""
-    deleted = await door.operations.ledger.delete_subscription(subscription_id)
+    deleted = await door.operations.ledger.delete_event_subscription(subscription_id)
     return RemovedReply(deleted=deleted)

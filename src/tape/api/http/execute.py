@@ -8,15 +8,20 @@ from pydantic import Field, ValidationError
 
 from tape.api.http.door import Door
 from tape.api.http.errors import ErrorDetail, detail_of, malformed_detail
-from tape.api.http.fields import Body, Reply
+from tape.api.http.fields import Body, BodyNumber, Reply
 from tape.api.http.routes import Routes, TheDoor
 from tape.api.http.runs import RunStatusWord, outcome_of, status_word
 from tape.calls.role import Role
-from tape.errors import NotFound, TapeError
+from tape.errors import NotFound, Overloaded, StoreUnavailable, TapeError
 from tape.journal.ids import UlidFactory
+from tape.model.begin_once import MOST_WINDOW_MS, BegunOnce
 from tape.model.json_text import to_json
 from tape.model.lease import NewRun
+from tape.model.names import check_name
 from tape.model.run import Run, RunName, RunStatus
+from tape.model.trace_context import NO_TEXTS, TraceTexts
+from tape.telemetry import metrics
+from tape.telemetry.metrics import ExecuteOutcome
 
 routes = Routes("execute")
 
@@ -25,9 +30,24 @@ MOST_WAIT_S = 60.0
 _IDS = UlidFactory()
 
 
+class TraceBody(Body):
+    """W3C trace context, which the run joins; all of it is in its first entry, as `trace`."""
+
+    traceparent: Annotated[str, Field(min_length=1, examples=[f"00-{'1' * 32}-{'2' * 16}-01"])]
+    tracestate: str = ""
+    baggage: str = ""
+
+
+class DedupBody(Body):
+    """A key that the app is run by once in a window, whatever else the request says."""
+
+    key: Annotated[str, Field(min_length=1, examples=["order-7"])]
+    window_secs: Annotated[BodyNumber, Field(ge=1, le=MOST_WINDOW_MS // 1000)]
+
+
 class ExecuteBody(Body):
     """`workflow_type` is the name of an app. The same `invocation_id` returns the same run; without
-    one, each call starts a new run.
+    one, each call starts a new run, unless `dedup` finds one.
     """
 
     workflow_type: Annotated[str, Field(min_length=1, examples=["route_order"])]
@@ -36,6 +56,8 @@ class ExecuteBody(Body):
     session_id: str = ""
     invocation_id: str = ""
     pool: str = ""
+    trace: TraceBody | None = None
+    dedup: DedupBody | None = None
     wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
 
 
@@ -48,11 +70,13 @@ class ExecuteBatchBody(Body):
 
 
 class ExecuteReply(Reply):
-    """`resumed` is true if the run existed before; `output` or `error` is set if it has ended."""
+    """`resumed` is true if the run existed before, `duplicate` if it was found by the key of
+    `dedup`; `output` or `error` is set if it has ended."""
 
     run_id: str
     status: RunStatusWord
     resumed: bool
+    duplicate: bool
     output: Any = None
     error: Any = None
 
@@ -79,6 +103,7 @@ async def execute(door: TheDoor, body: ExecuteBody) -> ExecuteReply:
 @routes.add("POST", "/api/execute/batch", role=Role.WRITE, reply=ExecuteBatchReply)
 async def execute_batch(door: TheDoor, body: ExecuteBatchBody) -> ExecuteBatchReply:
     """Start many runs; each item has its own result or error."""
+    metrics.EXECUTE_BATCH_SIZE.observe(len(body.items))
     results = await asyncio.gather(*(_item(door, item) for item in body.items))
     return ExecuteBatchReply(results=results)
 
@@ -87,6 +112,7 @@ async def _item(door: Door, item: Any) -> ExecuteItemReply:
     try:
         return ExecuteItemReply(result=await _execute(door, ExecuteBody.model_validate(item)))
     except ValidationError as fault:
+        _count(ExecuteOutcome.REFUSED)
         first = malformed_detail(dict(fault.errors(include_input=False, include_url=False)[0]))
         return ExecuteItemReply(error=ErrorDetail(**first))
     except TapeError as error:
@@ -94,13 +120,7 @@ async def _item(door: Door, item: Any) -> ExecuteItemReply:
 
 
 async def _execute(door: Door, body: ExecuteBody) -> ExecuteReply:
-    invocation_id = body.invocation_id or next(_IDS)
-    new = NewRun(
-        RunName(body.workflow_type, body.user_id, body.session_id, invocation_id),
-        to_json(body.input, door.limits, field="input"),
-        body.pool,
-    )
-    begun = await door.operations.runs.begin_run(new)
+    begun = await _counted(door, body)
     run = begun.run
     if body.wait_s and not _is_done(run):
         run = await door.until_ending(_end_of(door, run), body.wait_s) or await _found(door, run)
@@ -109,9 +129,45 @@ async def _execute(door: Door, body: ExecuteBody) -> ExecuteReply:
         run_id=run.run_id,
         status=status_word(run.status),
         resumed=begun.resumed,
+        duplicate=begun.duplicate,
         output=output,
         error=error,
     )
+
+
+async def _counted(door: Door, body: ExecuteBody) -> BegunOnce:
+    """Begin or find the run, and count what became of the request."""
+    try:
+        begun = await _begun(door, body)
+    except TapeError as error:
+        is_away = isinstance(error, StoreUnavailable | Overloaded)
+        _count(ExecuteOutcome.UNAVAILABLE if is_away else ExecuteOutcome.REFUSED)
+        raise
+    if begun.duplicate:
+        _count(ExecuteOutcome.DUPLICATE)
+    else:
+        _count(ExecuteOutcome.RESUMED if begun.resumed else ExecuteOutcome.STARTED)
+    return begun
+
+
+def _count(outcome: ExecuteOutcome) -> None:
+    metrics.EXECUTE_OUTCOMES.labels(outcome).inc()
+
+
+async def _begun(door: Door, body: ExecuteBody) -> BegunOnce:
+    invocation_id = body.invocation_id or next(_IDS)
+    new = NewRun(
+        RunName(body.workflow_type, body.user_id, body.session_id, invocation_id),
+        to_json(body.input, door.limits, field="input"),
+        body.pool,
+        context=TraceTexts(**dict(body.trace)) if body.trace is not None else NO_TEXTS,
+    )
+    runs, dedup = door.operations.runs, body.dedup
+    if dedup is None:
+        begun = await runs.begin_run(new)
+        return BegunOnce(begun.run, begun.resumed, duplicate=False)
+    check_name(dedup.key, door.limits, field="dedup.key")
+    return await runs.begin_run_once(new, dedup.key, dedup.window_secs * 1000)
 
 
 def _is_done(run: Run) -> bool:

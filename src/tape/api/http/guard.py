@@ -1,4 +1,4 @@
-"""What every request passes before it is routed, and the headers that every answer has.
+"""What every request passes before it is routed.
 
 A server without tokens trusts whoever can reach it, which is this machine. A page of another site
 whose name has been pointed at 127.0.0.1 (DNS rebinding) would be such a one, so there the `Host`
@@ -11,23 +11,17 @@ endpoint decodes them (`fields.PathText`).
 import re
 from urllib.parse import unquote
 
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tape.api.http.answer_headers import with_headers
 from tape.api.http.door import Door
 from tape.api.http.errors import from_middleware
 
 STREAMS = frozenset({"/api/events/stream"})
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _KEPT = re.compile("%(2[Ff]|25)")
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
 
 
 class Guard:
@@ -39,7 +33,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _with_headers(send)
+        answer = with_headers(send)
         request = Request(scope, receive)
         if not self._door.tokens and not _is_own(request, self._door.host):
             misdirected = HTTPException(
@@ -66,14 +60,3 @@ def _is_own(request: Request, served: str) -> bool:
 
 def _decoded(raw: str) -> str:
     return unquote(_KEPT.sub(lambda found: f"%25{found[1].upper()}", raw))
-
-
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
-                headers.setdefault(name, value)
-        await send(message)
-
-    return sending

@@ -10,6 +10,7 @@ from tape.api.http.door import Refresh
 from tape.api.http.entry import json_response
 from tape.api.http.errors import error_response
 from tape.api.http.fields import Reply
+from tape.api.http.readiness import why_not_ready
 from tape.api.http.routes import Routes, TheDoor
 from tape.calls.role import Role
 from tape.errors import StoreUnavailable, TapeError
@@ -19,7 +20,6 @@ from tape.telemetry.retrying import Retrying
 log = logging.getLogger(__name__)
 routes = Routes("health")
 
-READY_S = 2.0
 REFRESH_S = 5.0
 _REFRESHING = Retrying(log, "counting what the store holds")
 
@@ -37,13 +37,8 @@ async def get_alive() -> Response:
 @routes.add("GET", "/readyz", role=None, reply=StatusReply)
 async def get_ready(door: TheDoor) -> Response:
     """Report whether the store answers."""
-    try:
-        async with asyncio.timeout(READY_S):
-            await door.operations.info()
-    except TimeoutError:
-        return _away(f"the store did not answer within {READY_S:g} s")
-    except StoreUnavailable:  # its own words name hosts, and anybody may ask
-        return _away("the store cannot be reached")
+    if why := await why_not_ready(door.operations):
+        return _away(why)
     return json_response({"status": "ready"})
 
 

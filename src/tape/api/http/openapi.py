@@ -3,23 +3,27 @@
 from http import HTTPStatus
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from tape.api.http.errors import ErrorReply
 from tape.calls.role import Role
 from tape.settings import VERSION
+from tape.subscriptions.document_schema import document_schema
 
 ROLE = "x-tape-role"
+DOCUMENT_SCHEMA = "SubscriptionDocument"
 ANYBODY = "anybody"
 """In the place of a role, for endpoints that need no token."""
 
 BEARER = "bearer"
 
 ABOUT = (
-    "Events, runs, reactions, tasks, values and drainers of a Tape server. Every error is "
-    '`{"error": {"reason", "message", "field"?, "position"?}}`. Ids are strings; a `global_seq` is '
-    "the number of an entry in the journal; times are milliseconds since 1970."
+    "Events, runs, reactions, tasks, values, drainers and subscriptions of a Tape server. Every "
+    'error is `{"error": {"reason", "message", "field"?, "position"?, "line"?, "state"?}}`. Ids '
+    "are strings; a `global_seq` is the number of an entry in the journal; times are milliseconds "
+    "since 1970."
 )
 
 # Each with an example of what it says.
@@ -70,7 +74,7 @@ _ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         },
     ),
     415: (
-        "The body is not declared to be JSON.",
+        "The body is not declared to be JSON, or another kind that this endpoint takes.",
         {
             "reason": "UNSUPPORTED_MEDIA_TYPE",
             "message": "send JSON, with content-type: application/json",
@@ -133,8 +137,10 @@ def describe(app: FastAPI) -> dict[str, Any]:
         title="Tape", version=VERSION, description=ABOUT, routes=app.routes, openapi_version="3.1.0"
     )
     components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
-        components.get("schemas", {}).pop(unused, None)
+        schemas.pop(unused, None)
+    schemas |= _document_schemas()
     components["securitySchemes"] = {
         BEARER: {
             "type": "http",
@@ -148,3 +154,12 @@ def describe(app: FastAPI) -> dict[str, Any]:
             if operation[ROLE] != ANYBODY:
                 operation["security"] = [{BEARER: []}]
     return document
+
+
+def _document_schemas() -> dict[str, Any]:
+    """Those of a subscription's document, which is a body that no endpoint has as a type."""
+    text = orjson.dumps(document_schema()).replace(b'"#/$defs/', b'"#/components/schemas/')
+    schema: dict[str, Any] = orjson.loads(text)
+    schemas: dict[str, Any] = schema.pop("$defs")
+    own = {name: said for name, said in schema.items() if not name.startswith("$")}
+    return {**schemas, DOCUMENT_SCHEMA: own}

@@ -3,11 +3,12 @@
 The role is checked before anything of the body is read. A body is JSON and says so: a page of
 another site can make a browser post a form or plain text to a loopback server, but not JSON. It is
 read up to the limit and no further. Where nothing in the body is needed it may be left out, by
-whoever is no page: a browser names the `Origin` of every POST.
+whoever is no page: a browser names the `Origin` of every POST. An endpoint that reads its body
+itself takes the kinds that it names, and of those no page can post any either.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Annotated, Any, Final, NamedTuple
 
 import orjson
 from fastapi import Depends, FastAPI, Request, Response
@@ -31,7 +32,24 @@ async def _door_of(request: Request) -> Door:
 
 TheDoor = Annotated[Door, Depends(_door_of)]
 
+JSON: Final = "application/json"
+MOST_BYTES: Final = "x-tape-most-bytes"
 _WITH_BODY = frozenset({"POST", "PUT"})
+
+
+class OwnBody(NamedTuple):
+    """A body that an endpoint reads itself: a schema for each kind of it, and its largest size."""
+
+    schemas: Mapping[str, Any]
+    most_bytes: int
+
+    @property
+    def described(self) -> dict[str, Any]:
+        content = {kind: {"schema": schema} for kind, schema in self.schemas.items()}
+        return {
+            "requestBody": {"required": True, "content": content},
+            MOST_BYTES: self.most_bytes,
+        }
 
 
 class Routes:
@@ -50,9 +68,10 @@ class Routes:
         reply: Any = None,
         refusals: tuple[int, ...] = (),
         responses: dict[int | str, dict[str, Any]] | None = None,
+        body: OwnBody | None = None,
     ) -> Callable[[Endpoint], Endpoint]:
         """`role` None is for anybody, token or not. `refusals` are the statuses that this endpoint
-        has besides those that all have."""
+        has besides those that all have. With a `body` the endpoint takes the request itself."""
 
         def declare(endpoint: Endpoint) -> Endpoint:
             self._declared.append(
@@ -67,7 +86,10 @@ class Routes:
                         **errors_of(method, role=role, more=refusals),
                         **(responses or {}),
                     },
-                    "openapi_extra": {ROLE: role.name.lower() if role is not None else ANYBODY},
+                    "openapi_extra": {
+                        ROLE: role.name.lower() if role is not None else ANYBODY,
+                        **(body.described if body is not None else {}),
+                    },
                     "operation_id": endpoint.__name__,
                 }
             )
@@ -85,9 +107,11 @@ class Routes:
 class _GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        name = (self.openapi_extra or {}).get(ROLE)
+        said = self.openapi_extra or {}
+        name, own = said.get(ROLE), said.get("requestBody")
         if name is None:
             return _refuse_everybody
+        kinds = tuple(own["content"]) if own is not None else (JSON,)
         needed = None if name == ANYBODY else Role[name.upper()]
         takes_body = not _WITH_BODY.isdisjoint(self.methods or ())
         needs_body = self.body_field is None or self.body_field.field_info.is_required()
@@ -97,11 +121,18 @@ class _GuardedRoute(APIRoute):
             if needed is not None:
                 door.tokens.check(request.headers.get("authorization", ""), needed)
             if takes_body:
-                if needs_body or not _is_bare(request):
-                    _check_content_type(request.headers.get("content-type", ""))
+                kind = kind_of(request)
+                if kind not in kinds and (needs_body or not _is_bare(request)):
+                    raise HTTPException(415, _wanted(kinds))
                 with door.room_for_body() as take:
-                    body = await _read(request, door.limits.request_bytes, take)
-                    request = _JsonRequest(request.scope, request.receive, body)
+                    most = door.limits.request_bytes
+                    body = await _read(request, min(most, said.get(MOST_BYTES, most)), take)
+                    request = _ReadRequest(
+                        request.scope,
+                        request.receive,
+                        body,
+                        is_json=own is None and kind in (JSON, ""),
+                    )
                     with door.room_for_request():
                         return await handle(request)
             if needed is None:
@@ -116,13 +147,14 @@ async def _refuse_everybody(_request: Request) -> Response:
     raise PermissionDenied("this endpoint has no role, so nobody may call it")
 
 
-class _JsonRequest(Request):
-    """A request whose body has been read and parsed by our own rules."""
+class _ReadRequest(Request):
+    """A request whose body has been read, and JSON parsed by our own rules, unless the endpoint
+    reads what it gets itself."""
 
-    def __init__(self, scope: Scope, receive: Receive, body: bytes) -> None:
+    def __init__(self, scope: Scope, receive: Receive, body: bytes, *, is_json: bool) -> None:
         super().__init__(scope, receive)
         self._text = body
-        self._document = _parsed(body) if body else None
+        self._document = _parsed(body) if body and is_json else None
 
     async def body(self) -> bytes:
         return self._text
@@ -138,9 +170,15 @@ def _is_bare(request: Request) -> bool:
     return has_none and not any(name in request.headers for name in unwanted)
 
 
-def _check_content_type(content_type: str) -> None:
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "send JSON, with content-type: application/json")
+def _wanted(kinds: tuple[str, ...]) -> str:
+    if kinds == (JSON,):
+        return f"send JSON, with content-type: {JSON}"
+    return f"send one of these, with its content-type: {', '.join(kinds)}"
+
+
+def kind_of(request: Request) -> str:
+    """What its body is, as it says."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _read(request: Request, most: int, take: Callable[[int], None]) -> bytes:

@@ -16,6 +16,7 @@ from tape.model.json_text import to_json
 from tape.model.names import check_name
 from tape.model.run import STATUS_WORDS, Run, RunStatus
 from tape.model.run_end import CancelRun
+from tape.model.subscription import MESSAGE_USER
 from tape.ports.runs import RunQuery
 from tape.runs.operations import WAITING_MS
 
@@ -61,6 +62,7 @@ class RunsParams(Params):
     status: RunStatusWord | None = None
     app_name: str = ""
     pool: str = ""
+    subscription: str = ""
     limit: PageSize = PAGE
     after: str = ""
 
@@ -112,9 +114,13 @@ class SignalledReply(Reply):
 
 @routes.add("GET", "/api/runs", role=Role.READ, reply=RunsReply, refusals=(404,))
 async def list_runs(door: TheDoor, params: Annotated[RunsParams, Query()]) -> RunsReply:
-    """List runs, the newest first."""
+    """List runs, the newest first; of a subscription those of its messages, and their children."""
     status = RunStatus[params.status.upper()].value if params.status else 0
-    query = RunQuery(status, params.app_name, params.pool, params.limit, params.after)
+    check_name(params.subscription, door.limits, field="subscription")
+    session = (MESSAGE_USER, params.subscription) if params.subscription else None
+    query = RunQuery(
+        status, params.app_name, params.pool, params.limit, params.after, session=session
+    )
     found = await door.operations.runs.list_runs(query)
     kept, more = fitting(found, lambda run: len(run.outcome_json) + 512)
     more = more or len(found) == params.limit

@@ -17,6 +17,7 @@ from tape.cli.demo import (
     absence,
     crash,
     limits,
+    messages,
     pipeline,
     proof,
     reactions,
@@ -28,7 +29,7 @@ from tape.cli.demo.stage import Stage
 from tape.cli.output import console
 from tape.programs.connect import connect_async
 
-ACTS = (trading, limits, crash, absence, reactions, treasury, settlement)
+ACTS = (trading, limits, crash, absence, reactions, treasury, settlement, messages)
 DEFAULT_EVENTS = 12_000
 SEED = 7878  # the same day each time
 

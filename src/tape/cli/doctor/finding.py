@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+TOLD = 5
+
 
 class Verdict(StrEnum):
     OK = "ok"
@@ -29,3 +31,9 @@ def warn(check: str, found: str, advice: str) -> Finding:
 
 def fail(check: str, found: str, advice: str) -> Finding:
     return Finding(check, Verdict.FAIL, found, advice)
+
+
+def some(found: list[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f"; and {len(found) - TOLD} more" if len(found) > TOLD else ""
+    return "; ".join(found[:TOLD]) + more

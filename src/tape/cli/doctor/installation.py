@@ -17,10 +17,11 @@ EXTRAS = (
     ("postgres", "asyncpg", "the Postgres store"),
     ("spark", "pyspark", "the data pipeline"),
     ("delta", "deltalake", "lakes in Delta's format"),
-    ("nats", "nats", "publishing to NATS, and the outbox"),
-    ("kafka", "confluent_kafka", "publishing to Kafka"),
-    ("pubsub", "google.cloud.pubsub_v1", "publishing to Pub/Sub"),
+    ("nats", "nats", "NATS: subscriptions, publishing, the outbox"),
+    ("kafka", "confluent_kafka", "Kafka: subscriptions and publishing"),
+    ("pubsub", "google.cloud.pubsub_v1", "Pub/Sub: subscriptions and publishing"),
     ("otel", "opentelemetry.sdk", "sending spans to a collector"),
+    ("kms", "boto3", "a wallet whose key is in AWS KMS"),
 )
 
 

@@ -3,14 +3,13 @@
 import time
 
 from tape.bus import Operations
-from tape.cli.doctor.finding import Finding, ok, warn
+from tape.cli.doctor.finding import Finding, ok, some, warn
+from tape.cli.doctor.subscriptions import check_subscriptions
 from tape.cli.drainers import held_up_words
 from tape.cli.output import span
 from tape.model.drainer import DrainerState
 from tape.ports.runs import WaitingRuns
 from tape.runs.operations import WAITING_MS
-
-TOLD = 5
 
 
 async def check_work(operations: Operations) -> list[Finding]:
@@ -21,7 +20,8 @@ async def check_work(operations: Operations) -> list[Finding]:
         if state.dead_letters
     }
     waiting = await operations.runs.list_waiting_runs()
-    return [_drainers(drainers), _dead_letters(letters), _waiting(waiting)]
+    found = [_drainers(drainers), _dead_letters(letters), _waiting(waiting)]
+    return found + await check_subscriptions(operations)
 
 
 def _drainers(states: list[DrainerState]) -> Finding:
@@ -29,7 +29,7 @@ def _drainers(states: list[DrainerState]) -> Finding:
     if not held_up:
         return ok("drainers", f"{len(states)}, none is halted or waits long")
     advice = "mend the cause and tape drainers resume, start a worker, or tape drainers skip"
-    return warn("drainers", _some([held_up_words(state) for state in held_up]), advice)
+    return warn("drainers", some([held_up_words(state) for state in held_up]), advice)
 
 
 def _is_held_up(state: DrainerState) -> bool:
@@ -44,7 +44,7 @@ def _dead_letters(letters: dict[str, int]) -> Finding:
     if not letters:
         return ok("dead letters", "none")
     found = [f"{count} of {name}" for name, count in letters.items()]
-    return warn("dead letters", _some(found), "tape dlq list, then tape dlq replay or drop")
+    return warn("dead letters", some(found), "tape dlq list, then tape dlq replay or drop")
 
 
 def _waiting(groups: list[WaitingRuns]) -> Finding:
@@ -58,9 +58,4 @@ def _waiting(groups: list[WaitingRuns]) -> Finding:
         f"{span(now_ms - group.since_ms)}, and none is running"
         for group in unserved
     ]
-    return warn("waiting runs", _some(found), "start a worker with the app in that pool")
-
-
-def _some(found: list[str]) -> str:
-    more = f"; and {len(found) - TOLD} more" if len(found) > TOLD else ""
-    return "; ".join(found[:TOLD]) + more
+    return warn("waiting runs", some(found), "start a worker with the app in that pool")

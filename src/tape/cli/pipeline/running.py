@@ -86,12 +86,14 @@ def run_jobs(
         from tape.pipeline.places import refuse_unwritable_file
         from tape.pipeline.session import refuse_bad_address
         from tape.pipeline.spark_errors import raising_tape_errors
+        from tape.spark import StoredLogins
     settings = dict(_setting(item) for item in conf)
     refuse_bad_address(master, remote)
     if metrics_file is not None:
         refuse_unwritable_file(metrics_file, "metrics_file")
-    use_store = Stores(target.settings).store(store)
-    before = CheckContext(use_store, remote=remote)
+    stores = Stores(target.settings)
+    use_store, logins = stores.store(store), StoredLogins(stores, stores.located(store))
+    before = CheckContext(use_store, remote=remote, logins=logins)
     for job in jobs:
         job.check_options(before)
     spark = _started(target, master, remote, packages, settings)
@@ -102,7 +104,7 @@ def run_jobs(
         for job in jobs:
             with _watching(job.name, as_json=as_json) as report, raising_tape_errors():
                 summary = job.run(
-                    JobContext(spark, store, use_store, report, target.settings, config)
+                    JobContext(spark, store, use_store, report, target.settings, config, logins)
                 )
             print_summary(summary, store, as_json=as_json)
             _count(summary, metrics_file)

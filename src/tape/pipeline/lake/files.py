@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tape.errors import StoreFailed, StoreMismatch
-from tape.pipeline.lake.log import LakeLog, sync_folder
+from tape.pipeline.lake.log import LakeLog
 from tape.pipeline.lake.manifest import LakeFile
+from tape.ports.durable_file import sync_folder
 from tape.ports.retention import Extent
 
 DATA: Final = "data"

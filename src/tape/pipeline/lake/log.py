@@ -25,6 +25,7 @@ from tape.pipeline.lake.manifest import (
     to_record,
     whole,
 )
+from tape.ports.durable_file import sync_folder
 
 WHOLE_EVERY: Final = 20
 """Every so many commits one holds the whole state: reading takes no more than so many files."""
@@ -171,15 +172,6 @@ class LakeLog:
             return []
         except NotADirectoryError:
             raise InvalidArgument(f"{self.path} is not a folder", field="lake") from None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def now_ms() -> int:

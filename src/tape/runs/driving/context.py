@@ -11,10 +11,10 @@ in another order when they are replayed: give those to child runs.
 import math
 import random as random_module
 import uuid as uuid_module
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import orjson
 
@@ -32,6 +32,7 @@ from tape.model.event import check_statement
 from tape.model.gate import AwaitSignal
 from tape.model.json_text import to_json
 from tape.model.lease import NewRun
+from tape.model.poll import Polled, poll_request
 from tape.model.run import RunName
 from tape.model.run_end import child_gate
 from tape.model.timer import GATE_TIMEOUT, REDRIVE, CancelTimer, SetTimer
@@ -40,6 +41,7 @@ from tape.ports.user_traceback import recorded_cause
 from tape.runs.declare import App, ChildId, DeclaredEffect
 from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.journal_writes import JournalWrites
+from tape.runs.driving.polls import Polls
 from tape.runs.driving.steps import RunSteps
 from tape.telemetry.tracing import recording
 
@@ -96,11 +98,12 @@ class RunFacts:
 class Context(RunFacts):
     """The context of an asynchronous app."""
 
-    def __init__(self, effects: EffectLoop, journal: JournalWrites) -> None:
+    def __init__(self, effects: EffectLoop, journal: JournalWrites, polls: Polls) -> None:
         super().__init__(effects.steps)
         self._effects = effects
         self._decisions = effects.decisions
         self._journal = journal
+        self._polls = polls
         self._limits = self._steps.limits
         self._sleeps = 0
         self._charges = 0
@@ -340,6 +343,54 @@ class Context(RunFacts):
                 await self._steps.pen.flush()
                 await self._steps.journalled(self._journal.record(event))
 
+    async def poll(
+        self,
+        *,
+        source: Literal["nats", "kafka", "pubsub", "file"],
+        auth: str = "",
+        subscription: str = "",
+        stream: str = "",
+        consumer: str = "",
+        topic: str = "",
+        group: str = "",
+        folder: str = "",
+        pattern: str = "",
+        batch: int = 100,
+        timeout_ms: int | None = None,
+        ack: Literal["on_success", "auto", "manual"] = "on_success",
+        payload_from: Literal["message.json", "message.body", "message.attributes"] = (
+            "message.json"
+        ),
+    ) -> Polled:
+        """Fetch messages of a source, at most `batch` within `timeout_ms`; every replay returns the
+        same. `auth` is the alias of a credential in the wallet.
+
+        They are acknowledged when the run has ended well; with `auto`, as soon as the journal has
+        them; with `manual`, by `ack`. What is not acknowledged comes again, to another poll: know
+        it by its `place`. If the source cannot be had, EffectFailed is raised, now and in every
+        replay.
+        """
+        fields = {
+            "auth": auth,
+            "subscription": subscription,
+            "stream": stream,
+            "consumer": consumer,
+            "topic": topic,
+            "group": group,
+            "folder": folder,
+            "pattern": pattern,
+        }
+        request = poll_request(
+            source, fields, batch=batch, timeout_ms=timeout_ms, ack=ack, payload_from=payload_from
+        )
+        return await self._polls.poll(request)
+
+    async def ack(self, receipts: Sequence[str]) -> int:
+        """Acknowledge messages by the `receipts` of a manual poll. Returns how many were still in
+        hand, the same in every replay: none of a poll before the run waited or its process ended.
+        """
+        return await self._polls.ack(receipts)
+
     async def set_budget(self, *, usd: float = 0.0, tokens: int = 0) -> None:
         """Set what this run may spend in all; zero means no cap."""
         budget = SetBudget(usd, tokens).checked(self._limits)
@@ -370,14 +421,17 @@ class Context(RunFacts):
     async def start(
         self, app: App[Any] | str, payload: Any = None, *, pool: str = "", name: str = ""
     ) -> ChildId[Any]:
-        """Start a child run and return its id. It runs independently; `result` waits for it."""
+        """Start a child run and return its id. It runs independently; `result` waits for it.
+
+        It runs in `pool`, else in the pool that its app names, else in the pool of this run.
+        """
         app_name = app.name if isinstance(app, App) else app
         number = name or str(self._starts + 1)
         child = RunName(app_name, self.user_id, self.session_id, f"{self.run_id}/{number}")
         new = NewRun(
             child,
             to_json(payload, self._limits, field="input"),
-            pool or (app.pool if isinstance(app, App) else self._steps.run.pool),
+            pool or (app.own_pool if isinstance(app, App) else "") or self._steps.run.pool,
             app.version if isinstance(app, App) else "",
             self.run_id,
             self._steps.run.fencing_token,

@@ -6,6 +6,7 @@
                 ├─ EffectLoop ── executes an effect, and JournalledEffect writes it down
                 ├─ Decisions ── what was decided, drawn or asked once
                 ├─ JournalWrites ── values and events, which are not the run's own
+                ├─ Polls ── what sources had, and PolledSources have it in hand
                 └─ RunSteps ── is it recorded, is it its turn, may the app go on?
                      ├─ ReplayLog, StepOrder ── what is recorded; what was begun before
                      ├─ EffectTasks, RunThreads ── what is under way here
@@ -25,6 +26,7 @@ from tape.errors import Closed, Diverged, InvalidArgument, TapeError
 from tape.model.error_record import error_words
 from tape.model.run import Run, RunStatus
 from tape.model.run_end import EndRun
+from tape.ports.polling import OpenPolledSource
 from tape.runs.boundary import boundary
 from tape.runs.declare import App
 from tape.runs.driving.call_app import call_app
@@ -47,11 +49,16 @@ class RunDriver:
     """Drives runs whose lease it is given, one call for each."""
 
     def __init__(
-        self, operations: JournalOperations, keeper: LeaseKeeper, executor: Executor
+        self,
+        operations: JournalOperations,
+        keeper: LeaseKeeper,
+        executor: Executor,
+        open_source: OpenPolledSource | None = None,
     ) -> None:
         self._operations = operations
         self._keeper = keeper
         self._executor = executor
+        self._open_source = open_source
 
     async def drive(
         self,
@@ -70,15 +77,17 @@ class RunDriver:
         """
         recorded = ReplayLog() if journal is None else journal
         driven = DrivenRun(
-            run, recorded, self._operations, self._keeper, self._executor, begin=begin
-        )
+            run, recorded, self._operations, self._keeper, self._executor,
+            begin=begin, open_source=self._open_source,
+        )  # fmt: skip
+        after: Run | None = None
         try:
             if begin is None:
                 driven.hold(asked_at)
             if journal is None:
                 await self._read(run, recorded)
             driven.pen.seen_seq = max(driven.pen.seen_seq, recorded.last_seq)
-            return await driven.until_lost(self._run_traced(driven, app))
+            after = await driven.until_lost(self._run_traced(driven, app))
         except asyncio.CancelledError:
             await self._let_go(driven)
             raise
@@ -89,7 +98,9 @@ class RunDriver:
             log.warning("run %s is left to another driver: %s", run.run_id, error)
         finally:
             driven.let_be()
-        return None
+            has_succeeded = after is not None and after.status == RunStatus.TERMINAL
+            await driven.sources.close(succeeded=has_succeeded)
+        return after
 
     async def _run_traced(self, driven: DrivenRun, app: App[Any]) -> Run | None:
         """Run the app in a span below what began the run, wherever and however often."""
@@ -152,7 +163,7 @@ class RunDriver:
         something that cannot be cut off is still under way here.
         """
         run = driven.run
-        driven.steps.stop(Closed("this process releases its runs"))
+        driven.stop(Closed("this process releases its runs"))
         try:
             async with asyncio.timeout(LET_GO_S):
                 await driven.stopped()

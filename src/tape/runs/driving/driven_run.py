@@ -11,12 +11,15 @@ from tape.model.entry import NO_TRACE
 from tape.model.lease import Begun
 from tape.model.run import Run
 from tape.model.run_write import Extended, RunWrite
+from tape.ports.polling import OpenPolledSource
 from tape.runs.driving.context import Context
 from tape.runs.driving.decisions import Decisions
 from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.journal_writes import JournalOperations, JournalWrites
 from tape.runs.driving.lease_keeper import KeptLease, LeaseKeeper
 from tape.runs.driving.pen import Pen
+from tape.runs.driving.polled_sources import PolledSources
+from tape.runs.driving.polls import Polls
 from tape.runs.driving.replay import ReplayLog
 from tape.runs.driving.steps import RunSteps
 from tape.telemetry.loop_watch import WHAT_TO_DO, last_block
@@ -38,6 +41,7 @@ class DrivenRun:
         executor: Executor,
         *,
         begin: Begin | None,
+        open_source: OpenPolledSource | None,
     ) -> None:
         self.run = run
         self._runs = operations.runs
@@ -52,9 +56,11 @@ class DrivenRun:
         self.pen.on_lost = self._stop
         self.pen.on_written = self._renewed
         self.steps = RunSteps(run, journal, self.pen, executor, self._runs.limits)
-        self.effects = EffectLoop(self.steps, Decisions(self.steps), self._runs)
+        decisions = Decisions(self.steps)
+        self.effects = EffectLoop(self.steps, decisions, self._runs)
+        self.sources = PolledSources(open_source, self._runs.limits, run.run_id)
         writes = JournalWrites(operations, run, self.pen, keeper.ttl_ms)
-        self.context = Context(self.effects, writes)
+        self.context = Context(self.effects, writes, Polls(self.steps, decisions, self.sources))
 
     def hold(self, asked_at: float | None) -> None:
         """Have its lease renewed, unless it began when nobody waited for that any more."""
@@ -76,6 +82,11 @@ class DrivenRun:
         if not task.done():
             await self.stopped()
         return None if task.cancelled() else task.result()
+
+    def stop(self, cause: BaseException) -> None:
+        """Cut off what is under way, and unwind the app at its next step."""
+        self.steps.stop(cause)
+        self.sources.stop()
 
     async def stopped(self) -> None:
         """Wait until nothing of it is under way here. What is in a thread ends when it does."""
@@ -101,7 +112,7 @@ class DrivenRun:
 
     def _stop(self, cause: BaseException) -> None:
         self._log_lost(cause)
-        self.steps.stop(cause)
+        self.stop(cause)
         self._end()
 
     def _log_lost(self, cause: BaseException) -> None:

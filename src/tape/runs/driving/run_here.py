@@ -17,6 +17,7 @@ from tape.model.json_text import UNLIMITED, to_json
 from tape.model.lease import FIRST_TOKEN, Begun, NewRun, Taker
 from tape.model.run import Run, RunName, RunStatus
 from tape.model.run_write import RunWrite
+from tape.ports.polling import OpenPolledSource
 from tape.runs.declare import App, refuse_while_importing
 from tape.runs.driving.drive import RunDriver
 from tape.runs.driving.journal_writes import JournalOperations
@@ -64,12 +65,13 @@ class RunsHere:
         settings: ReactorsSettings,
         owner: str,
         executor: Executor,
+        open_source: OpenPolledSource | None = None,
     ) -> None:
         self._operations = operations
         self._runs = operations.runs
         self._executor = executor
         self._keeper = LeaseKeeper(operations.runs, settings.agent)
-        self._driver = RunDriver(operations, self._keeper, executor)
+        self._driver = RunDriver(operations, self._keeper, executor, open_source)
         self._taker = Taker(owner, "agent", self._keeper.ttl_ms)
         self._calls = 0
         self._watching = ExitStack()

@@ -69,6 +69,8 @@ class SyncContext(RunFacts):
     get_value = _waited(Context.get_value)
     delete_value = _waited(Context.delete_value)
     record = _waited(Context.record)
+    poll = _waited(Context.poll)
+    ack = _waited(Context.ack)
     set_budget = _waited(Context.set_budget)
     charge = _waited(Context.charge)
     heartbeat = _waited(Context.heartbeat)

@@ -11,11 +11,14 @@ from tape.model.error_record import error_words, traceback_in
 
 Tone = Literal["", "good", "warning", "bad"]
 
+_POLL = "poll"
 _OURS = {
+    "ack": "acknowledges",
     "admit": "asks its budget for",
     "cancel_timer": "cancels timer",
     "delete_value": "deletes value",
     "failed": "failed to decide with",
+    _POLL: "polls",
     "patched": "takes the patched branch at",
     "set_value": "sets value",
     "start": "starts a run of",
@@ -37,6 +40,9 @@ def decision_words(verb: str, payload: Any, _entry: Entry) -> EntryWords:
     what = "draw" if verb == DRAWN else "decision"
     model = deciding(payload["model"], verb)
     text = f"{what} {payload['decision_index']}: {model}{policy}{because}"
+    if payload["model"].startswith(f"{_POLL}/"):
+        count = len(payload["response"])
+        text += f", which brings {count} message{'' if count == 1 else 's'}"
     return EntryWords(text, json_words(payload["response"]))
 
 
@@ -44,6 +50,8 @@ def deciding(model: str, verb: str = RECORDED) -> str:
     """What a run does that has a decision by this model: some are Tape's own."""
     kind, slash, name = model.partition("/")
     if slash and kind in _OURS:
+        if kind == "failed" and name.startswith(f"{_POLL}/"):
+            return name.replace(f"{_POLL}/", "failed to poll ", 1)
         return f"{_OURS[kind]} {name}"
     return f"draws {model}" if verb == DRAWN else f"decides with {model}"
 

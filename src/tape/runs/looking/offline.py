@@ -26,6 +26,8 @@ from tape.runs.driving.effect_loop import EffectLoop
 from tape.runs.driving.journal_writes import JournalOperations, JournalWrites
 from tape.runs.driving.journalled_effect import JournalledEffect
 from tape.runs.driving.pen import Pen
+from tape.runs.driving.polled_sources import PolledSources
+from tape.runs.driving.polls import Polls
 from tape.runs.driving.replay import RecordedStep, ReplayLog
 from tape.runs.driving.steps import RunSteps
 from tape.runs.driving.unwinding import HasDiverged, Parked, ReplayEnded
@@ -240,8 +242,10 @@ class _OfflineEffects(EffectLoop):
 
 
 async def _replayed(app: App[Any], steps: _OfflineSteps, nowhere: JournalOperations) -> _End:
-    effects = _OfflineEffects(steps, Decisions(steps), nowhere.runs)
-    context = Context(effects, JournalWrites(nowhere, steps.run, steps.pen, 0))
+    decisions = Decisions(steps)
+    effects = _OfflineEffects(steps, decisions, nowhere.runs)
+    polls = Polls(steps, decisions, PolledSources(None, UNLIMITED, steps.run.run_id))
+    context = Context(effects, JournalWrites(nowhere, steps.run, steps.pen, 0), polls)
     try:
         status, detail_json = await call_app(app, context, effects)
     except Parked as parked:

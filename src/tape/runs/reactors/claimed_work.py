@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic
 
 from tape.errors import NotFound, TapeError
-from tape.runs.reactors.backoffs import Backoffs
+from tape.ports.backoffs import Backoffs
 from tape.runs.reactors.claims import ClaimKeeper, ClaimLost, Row, WorkClaim
 from tape.telemetry import metrics
 

@@ -13,13 +13,13 @@ from typing import Any
 from tape.errors import LeaseHeld, NotFound, RunEnded
 from tape.model.lease import Taker
 from tape.model.run import Run, RunStatus
+from tape.ports.backoffs import Backoffs
 from tape.ports.runs import RecoverQuery
 from tape.runs.boundary import boundary
 from tape.runs.declare import App, Apps
 from tape.runs.driving.drive import RunDriver
 from tape.runs.failures import log_raised
 from tape.runs.operations import RunOperations
-from tape.runs.reactors.backoffs import Backoffs
 from tape.runs.reactors.reactor import jittered
 from tape.settings import ReactorsSettings
 

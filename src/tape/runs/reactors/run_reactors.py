@@ -1,9 +1,11 @@
 """Everything a worker does for runs: it drives those of its pool, and runs the reactors."""
 
 import asyncio
+from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from tape.model.lease import Taker
+from tape.ports.polling import OpenPolledSource
 from tape.runs.declare import Apps
 from tape.runs.driving.drive import RunDriver
 from tape.runs.driving.journal_writes import JournalOperations
@@ -27,20 +29,26 @@ class RunReactors:
         *,
         owner: str,
         pool: str,
+        other_pools: Iterable[str] = (),
+        open_source: OpenPolledSource | None = None,
     ) -> None:
         runs = operations.runs
         self._settings = settings
         self._keeper = LeaseKeeper(runs, settings.recovery)
-        self._recovery = Recovery(
-            runs,
-            RunDriver(operations, self._keeper, executor),
-            apps,
-            settings,
-            Taker(owner, "recovery", self._keeper.ttl_ms, pool),
-            pool,
-        )
+        driver = RunDriver(operations, self._keeper, executor, open_source)
+        recoveries = [
+            Recovery(
+                runs,
+                driver,
+                apps,
+                settings,
+                Taker(owner, "recovery", self._keeper.ttl_ms, each),
+                each,
+            )
+            for each in dict.fromkeys((pool, *other_pools))
+        ]
         self._begins: list[Recovery | EffectDispatch | Reconciler | Compensation] = [
-            self._recovery,
+            *recoveries,
             EffectDispatch(runs, apps, executor, settings.outbox, owner),
             Reconciler(runs, apps, executor, settings.reconciler, owner),
             Compensation(runs, apps, executor, settings.compensation, owner),

@@ -87,19 +87,19 @@ def _arguments(guess: Guess, state: State) -> list[list[str | None]]:
     begun = {(effect.run_id, effect.idempotency_key) for effect in guess.effects}
     effects = state.saves.get(EFFECTS, {})
     return [
-        _flat([_proof(run) for run in guess.runs if run.run_id not in saved]),
-        _flat(
+        flat([_proof(run) for run in guess.runs if run.run_id not in saved]),
+        flat(
             [
                 (*_proof(before[key]), *_CHANGING_OF_RUN(row))
                 for key, row in saved.items()
                 if key in before
             ]
         ),
-        _flat([row for key, row in saved.items() if key not in before]),
-        _flat([_CHANGING_OF_EFFECT(row) for key, row in effects.items() if key in begun]),
-        _flat([row[:_EFFECT_COLUMNS] for key, row in effects.items() if key not in begun]),
-        _flat(state.saves.get(DECISIONS, {}).values()),
-        _flat(state.entries),
+        flat([row for key, row in saved.items() if key not in before]),
+        flat([_CHANGING_OF_EFFECT(row) for key, row in effects.items() if key in begun]),
+        flat([row[:_EFFECT_COLUMNS] for key, row in effects.items() if key not in begun]),
+        flat(state.saves.get(DECISIONS, {}).values()),
+        flat(state.entries),
     ]
 
 
@@ -107,7 +107,8 @@ def _proof(run: Run) -> tuple[Any, ...]:
     return run.run_id, run.seq_cursor, run.fencing_token, run.lease_expires_at_ms
 
 
-def _flat(rows: Iterable[tuple[Any, ...]]) -> list[str | None]:
+def flat(rows: Iterable[tuple[Any, ...]]) -> list[str | None]:
+    """The values of rows as one list of texts, as the statement takes them."""
     return [
         value if value is None or type(value) is str else str(value)
         for row in rows

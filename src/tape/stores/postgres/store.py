@@ -39,9 +39,11 @@ from tape.stores.postgres.pool import PostgresPool
 from tape.stores.postgres.retention import PostgresRetention
 from tape.stores.postgres.runs import PostgresRuns
 from tape.stores.postgres.sessions import PostgresSessions
+from tape.stores.postgres.subscriptions import PostgresSubscriptions
 from tape.stores.postgres.tasks import PostgresTasks
 from tape.stores.postgres.turn import SQL, PostgresTurns
 from tape.stores.postgres.values import PostgresValues
+from tape.stores.postgres.wallet import PostgresWallet
 from tape.stores.postgres.writes import PostgresWrites
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
@@ -76,9 +78,11 @@ class PostgresStore:
         self.matching = PostgresMatching(reads, quick, writes, self._bell)
         self.tasks = PostgresTasks(reads, quick, writes, self._bell)
         self.ledger = PostgresLedger(reads)
+        self.subscriptions = PostgresSubscriptions(reads, quick)
         self.outbox = PostgresOutbox(url, settings, reads, commit=self.commit)
         self.retention = PostgresRetention(reads, quick, self._recent)
         self.writes = PostgresWrites(reads, writes)
+        self.wallet = PostgresWallet(reads)
         self._listen: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 

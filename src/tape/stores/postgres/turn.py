@@ -3,8 +3,9 @@
 A small batch that needs no rows is one statement in one round trip (tape_append takes the lock,
 draws, writes, notifies and commits). A large one is copied into a temporary table before its turn,
 and appended from there. Writes for runs that this process remembers are one statement, too
-(`extend`). Any other is BEGIN, take the turn, one load per table, decide, one write per table,
-COMMIT.
+(`extend`), and so is what is accepted for subscriptions that it remembers (`remembered`). Any other
+is BEGIN, take the turn, load, decide, write, COMMIT, with a statement per table, or with one for
+several (`together`).
 
 If the connection breaks after a commit may have been sent, nobody knows yet whether it happened.
 Then a new session first ends the old one, so that nothing of it can happen later; takes the turn,
@@ -12,7 +13,8 @@ so that nothing of anyone is under way; and looks for the batch's first entry by
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import asyncpg
@@ -25,6 +27,12 @@ from tape.settings import PostgresSettings
 from tape.stores.guesses import Guess, Guesses
 from tape.stores.postgres.connection import Backend, connect_writer, end_backend, translated
 from tape.stores.postgres.extend import StoreTime, WrongGuess, decide_on, send
+from tape.stores.postgres.remembered import (
+    RememberedRows,
+    RememberedSubscriptions,
+    decide_remembered,
+)
+from tape.stores.postgres.together import TOGETHER, appending, loading
 from tape.stores.rows import changed_rows, group_needs
 from tape.stores.statements import load_statements
 
@@ -43,6 +51,7 @@ class PostgresTurns:
         self._copying = False
         self._one_at_a_time = asyncio.Lock()
         self._guesses = Guesses()
+        self._remembered = RememberedSubscriptions()
         self._time = StoreTime()
 
     @property
@@ -56,17 +65,19 @@ class PostgresTurns:
         """Write one batch; its place and entries. `head` is the highest known before."""
         keys = group_needs(needs)
         async with self._one_at_a_time:
-            now_ms = self._time.now_ms()
-            guess = self._guesses.guess(keys, needs) if keys and now_ms is not None else None
+            guess: Guess | RememberedRows | None = None
+            if keys and self._time.now_ms() is not None:
+                guess = self._guesses.guess(keys, needs) or self._remembered.guess(keys, needs)
             if guess is not None:
                 try:
                     return await self._commit(keys, decide, head, guess)
                 except WrongGuess:
-                    self._guesses.forget(run.run_id for run in guess.runs)
+                    if isinstance(guess, Guess):
+                        self._guesses.forget(run.run_id for run in guess.runs)
             return await self._commit(keys, decide, head, None)
 
     async def _commit(
-        self, keys: Keys, decide: Decide, head: int, guess: Guess | None
+        self, keys: Keys, decide: Decide, head: int, guess: Guess | RememberedRows | None
     ) -> tuple[EntryPlace, list[EntryDraft]]:
         connection = await self._connected()
         state = State()
@@ -98,20 +109,25 @@ class PostgresTurns:
             self._drop()
             raise
         self._guesses.note(state)
+        self._remembered.note(keys, state)
         return place, state.entries
 
     async def _guessed(
         self,
         connection: asyncpg.Connection,
-        guess: Guess,
+        guess: Guess | RememberedRows,
         decide: Decide,
         state: State,
         sending: Callable[[], None],
     ) -> EntryPlace:
         now_ms = self._time.now_ms() or 0
-        arguments = decide_on(guess, now_ms, decide, state)
+        if isinstance(guess, Guess):
+            name, arguments = "extend_runs", decide_on(guess, now_ms, decide, state)
+        else:
+            name = "accept_remembered"
+            arguments = decide_remembered(guess, now_ms, decide, state)
         sending()
-        first, turn_ms = await send(connection, SQL["extend_runs"], arguments)
+        first, turn_ms = await send(connection, SQL[name], arguments)
         self._time.told(turn_ms)
         return EntryPlace(first, now_ms)
 
@@ -127,16 +143,11 @@ class PostgresTurns:
         ((head, state.now_ms),) = await connection.fetch(SQL["take_turn"])
         self._time.told(state.now_ms)
         state.next_global_seq = head + 1
-        for table, wanted in keys.items():
-            found = await connection.fetch(SQL[f"load_{table.name}"], *zip(*wanted, strict=True))
+        for table, found in zip(keys, await _loaded(connection, keys), strict=True):
             state.put_loaded(table, [table.row(*row) for row in found])
         self._guesses.compare(keys, state)
         decide(state)
-        for verb, table, rows in changed_rows(state):
-            await connection.execute(SQL[f"{verb}_{table.name}"], *zip(*rows, strict=True))
-        if state.entries:
-            columns = zip(*state.entries, strict=True)
-            await connection.fetch(SQL["append_entries"], state.now_ms, *columns)
+        await _write(connection, state)
         if state.entries or state.saves or state.deletions:
             sending()
         await connection.execute("COMMIT")
@@ -166,6 +177,7 @@ class PostgresTurns:
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
             self._guesses.forget()  # it may be another server by now
+            self._remembered.forget()
             with translated(self._url):
                 self._connection, self._backend = await connect_writer(self._url, self._settings)
                 self._copying = await _make_incoming(self._connection)
@@ -173,6 +185,7 @@ class PostgresTurns:
 
     def _drop(self) -> None:
         self._guesses.forget()
+        self._remembered.forget()
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
@@ -214,6 +227,33 @@ class PostgresTurns:
             f"{cause}; it did not come back within {self._settings.resolve_s:g} s, so whether the "
             "batch was written is unknown: retry with the same idempotency key, or look first"
         )
+
+
+async def _loaded(connection: asyncpg.Connection, keys: Keys) -> Iterable[Any]:
+    """The rows of each table."""
+    wanted = [list(zip(*rows, strict=True)) for rows in keys.values()]
+    if len(keys) > 1 and keys.keys() <= TOGETHER:
+        statement = loading(*(table.name for table in keys))
+        (found,) = await connection.fetch(statement, *chain.from_iterable(wanted))
+        return list(found)
+    return [
+        await connection.fetch(SQL[f"load_{table.name}"], *columns)
+        for table, columns in zip(keys, wanted, strict=True)
+    ]
+
+
+async def _write(connection: asyncpg.Connection, state: State) -> None:
+    changed = list(changed_rows(state))
+    entries = [state.now_ms, *zip(*state.entries, strict=True)] if state.entries else []
+    if changed and entries and not state.deletions and state.saves.keys() <= TOGETHER:
+        columns = [column for _verb, _table, rows in changed for column in zip(*rows, strict=True)]
+        statement = appending(*(table.name for _verb, table, _rows in changed))
+        await connection.fetch(statement, *columns, *entries)
+        return
+    for verb, table, rows in changed:
+        await connection.execute(SQL[f"{verb}_{table.name}"], *zip(*rows, strict=True))
+    if entries:
+        await connection.fetch(SQL["append_entries"], *entries)
 
 
 async def _make_incoming(connection: asyncpg.Connection) -> bool:

@@ -35,9 +35,11 @@ from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.retention import SqliteRetention
 from tape.stores.sqlite.runs import SqliteRuns
 from tape.stores.sqlite.sessions import SqliteSessions
+from tape.stores.sqlite.subscriptions import SqliteSubscriptions
 from tape.stores.sqlite.tasks import SqliteTasks
 from tape.stores.sqlite.turn import SQL, SqliteTurns, as_json
 from tape.stores.sqlite.values import SqliteValues
+from tape.stores.sqlite.wallet import SqliteWallet
 from tape.stores.sqlite.writes import SqliteWrites
 from tape.telemetry.retrying import Retrying
 
@@ -62,9 +64,11 @@ class SqliteStore:
         self.matching = SqliteMatching(reads, writes, clock, self._bell)
         self.tasks = SqliteTasks(reads, writes, clock, self._bell)
         self.ledger = SqliteLedger(reads, clock)
+        self.subscriptions = SqliteSubscriptions(reads, writes, clock)
         self.outbox = SqliteOutbox(path, settings, reads, writes, commit=self.commit, clock=clock)
         self.retention = SqliteRetention(reads, writes, self._recent)
         self.writes = SqliteWrites(reads, writes)
+        self.wallet = SqliteWallet(reads)
         self._poll: asyncio.Task[None] | None = None
 
     @classmethod

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from tape.model.rate import allowed_starts
 from tape.model.task import EndedTask, Task, TaskKey, TaskStatus
 from tape.ports.clock import Clock
 from tape.ports.tasks import Claim, Settlement, Want
@@ -13,9 +14,6 @@ from tape.stores.sqlite.connection import insert_many, quick_transaction, transa
 from tape.stores.sqlite.pool import SqlitePool
 from tape.stores.sqlite.turn import SQL, as_json
 from tape.stores.task_rows import listings, merged, start_after, task_of
-
-CATCH_UP_US = 100_000
-"""What a rate did not use in the last tenth of a second may be caught up."""
 
 JUST_NOW_MS = 20
 """A task that became due between a claim and the question when the next one is."""
@@ -122,20 +120,17 @@ def _claim(
     if limits is None:
         return [], []
     now = clock()
-    now_us = now * 1000
     free, rate, next_free_us = limits
     room = min(want.most, most, free)
-    # Starts are this far apart.
-    pause_us = 1_000_000 / rate if rate else 0.0
-    base_us = max(next_free_us, now_us - CATCH_UP_US)
-    if rate:
-        room = min(room, int((now_us - base_us) // pause_us) + 1)
+    starts = allowed_starts(rate, next_free_us, now * 1000) if rate else None
+    if starts is not None:
+        room = min(room, starts.most)
     if room <= 0:
         return [], []
     due = _take_due(db, claim, want, now, room)
     fresh = _take_fresh(db, claim, want, now, room - len(due))
     if taken := len(due) + len(fresh):
-        free_us = round(base_us + taken * pause_us) if rate else next_free_us
+        free_us = starts.free_us_after(taken) if starts is not None else next_free_us
         db.execute(SQL["count_claimed"], (want.reaction_id, taken, free_us))
     return due, fresh
 

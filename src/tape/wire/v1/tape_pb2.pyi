@@ -2403,6 +2403,9 @@ class BeginRunRequest(_message.Message):
     PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
     PARENT_FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
+    BAGGAGE_FIELD_NUMBER: _builtins.int
     app_name: _builtins.str
     user_id: _builtins.str
     session_id: _builtins.str
@@ -2423,6 +2426,10 @@ class BeginRunRequest(_message.Message):
     parent_run_id: _builtins.str
     parent_fencing_token: _builtins.int
     """of the parent's driver, which begins it"""
+    traceparent: _builtins.str
+    """W3C trace context, for its first entry; the others need it"""
+    tracestate: _builtins.str
+    baggage: _builtins.str
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWrite]:
         """made with it, if it is new, in the same transaction"""
@@ -2446,14 +2453,108 @@ class BeginRunRequest(_message.Message):
         parent_run_id: _builtins.str = ...,
         parent_fencing_token: _builtins.int = ...,
         writes: _abc.Iterable[Global___RunWrite] | None = ...,
+        traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
+        baggage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "app_version", b"app_version", "input_json", b"input_json", "invocation_id", b"invocation_id", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "parent_fencing_token", b"parent_fencing_token", "parent_run_id", b"parent_run_id", "parent_span_id", b"parent_span_id", "pool", b"pool", "reactor_name", b"reactor_name", "session_id", b"session_id", "span_id", b"span_id", "trace_id", b"trace_id", "user_id", b"user_id", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "app_version", b"app_version", "baggage", b"baggage", "input_json", b"input_json", "invocation_id", b"invocation_id", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "parent_fencing_token", b"parent_fencing_token", "parent_run_id", b"parent_run_id", "parent_span_id", b"parent_span_id", "pool", b"pool", "reactor_name", b"reactor_name", "session_id", b"session_id", "span_id", b"span_id", "trace_id", b"trace_id", "traceparent", b"traceparent", "tracestate", b"tracestate", "user_id", b"user_id", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BeginRunRequest: _TypeAlias = BeginRunRequest  # noqa: Y015
+
+@_typing.final
+class BeginRunOnceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_NAME_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    INPUT_JSON_FIELD_NUMBER: _builtins.int
+    APP_VERSION_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
+    BAGGAGE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    WINDOW_MS_FIELD_NUMBER: _builtins.int
+    app_name: _builtins.str
+    user_id: _builtins.str
+    session_id: _builtins.str
+    invocation_id: _builtins.str
+    pool: _builtins.str
+    """empty => "shared" """
+    input_json: _builtins.str
+    app_version: _builtins.str
+    trace_id: _builtins.str
+    span_id: _builtins.str
+    parent_span_id: _builtins.str
+    traceparent: _builtins.str
+    tracestate: _builtins.str
+    baggage: _builtins.str
+    key: _builtins.str
+    window_ms: _builtins.int
+    """for how long the key counts from now on"""
+    def __init__(
+        self,
+        *,
+        app_name: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        invocation_id: _builtins.str = ...,
+        pool: _builtins.str = ...,
+        input_json: _builtins.str = ...,
+        app_version: _builtins.str = ...,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
+        baggage: _builtins.str = ...,
+        key: _builtins.str = ...,
+        window_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_name", b"app_name", "app_version", b"app_version", "baggage", b"baggage", "input_json", b"input_json", "invocation_id", b"invocation_id", "key", b"key", "parent_span_id", b"parent_span_id", "pool", b"pool", "session_id", b"session_id", "span_id", b"span_id", "trace_id", b"trace_id", "traceparent", b"traceparent", "tracestate", b"tracestate", "user_id", b"user_id", "window_ms", b"window_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginRunOnceRequest: _TypeAlias = BeginRunOnceRequest  # noqa: Y015
+
+@_typing.final
+class BeginRunOnceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
+    DUPLICATE_FIELD_NUMBER: _builtins.int
+    resumed: _builtins.bool
+    """it was there before"""
+    duplicate: _builtins.bool
+    """it is another one's, by the key"""
+    @_builtins.property
+    def run(self) -> Global___RunState: ...
+    def __init__(
+        self,
+        *,
+        run: Global___RunState | None = ...,
+        resumed: _builtins.bool = ...,
+        duplicate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "resumed", b"resumed", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginRunOnceResponse: _TypeAlias = BeginRunOnceResponse  # noqa: Y015
 
 @_typing.final
 class BeginRunResponse(_message.Message):
@@ -5762,3 +5863,1193 @@ class OutboxPlace(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutboxPlace: _TypeAlias = OutboxPlace  # noqa: Y015
+
+@_typing.final
+class PutCredentialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    value: _builtins.str
+    form: _builtins.str
+    """text or object; empty => object for a text that is a JSON object"""
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+        value: _builtins.str = ...,
+        form: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "form", b"form", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutCredentialRequest: _TypeAlias = PutCredentialRequest  # noqa: Y015
+
+@_typing.final
+class RotateCredentialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    value: _builtins.str
+    form: _builtins.str
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+        value: _builtins.str = ...,
+        form: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "form", b"form", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateCredentialRequest: _TypeAlias = RotateCredentialRequest  # noqa: Y015
+
+@_typing.final
+class RetireCredentialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetireCredentialRequest: _TypeAlias = RetireCredentialRequest  # noqa: Y015
+
+@_typing.final
+class CredentialState(_message.Message):
+    """What may be known of a credential."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PREVIOUS_VERSION_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    CHANGED_AT_MS_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
+    PREVIOUS_KEY_ID_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    version: _builtins.int
+    previous_version: _builtins.int
+    """0 => none is good but the current one"""
+    form: _builtins.str
+    key_id: _builtins.str
+    created_at_ms: _builtins.int
+    changed_at_ms: _builtins.int
+    opened: _builtins.int
+    """how often; it may lag by some seconds"""
+    previous_key_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+        version: _builtins.int = ...,
+        previous_version: _builtins.int = ...,
+        form: _builtins.str = ...,
+        key_id: _builtins.str = ...,
+        created_at_ms: _builtins.int = ...,
+        changed_at_ms: _builtins.int = ...,
+        opened: _builtins.int = ...,
+        previous_key_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "changed_at_ms", b"changed_at_ms", "created_at_ms", b"created_at_ms", "form", b"form", "key_id", b"key_id", "opened", b"opened", "previous_key_id", b"previous_key_id", "previous_version", b"previous_version", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CredentialState: _TypeAlias = CredentialState  # noqa: Y015
+
+@_typing.final
+class ListCredentialsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_ALIAS_FIELD_NUMBER: _builtins.int
+    after_alias: _builtins.str
+    def __init__(
+        self,
+        *,
+        after_alias: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_alias", b"after_alias"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCredentialsRequest: _TypeAlias = ListCredentialsRequest  # noqa: Y015
+
+@_typing.final
+class ListCredentialsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREDENTIALS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def credentials(self) -> _containers.RepeatedCompositeFieldContainer[Global___CredentialState]:
+        """by alias"""
+
+    def __init__(
+        self,
+        *,
+        credentials: _abc.Iterable[Global___CredentialState] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCredentialsResponse: _TypeAlias = ListCredentialsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteCredentialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteCredentialRequest: _TypeAlias = DeleteCredentialRequest  # noqa: Y015
+
+@_typing.final
+class DeleteCredentialResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: _builtins.int
+    deleted: _builtins.bool
+    """false => there was none"""
+    def __init__(
+        self,
+        *,
+        deleted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteCredentialResponse: _TypeAlias = DeleteCredentialResponse  # noqa: Y015
+
+@_typing.final
+class RewrapCredentialsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewrapCredentialsRequest: _TypeAlias = RewrapCredentialsRequest  # noqa: Y015
+
+@_typing.final
+class RewrapCredentialsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REWRAPPED_FIELD_NUMBER: _builtins.int
+    rewrapped: _builtins.int
+    def __init__(
+        self,
+        *,
+        rewrapped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rewrapped", b"rewrapped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewrapCredentialsResponse: _TypeAlias = RewrapCredentialsResponse  # noqa: Y015
+
+@_typing.final
+class GetSealedCredentialRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSealedCredentialRequest: _TypeAlias = GetSealedCredentialRequest  # noqa: Y015
+
+@_typing.final
+class SealedCredential(_message.Message):
+    """The versions that are good, the current one first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIAS_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    alias: _builtins.str
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SealedVersion]: ...
+    def __init__(
+        self,
+        *,
+        alias: _builtins.str = ...,
+        versions: _abc.Iterable[Global___SealedVersion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealedCredential: _TypeAlias = SealedCredential  # noqa: Y015
+
+@_typing.final
+class SealedVersion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    WRAPPED_KEY_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    CIPHERTEXT_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    form: _builtins.str
+    key_id: _builtins.str
+    wrapped_key: _builtins.bytes
+    nonce: _builtins.bytes
+    ciphertext: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        form: _builtins.str = ...,
+        key_id: _builtins.str = ...,
+        wrapped_key: _builtins.bytes = ...,
+        nonce: _builtins.bytes = ...,
+        ciphertext: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertext", b"ciphertext", "form", b"form", "key_id", b"key_id", "nonce", b"nonce", "version", b"version", "wrapped_key", b"wrapped_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealedVersion: _TypeAlias = SealedVersion  # noqa: Y015
+
+@_typing.final
+class RegisterSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    document: _builtins.str
+    """YAML or JSON"""
+    def __init__(
+        self,
+        *,
+        document: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegisterSubscriptionRequest: _TypeAlias = RegisterSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class RegisterSubscriptionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    IS_NEW_FIELD_NUMBER: _builtins.int
+    IS_CHANGED_FIELD_NUMBER: _builtins.int
+    is_new: _builtins.bool
+    """there was none by its path"""
+    is_changed: _builtins.bool
+    """this is a new revision"""
+    @_builtins.property
+    def subscription(self) -> Global___SubscriptionRecord: ...
+    def __init__(
+        self,
+        *,
+        subscription: Global___SubscriptionRecord | None = ...,
+        is_new: _builtins.bool = ...,
+        is_changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["subscription", b"subscription"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_changed", b"is_changed", "is_new", b"is_new", "subscription", b"subscription"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegisterSubscriptionResponse: _TypeAlias = RegisterSubscriptionResponse  # noqa: Y015
+
+@_typing.final
+class GetSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSubscriptionRequest: _TypeAlias = GetSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class ListSubscriptionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_NAME_FIELD_NUMBER: _builtins.int
+    after_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        after_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_name", b"after_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSubscriptionsRequest: _TypeAlias = ListSubscriptionsRequest  # noqa: Y015
+
+@_typing.final
+class ListSubscriptionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """there are more than this message holds"""
+    @_builtins.property
+    def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriptionRecord]:
+        """by name"""
+
+    def __init__(
+        self,
+        *,
+        subscriptions: _abc.Iterable[Global___SubscriptionRecord] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "subscriptions", b"subscriptions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSubscriptionsResponse: _TypeAlias = ListSubscriptionsResponse  # noqa: Y015
+
+@_typing.final
+class MoveSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERB_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    verb: _builtins.str
+    """activate, pause, resume, drain or deactivate"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        verb: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "verb", b"verb"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveSubscriptionRequest: _TypeAlias = MoveSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSubscriptionRequest: _TypeAlias = DeleteSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSubscriptionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: _builtins.int
+    deleted: _builtins.bool
+    """false => there was none"""
+    def __init__(
+        self,
+        *,
+        deleted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSubscriptionResponse: _TypeAlias = DeleteSubscriptionResponse  # noqa: Y015
+
+@_typing.final
+class SubscriptionRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    ACTIVATION_FIELD_NUMBER: _builtins.int
+    CADENCE_FIELD_NUMBER: _builtins.int
+    GATEWAY_PATH_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    LISTENER_POOL_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    CHANGED_AT_MS_FIELD_NUMBER: _builtins.int
+    DOCUMENT_JSON_FIELD_NUMBER: _builtins.int
+    LISTENER_FIELD_NUMBER: _builtins.int
+    IS_HELD_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    path: _builtins.str
+    state: _builtins.str
+    """registered, active, paused, draining or deactivated"""
+    revision: _builtins.int
+    digest: _builtins.str
+    source: _builtins.str
+    mode: _builtins.str
+    activation: _builtins.str
+    cadence: _builtins.str
+    gateway_path: _builtins.str
+    target: _builtins.str
+    listener_pool: _builtins.str
+    created_at_ms: _builtins.int
+    changed_at_ms: _builtins.int
+    document_json: _builtins.str
+    """of the newest revision"""
+    is_held: _builtins.bool
+    """a listener's lease is alive"""
+    dead_letters: _builtins.int
+    """that are kept, counted up to 10,000"""
+    @_builtins.property
+    def listener(self) -> Global___ListenerRecord: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        path: _builtins.str = ...,
+        state: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        digest: _builtins.str = ...,
+        source: _builtins.str = ...,
+        mode: _builtins.str = ...,
+        activation: _builtins.str = ...,
+        cadence: _builtins.str = ...,
+        gateway_path: _builtins.str = ...,
+        target: _builtins.str = ...,
+        listener_pool: _builtins.str = ...,
+        created_at_ms: _builtins.int = ...,
+        changed_at_ms: _builtins.int = ...,
+        document_json: _builtins.str = ...,
+        listener: Global___ListenerRecord | None = ...,
+        is_held: _builtins.bool = ...,
+        dead_letters: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["listener", b"listener"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "cadence", b"cadence", "changed_at_ms", b"changed_at_ms", "created_at_ms", b"created_at_ms", "dead_letters", b"dead_letters", "digest", b"digest", "document_json", b"document_json", "gateway_path", b"gateway_path", "is_held", b"is_held", "listener", b"listener", "listener_pool", b"listener_pool", "mode", b"mode", "name", b"name", "path", b"path", "revision", b"revision", "source", b"source", "state", b"state", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubscriptionRecord: _TypeAlias = SubscriptionRecord  # noqa: Y015
+
+@_typing.final
+class ListenerRecord(_message.Message):
+    """The lease, and what was done under it and those before. fetched and rejected may lag by seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    LEASE_OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    FETCHED_FIELD_NUMBER: _builtins.int
+    REDELIVERED_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    DEDUPLICATED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERED_FIELD_NUMBER: _builtins.int
+    REJECTED_FIELD_NUMBER: _builtins.int
+    SPOOLED_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
+    LAST_ACCEPTED_AT_MS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    DUE_AT_MS_FIELD_NUMBER: _builtins.int
+    FREE_AT_US_FIELD_NUMBER: _builtins.int
+    THROTTLED_AT_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    lease_owner: _builtins.str
+    lease_expires_at_ms: _builtins.int
+    fencing_token: _builtins.int
+    revision: _builtins.int
+    """which its holder works by"""
+    fetched: _builtins.int
+    redelivered: _builtins.int
+    accepted: _builtins.int
+    deduplicated: _builtins.int
+    dead_lettered: _builtins.int
+    rejected: _builtins.int
+    spooled: _builtins.int
+    replayed: _builtins.int
+    in_flight: _builtins.int
+    backlog: _builtins.int
+    """-1 => not known"""
+    last_accepted_at_ms: _builtins.int
+    last_error: _builtins.str
+    due_at_ms: _builtins.int
+    free_at_us: _builtins.int
+    throttled_at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        lease_owner: _builtins.str = ...,
+        lease_expires_at_ms: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        fetched: _builtins.int = ...,
+        redelivered: _builtins.int = ...,
+        accepted: _builtins.int = ...,
+        deduplicated: _builtins.int = ...,
+        dead_lettered: _builtins.int = ...,
+        rejected: _builtins.int = ...,
+        spooled: _builtins.int = ...,
+        replayed: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        backlog: _builtins.int = ...,
+        last_accepted_at_ms: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        due_at_ms: _builtins.int = ...,
+        free_at_us: _builtins.int = ...,
+        throttled_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "backlog", b"backlog", "dead_lettered", b"dead_lettered", "deduplicated", b"deduplicated", "due_at_ms", b"due_at_ms", "fencing_token", b"fencing_token", "fetched", b"fetched", "free_at_us", b"free_at_us", "in_flight", b"in_flight", "last_accepted_at_ms", b"last_accepted_at_ms", "last_error", b"last_error", "lease_expires_at_ms", b"lease_expires_at_ms", "lease_owner", b"lease_owner", "name", b"name", "redelivered", b"redelivered", "rejected", b"rejected", "replayed", b"replayed", "revision", b"revision", "spooled", b"spooled", "throttled_at_ms", b"throttled_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListenerRecord: _TypeAlias = ListenerRecord  # noqa: Y015
+
+@_typing.final
+class ListSubscriptionDeadLettersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    after: _builtins.str
+    limit: _builtins.int
+    """0 => 100"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        after: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSubscriptionDeadLettersRequest: _TypeAlias = ListSubscriptionDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class ListSubscriptionDeadLettersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def dead_letters(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriptionDeadLetter]:
+        """by id; go on after the last one"""
+
+    def __init__(
+        self,
+        *,
+        dead_letters: _abc.Iterable[Global___SubscriptionDeadLetter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSubscriptionDeadLettersResponse: _TypeAlias = ListSubscriptionDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class SubscriptionDeadLetter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    LETTER_ID_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    SOURCE_SUBJECT_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    subscription: _builtins.str
+    letter_id: _builtins.str
+    place: _builtins.str
+    message_id: _builtins.str
+    reason: _builtins.str
+    detail: _builtins.str
+    attempts: _builtins.int
+    at_ms: _builtins.int
+    source: _builtins.str
+    origin: _builtins.str
+    position: _builtins.str
+    key: _builtins.str
+    timestamp_ms: _builtins.int
+    source_subject: _builtins.str
+    body: _builtins.bytes
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessageHeader]: ...
+    def __init__(
+        self,
+        *,
+        subscription: _builtins.str = ...,
+        letter_id: _builtins.str = ...,
+        place: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        attempts: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+        source: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        position: _builtins.str = ...,
+        key: _builtins.str = ...,
+        timestamp_ms: _builtins.int = ...,
+        source_subject: _builtins.str = ...,
+        headers: _abc.Iterable[Global___MessageHeader] | None = ...,
+        body: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempts", b"attempts", "body", b"body", "detail", b"detail", "headers", b"headers", "key", b"key", "letter_id", b"letter_id", "message_id", b"message_id", "origin", b"origin", "place", b"place", "position", b"position", "reason", b"reason", "source", b"source", "source_subject", b"source_subject", "subscription", b"subscription", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubscriptionDeadLetter: _TypeAlias = SubscriptionDeadLetter  # noqa: Y015
+
+@_typing.final
+class SettleSubscriptionDeadLettersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERB_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    verb: _builtins.str
+    """replay or drop"""
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """none => all"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        verb: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids", "name", b"name", "verb", b"verb"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleSubscriptionDeadLettersRequest: _TypeAlias = SettleSubscriptionDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class SettleSubscriptionDeadLettersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleSubscriptionDeadLettersResponse: _TypeAlias = SettleSubscriptionDeadLettersResponse  # noqa: Y015
+
+@_typing.final
+class HoldSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    LEASE_OWNER_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    LETTING_GO_FIELD_NUMBER: _builtins.int
+    FETCHED_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    PASSED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    lease_owner: _builtins.str
+    lease_ttl_ms: _builtins.int
+    fencing_token: _builtins.int
+    """0 => take the lease"""
+    letting_go: _builtins.bool
+    fetched: _builtins.int
+    """since the last report"""
+    in_flight: _builtins.int
+    backlog: _builtins.int
+    """absent, or -1 => not known"""
+    last_error: _builtins.str
+    refused: _builtins.bool
+    """with letting_go: the source refuses, so the subscription is paused"""
+    revision: _builtins.int
+    """worked by; 0 => that of the listener"""
+    @_builtins.property
+    def passed(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassedOrigin]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        lease_owner: _builtins.str = ...,
+        lease_ttl_ms: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        letting_go: _builtins.bool = ...,
+        fetched: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        backlog: _builtins.int | None = ...,
+        last_error: _builtins.str = ...,
+        passed: _abc.Iterable[Global___PassedOrigin] | None = ...,
+        refused: _builtins.bool = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_backlog", b"_backlog", "backlog", b"backlog"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backlog", b"_backlog", "backlog", b"backlog", "fencing_token", b"fencing_token", "fetched", b"fetched", "in_flight", b"in_flight", "last_error", b"last_error", "lease_owner", b"lease_owner", "lease_ttl_ms", b"lease_ttl_ms", "letting_go", b"letting_go", "name", b"name", "passed", b"passed", "refused", b"refused", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__backlog: _TypeAlias = _typing.Literal["backlog"]  # noqa: Y015
+    _WhichOneofArgType__backlog: _TypeAlias = _typing.Literal["_backlog", b"_backlog"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__backlog) -> _WhichOneofReturnType__backlog | None: ...
+
+Global___HoldSubscriptionRequest: _TypeAlias = HoldSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class PassedOrigin(_message.Message):
+    """Up to here the source delivers nothing of this origin again; -1 => it may deliver all of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    origin: _builtins.str
+    position: _builtins.int
+    def __init__(
+        self,
+        *,
+        origin: _builtins.str = ...,
+        position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PassedOrigin: _TypeAlias = PassedOrigin  # noqa: Y015
+
+@_typing.final
+class HoldSubscriptionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_GRANTED_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    DOCUMENT_JSON_FIELD_NUMBER: _builtins.int
+    DUE_AT_MS_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    NEWEST_REVISION_FIELD_NUMBER: _builtins.int
+    is_granted: _builtins.bool
+    fencing_token: _builtins.int
+    state: _builtins.str
+    revision: _builtins.int
+    document_json: _builtins.str
+    """of that revision"""
+    due_at_ms: _builtins.int
+    now_ms: _builtins.int
+    newest_revision: _builtins.int
+    """another one than revision => fetch nothing more by that"""
+    def __init__(
+        self,
+        *,
+        is_granted: _builtins.bool = ...,
+        fencing_token: _builtins.int = ...,
+        state: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        document_json: _builtins.str = ...,
+        due_at_ms: _builtins.int = ...,
+        now_ms: _builtins.int = ...,
+        newest_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_json", b"document_json", "due_at_ms", b"due_at_ms", "fencing_token", b"fencing_token", "is_granted", b"is_granted", "newest_revision", b"newest_revision", "now_ms", b"now_ms", "revision", b"revision", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldSubscriptionResponse: _TypeAlias = HoldSubscriptionResponse  # noqa: Y015
+
+@_typing.final
+class ReserveDispatchesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    UNUSED_FIELD_NUMBER: _builtins.int
+    HELD_UP_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    fencing_token: _builtins.int
+    most: _builtins.int
+    unused: _builtins.int
+    """of what was granted before"""
+    held_up: _builtins.bool
+    """fewer were granted before than asked for, and the source gave them all"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        most: _builtins.int = ...,
+        unused: _builtins.int = ...,
+        held_up: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "held_up", b"held_up", "most", b"most", "name", b"name", "unused", b"unused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveDispatchesRequest: _TypeAlias = ReserveDispatchesRequest  # noqa: Y015
+
+@_typing.final
+class ReserveDispatchesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTED_FIELD_NUMBER: _builtins.int
+    AGAIN_IN_MS_FIELD_NUMBER: _builtins.int
+    granted: _builtins.int
+    again_in_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        granted: _builtins.int = ...,
+        again_in_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again_in_ms", b"again_in_ms", "granted", b"granted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveDispatchesResponse: _TypeAlias = ReserveDispatchesResponse  # noqa: Y015
+
+@_typing.final
+class TickSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    DUE_AT_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    fencing_token: _builtins.int
+    due_at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+        due_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_at_ms", b"due_at_ms", "fencing_token", b"fencing_token", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TickSubscriptionRequest: _TypeAlias = TickSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class TickSubscriptionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUE_AT_MS_FIELD_NUMBER: _builtins.int
+    due_at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        due_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_at_ms", b"due_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TickSubscriptionResponse: _TypeAlias = TickSubscriptionResponse  # noqa: Y015
+
+@_typing.final
+class AcceptMessagesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    TELLS_RECEIVED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    revision: _builtins.int
+    fencing_token: _builtins.int
+    tells_received: _builtins.bool
+    """an entry message_received for each that is accepted"""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceMessage]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        messages: _abc.Iterable[Global___SourceMessage] | None = ...,
+        tells_received: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "messages", b"messages", "name", b"name", "revision", b"revision", "tells_received", b"tells_received"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptMessagesRequest: _TypeAlias = AcceptMessagesRequest  # noqa: Y015
+
+@_typing.final
+class SourceMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    WHOLE_BYTES_FIELD_NUMBER: _builtins.int
+    WHOLE_SHA256_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    origin: _builtins.str
+    position: _builtins.str
+    body: _builtins.bytes
+    message_id: _builtins.str
+    key: _builtins.str
+    timestamp_ms: _builtins.int
+    subject: _builtins.str
+    deliveries: _builtins.int
+    whole_bytes: _builtins.int
+    """Of a body that is here cut off, as all of it does not fit in a request: the whole body's size
+    and its SHA-256 in hex. Such a message becomes a dead letter, too_large.
+    """
+    whole_sha256: _builtins.str
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessageHeader]: ...
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        position: _builtins.str = ...,
+        body: _builtins.bytes = ...,
+        headers: _abc.Iterable[Global___MessageHeader] | None = ...,
+        message_id: _builtins.str = ...,
+        key: _builtins.str = ...,
+        timestamp_ms: _builtins.int = ...,
+        subject: _builtins.str = ...,
+        deliveries: _builtins.int = ...,
+        whole_bytes: _builtins.int = ...,
+        whole_sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "deliveries", b"deliveries", "headers", b"headers", "key", b"key", "message_id", b"message_id", "origin", b"origin", "position", b"position", "source", b"source", "subject", b"subject", "timestamp_ms", b"timestamp_ms", "whole_bytes", b"whole_bytes", "whole_sha256", b"whole_sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceMessage: _TypeAlias = SourceMessage  # noqa: Y015
+
+@_typing.final
+class MessageHeader(_message.Message):
+    """As it came. A name may stand several times, in the order of arrival."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessageHeader: _TypeAlias = MessageHeader  # noqa: Y015
+
+@_typing.final
+class AcceptMessagesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcceptedMessage]:
+        """in the order of the request"""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___AcceptedMessage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptMessagesResponse: _TypeAlias = AcceptMessagesResponse  # noqa: Y015
+
+@_typing.final
+class AcceptedMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    place: _builtins.str
+    outcome: _builtins.str
+    """accepted, redelivered, deduplicated or dead_lettered"""
+    run_id: _builtins.str
+    """empty for a dead letter"""
+    def __init__(
+        self,
+        *,
+        place: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "place", b"place", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptedMessage: _TypeAlias = AcceptedMessage  # noqa: Y015

@@ -189,6 +189,11 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunResponse.FromString,
                 _registered_method=True)
+        self.BeginRunOnce = channel.unary_unary(
+                '/tape.v1.Tape/BeginRunOnce',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunOnceRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunOnceResponse.FromString,
+                _registered_method=True)
         self.ResumeRun = channel.unary_unary(
                 '/tape.v1.Tape/ResumeRun',
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ResumeRunRequest.SerializeToString,
@@ -439,6 +444,96 @@ class TapeStub:
                 request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SkipOutboxRowRequest.SerializeToString,
                 response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.OutboxPlace.FromString,
                 _registered_method=True)
+        self.PutCredential = channel.unary_unary(
+                '/tape.v1.Tape/PutCredential',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.PutCredentialRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.FromString,
+                _registered_method=True)
+        self.RotateCredential = channel.unary_unary(
+                '/tape.v1.Tape/RotateCredential',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RotateCredentialRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.FromString,
+                _registered_method=True)
+        self.RetireCredential = channel.unary_unary(
+                '/tape.v1.Tape/RetireCredential',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RetireCredentialRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.FromString,
+                _registered_method=True)
+        self.ListCredentials = channel.unary_unary(
+                '/tape.v1.Tape/ListCredentials',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListCredentialsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListCredentialsResponse.FromString,
+                _registered_method=True)
+        self.DeleteCredential = channel.unary_unary(
+                '/tape.v1.Tape/DeleteCredential',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteCredentialRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteCredentialResponse.FromString,
+                _registered_method=True)
+        self.RewrapCredentials = channel.unary_unary(
+                '/tape.v1.Tape/RewrapCredentials',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RewrapCredentialsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RewrapCredentialsResponse.FromString,
+                _registered_method=True)
+        self.GetSealedCredential = channel.unary_unary(
+                '/tape.v1.Tape/GetSealedCredential',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetSealedCredentialRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SealedCredential.FromString,
+                _registered_method=True)
+        self.RegisterSubscription = channel.unary_unary(
+                '/tape.v1.Tape/RegisterSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RegisterSubscriptionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RegisterSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.GetSubscription = channel.unary_unary(
+                '/tape.v1.Tape/GetSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetSubscriptionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SubscriptionRecord.FromString,
+                _registered_method=True)
+        self.ListSubscriptions = channel.unary_unary(
+                '/tape.v1.Tape/ListSubscriptions',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionsRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionsResponse.FromString,
+                _registered_method=True)
+        self.MoveSubscription = channel.unary_unary(
+                '/tape.v1.Tape/MoveSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.MoveSubscriptionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SubscriptionRecord.FromString,
+                _registered_method=True)
+        self.DeleteSubscription = channel.unary_unary(
+                '/tape.v1.Tape/DeleteSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteSubscriptionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.ListSubscriptionDeadLetters = channel.unary_unary(
+                '/tape.v1.Tape/ListSubscriptionDeadLetters',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionDeadLettersRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.SettleSubscriptionDeadLetters = channel.unary_unary(
+                '/tape.v1.Tape/SettleSubscriptionDeadLetters',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleSubscriptionDeadLettersRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleSubscriptionDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.HoldSubscription = channel.unary_unary(
+                '/tape.v1.Tape/HoldSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.HoldSubscriptionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.HoldSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.ReserveDispatches = channel.unary_unary(
+                '/tape.v1.Tape/ReserveDispatches',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReserveDispatchesRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReserveDispatchesResponse.FromString,
+                _registered_method=True)
+        self.TickSubscription = channel.unary_unary(
+                '/tape.v1.Tape/TickSubscription',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.TickSubscriptionRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.TickSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.AcceptMessages = channel.unary_unary(
+                '/tape.v1.Tape/AcceptMessages',
+                request_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AcceptMessagesRequest.SerializeToString,
+                response_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AcceptMessagesResponse.FromString,
+                _registered_method=True)
 
 
 class TapeServicer:
@@ -640,6 +735,14 @@ class TapeServicer:
 
         One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
         worker. A run whose lease is another's is answered without a token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BeginRunOnce(self, request, context):
+        """A run for each key of the app in a window of time. A key that was seen is answered with its run
+        and one entry, whatever the rest of the request says; a run by that name is that run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -961,6 +1064,131 @@ class TapeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutCredential(self, request, context):
+        """Credentials. Values come in, on loopback or over TLS alone, and never go out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateCredential(self, request, context):
+        """Like PutCredential, but the version before stays good until the next rotation, or is retired.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetireCredential(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCredentials(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteCredential(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RewrapCredentials(self, request, context):
+        """Puts the data keys of all credentials under the server's newest key-encryption key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSealedCredential(self, request, context):
+        """What is sealed, for a runtime that has the key-encryption key itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterSubscription(self, request, context):
+        """Declared subscriptions: the messages of a source become runs. Registering again makes a new
+        revision; the same document again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSubscription(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSubscriptions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveSubscription(self, request, context):
+        """Activate, pause, resume, drain or deactivate. A move to the state that it is in changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSubscription(self, request, context):
+        """Only one that is deactivated, or was never activated. Its runs continue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSubscriptionDeadLetters(self, request, context):
+        """Messages that could not become runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleSubscriptionDeadLetters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HoldSubscription(self, request, context):
+        """For listeners. One of them works for a subscription at a time, by a lease whose token all of
+        these carry. An older one is refused with STALE_LEASE and nothing is written.
+
+        Takes the lease, renews it or lets go of it, and reports what was done since.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReserveDispatches(self, request, context):
+        """How many messages the subscription's rate allows now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TickSubscription(self, request, context):
+        """A scheduled fetch is done; when the next one is due.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcceptMessages(self, request, context):
+        """Durable once it is answered, in the order of the messages; then they may be acknowledged. A
+        message is known by its place, so a repeat makes no second run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TapeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1118,6 +1346,11 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.BeginRun,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunResponse.SerializeToString,
+            ),
+            'BeginRunOnce': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginRunOnce,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunOnceRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunOnceResponse.SerializeToString,
             ),
             'ResumeRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ResumeRun,
@@ -1368,6 +1601,96 @@ def add_TapeServicer_to_server(servicer, server):
                     servicer.SkipOutboxRow,
                     request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SkipOutboxRowRequest.FromString,
                     response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.OutboxPlace.SerializeToString,
+            ),
+            'PutCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutCredential,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.PutCredentialRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.SerializeToString,
+            ),
+            'RotateCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateCredential,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RotateCredentialRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.SerializeToString,
+            ),
+            'RetireCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetireCredential,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RetireCredentialRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.SerializeToString,
+            ),
+            'ListCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCredentials,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListCredentialsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListCredentialsResponse.SerializeToString,
+            ),
+            'DeleteCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteCredential,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteCredentialRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteCredentialResponse.SerializeToString,
+            ),
+            'RewrapCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.RewrapCredentials,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RewrapCredentialsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RewrapCredentialsResponse.SerializeToString,
+            ),
+            'GetSealedCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSealedCredential,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetSealedCredentialRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SealedCredential.SerializeToString,
+            ),
+            'RegisterSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.RegisterSubscriptionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.RegisterSubscriptionResponse.SerializeToString,
+            ),
+            'GetSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.GetSubscriptionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SubscriptionRecord.SerializeToString,
+            ),
+            'ListSubscriptions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSubscriptions,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionsRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionsResponse.SerializeToString,
+            ),
+            'MoveSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.MoveSubscriptionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SubscriptionRecord.SerializeToString,
+            ),
+            'DeleteSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteSubscriptionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.DeleteSubscriptionResponse.SerializeToString,
+            ),
+            'ListSubscriptionDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSubscriptionDeadLetters,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionDeadLettersRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionDeadLettersResponse.SerializeToString,
+            ),
+            'SettleSubscriptionDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleSubscriptionDeadLetters,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleSubscriptionDeadLettersRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.SettleSubscriptionDeadLettersResponse.SerializeToString,
+            ),
+            'HoldSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.HoldSubscriptionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.HoldSubscriptionResponse.SerializeToString,
+            ),
+            'ReserveDispatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReserveDispatches,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReserveDispatchesRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.ReserveDispatchesResponse.SerializeToString,
+            ),
+            'TickSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.TickSubscription,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.TickSubscriptionRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.TickSubscriptionResponse.SerializeToString,
+            ),
+            'AcceptMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptMessages,
+                    request_deserializer=tape_dot_wire_dot_v1_dot_tape__pb2.AcceptMessagesRequest.FromString,
+                    response_serializer=tape_dot_wire_dot_v1_dot_tape__pb2.AcceptMessagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2207,6 +2530,33 @@ class Tape:
             '/tape.v1.Tape/BeginRun',
             tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginRunOnce(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/BeginRunOnce',
+            tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunOnceRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.BeginRunOnceResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3557,6 +3907,492 @@ class Tape:
             '/tape.v1.Tape/SkipOutboxRow',
             tape_dot_wire_dot_v1_dot_tape__pb2.SkipOutboxRowRequest.SerializeToString,
             tape_dot_wire_dot_v1_dot_tape__pb2.OutboxPlace.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/PutCredential',
+            tape_dot_wire_dot_v1_dot_tape__pb2.PutCredentialRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RotateCredential',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RotateCredentialRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetireCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RetireCredential',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RetireCredentialRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.CredentialState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListCredentials',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListCredentialsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListCredentialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/DeleteCredential',
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeleteCredentialRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeleteCredentialResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RewrapCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RewrapCredentials',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RewrapCredentialsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.RewrapCredentialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSealedCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/GetSealedCredential',
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetSealedCredentialRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.SealedCredential.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/RegisterSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.RegisterSubscriptionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.RegisterSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/GetSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.GetSubscriptionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.SubscriptionRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSubscriptions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListSubscriptions',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionsRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/MoveSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.MoveSubscriptionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.SubscriptionRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/DeleteSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeleteSubscriptionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.DeleteSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSubscriptionDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ListSubscriptionDeadLetters',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionDeadLettersRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ListSubscriptionDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleSubscriptionDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/SettleSubscriptionDeadLetters',
+            tape_dot_wire_dot_v1_dot_tape__pb2.SettleSubscriptionDeadLettersRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.SettleSubscriptionDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/HoldSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.HoldSubscriptionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.HoldSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReserveDispatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/ReserveDispatches',
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReserveDispatchesRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.ReserveDispatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TickSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/TickSubscription',
+            tape_dot_wire_dot_v1_dot_tape__pb2.TickSubscriptionRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.TickSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tape.v1.Tape/AcceptMessages',
+            tape_dot_wire_dot_v1_dot_tape__pb2.AcceptMessagesRequest.SerializeToString,
+            tape_dot_wire_dot_v1_dot_tape__pb2.AcceptMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -81,6 +81,10 @@ class TapeStub:
     One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
     worker. A run whose lease is another's is answered without a token.
     """
+    BeginRunOnce: _grpc.UnaryUnaryMultiCallable[_tape_pb2.BeginRunOnceRequest, _tape_pb2.BeginRunOnceResponse]
+    """A run for each key of the app in a window of time. A key that was seen is answered with its run
+    and one entry, whatever the rest of the request says; a run by that name is that run.
+    """
     ResumeRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ResumeRunRequest, _tape_pb2.ResumeRunResponse]
     """Takes the lease of a run; without a lease_owner it puts the run back for whoever comes."""
     HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_tape_pb2.HeartbeatRunRequest, _tape_pb2.HeartbeatRunResponse]
@@ -147,6 +151,44 @@ class TapeStub:
     """The outbox."""
     SkipOutboxRow: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SkipOutboxRowRequest, _tape_pb2.OutboxPlace]
     """Let what comes after a row that was not taken pass it. Only for one that has failed."""
+    PutCredential: _grpc.UnaryUnaryMultiCallable[_tape_pb2.PutCredentialRequest, _tape_pb2.CredentialState]
+    """Credentials. Values come in, on loopback or over TLS alone, and never go out."""
+    RotateCredential: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RotateCredentialRequest, _tape_pb2.CredentialState]
+    """Like PutCredential, but the version before stays good until the next rotation, or is retired."""
+    RetireCredential: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RetireCredentialRequest, _tape_pb2.CredentialState]
+    ListCredentials: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListCredentialsRequest, _tape_pb2.ListCredentialsResponse]
+    DeleteCredential: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeleteCredentialRequest, _tape_pb2.DeleteCredentialResponse]
+    RewrapCredentials: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RewrapCredentialsRequest, _tape_pb2.RewrapCredentialsResponse]
+    """Puts the data keys of all credentials under the server's newest key-encryption key."""
+    GetSealedCredential: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetSealedCredentialRequest, _tape_pb2.SealedCredential]
+    """What is sealed, for a runtime that has the key-encryption key itself."""
+    RegisterSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.RegisterSubscriptionRequest, _tape_pb2.RegisterSubscriptionResponse]
+    """Declared subscriptions: the messages of a source become runs. Registering again makes a new
+    revision; the same document again changes nothing.
+    """
+    GetSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.GetSubscriptionRequest, _tape_pb2.SubscriptionRecord]
+    ListSubscriptions: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListSubscriptionsRequest, _tape_pb2.ListSubscriptionsResponse]
+    MoveSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.MoveSubscriptionRequest, _tape_pb2.SubscriptionRecord]
+    """Activate, pause, resume, drain or deactivate. A move to the state that it is in changes nothing."""
+    DeleteSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.DeleteSubscriptionRequest, _tape_pb2.DeleteSubscriptionResponse]
+    """Only one that is deactivated, or was never activated. Its runs continue."""
+    ListSubscriptionDeadLetters: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ListSubscriptionDeadLettersRequest, _tape_pb2.ListSubscriptionDeadLettersResponse]
+    """Messages that could not become runs."""
+    SettleSubscriptionDeadLetters: _grpc.UnaryUnaryMultiCallable[_tape_pb2.SettleSubscriptionDeadLettersRequest, _tape_pb2.SettleSubscriptionDeadLettersResponse]
+    HoldSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.HoldSubscriptionRequest, _tape_pb2.HoldSubscriptionResponse]
+    """For listeners. One of them works for a subscription at a time, by a lease whose token all of
+    these carry. An older one is refused with STALE_LEASE and nothing is written.
+
+    Takes the lease, renews it or lets go of it, and reports what was done since.
+    """
+    ReserveDispatches: _grpc.UnaryUnaryMultiCallable[_tape_pb2.ReserveDispatchesRequest, _tape_pb2.ReserveDispatchesResponse]
+    """How many messages the subscription's rate allows now."""
+    TickSubscription: _grpc.UnaryUnaryMultiCallable[_tape_pb2.TickSubscriptionRequest, _tape_pb2.TickSubscriptionResponse]
+    """A scheduled fetch is done; when the next one is due."""
+    AcceptMessages: _grpc.UnaryUnaryMultiCallable[_tape_pb2.AcceptMessagesRequest, _tape_pb2.AcceptMessagesResponse]
+    """Durable once it is answered, in the order of the messages; then they may be acknowledged. A
+    message is known by its place, so a repeat makes no second run.
+    """
 
 @_typing.type_check_only
 class TapeAsyncStub(TapeStub):
@@ -198,6 +240,10 @@ class TapeAsyncStub(TapeStub):
 
     One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
     worker. A run whose lease is another's is answered without a token.
+    """
+    BeginRunOnce: _aio.UnaryUnaryMultiCallable[_tape_pb2.BeginRunOnceRequest, _tape_pb2.BeginRunOnceResponse]  # type: ignore[assignment]
+    """A run for each key of the app in a window of time. A key that was seen is answered with its run
+    and one entry, whatever the rest of the request says; a run by that name is that run.
     """
     ResumeRun: _aio.UnaryUnaryMultiCallable[_tape_pb2.ResumeRunRequest, _tape_pb2.ResumeRunResponse]  # type: ignore[assignment]
     """Takes the lease of a run; without a lease_owner it puts the run back for whoever comes."""
@@ -265,6 +311,44 @@ class TapeAsyncStub(TapeStub):
     """The outbox."""
     SkipOutboxRow: _aio.UnaryUnaryMultiCallable[_tape_pb2.SkipOutboxRowRequest, _tape_pb2.OutboxPlace]  # type: ignore[assignment]
     """Let what comes after a row that was not taken pass it. Only for one that has failed."""
+    PutCredential: _aio.UnaryUnaryMultiCallable[_tape_pb2.PutCredentialRequest, _tape_pb2.CredentialState]  # type: ignore[assignment]
+    """Credentials. Values come in, on loopback or over TLS alone, and never go out."""
+    RotateCredential: _aio.UnaryUnaryMultiCallable[_tape_pb2.RotateCredentialRequest, _tape_pb2.CredentialState]  # type: ignore[assignment]
+    """Like PutCredential, but the version before stays good until the next rotation, or is retired."""
+    RetireCredential: _aio.UnaryUnaryMultiCallable[_tape_pb2.RetireCredentialRequest, _tape_pb2.CredentialState]  # type: ignore[assignment]
+    ListCredentials: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListCredentialsRequest, _tape_pb2.ListCredentialsResponse]  # type: ignore[assignment]
+    DeleteCredential: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeleteCredentialRequest, _tape_pb2.DeleteCredentialResponse]  # type: ignore[assignment]
+    RewrapCredentials: _aio.UnaryUnaryMultiCallable[_tape_pb2.RewrapCredentialsRequest, _tape_pb2.RewrapCredentialsResponse]  # type: ignore[assignment]
+    """Puts the data keys of all credentials under the server's newest key-encryption key."""
+    GetSealedCredential: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetSealedCredentialRequest, _tape_pb2.SealedCredential]  # type: ignore[assignment]
+    """What is sealed, for a runtime that has the key-encryption key itself."""
+    RegisterSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.RegisterSubscriptionRequest, _tape_pb2.RegisterSubscriptionResponse]  # type: ignore[assignment]
+    """Declared subscriptions: the messages of a source become runs. Registering again makes a new
+    revision; the same document again changes nothing.
+    """
+    GetSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.GetSubscriptionRequest, _tape_pb2.SubscriptionRecord]  # type: ignore[assignment]
+    ListSubscriptions: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListSubscriptionsRequest, _tape_pb2.ListSubscriptionsResponse]  # type: ignore[assignment]
+    MoveSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.MoveSubscriptionRequest, _tape_pb2.SubscriptionRecord]  # type: ignore[assignment]
+    """Activate, pause, resume, drain or deactivate. A move to the state that it is in changes nothing."""
+    DeleteSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.DeleteSubscriptionRequest, _tape_pb2.DeleteSubscriptionResponse]  # type: ignore[assignment]
+    """Only one that is deactivated, or was never activated. Its runs continue."""
+    ListSubscriptionDeadLetters: _aio.UnaryUnaryMultiCallable[_tape_pb2.ListSubscriptionDeadLettersRequest, _tape_pb2.ListSubscriptionDeadLettersResponse]  # type: ignore[assignment]
+    """Messages that could not become runs."""
+    SettleSubscriptionDeadLetters: _aio.UnaryUnaryMultiCallable[_tape_pb2.SettleSubscriptionDeadLettersRequest, _tape_pb2.SettleSubscriptionDeadLettersResponse]  # type: ignore[assignment]
+    HoldSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.HoldSubscriptionRequest, _tape_pb2.HoldSubscriptionResponse]  # type: ignore[assignment]
+    """For listeners. One of them works for a subscription at a time, by a lease whose token all of
+    these carry. An older one is refused with STALE_LEASE and nothing is written.
+
+    Takes the lease, renews it or lets go of it, and reports what was done since.
+    """
+    ReserveDispatches: _aio.UnaryUnaryMultiCallable[_tape_pb2.ReserveDispatchesRequest, _tape_pb2.ReserveDispatchesResponse]  # type: ignore[assignment]
+    """How many messages the subscription's rate allows now."""
+    TickSubscription: _aio.UnaryUnaryMultiCallable[_tape_pb2.TickSubscriptionRequest, _tape_pb2.TickSubscriptionResponse]  # type: ignore[assignment]
+    """A scheduled fetch is done; when the next one is due."""
+    AcceptMessages: _aio.UnaryUnaryMultiCallable[_tape_pb2.AcceptMessagesRequest, _tape_pb2.AcceptMessagesResponse]  # type: ignore[assignment]
+    """Durable once it is answered, in the order of the messages; then they may be acknowledged. A
+    message is known by its place, so a repeat makes no second run.
+    """
 
 class TapeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -499,6 +583,16 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
 
         One run for each (app, user, session, invocation). Without a lease_owner it is queued for a
         worker. A run whose lease is another's is answered without a token.
+        """
+
+    @_abc_1.abstractmethod
+    def BeginRunOnce(
+        self,
+        request: _tape_pb2.BeginRunOnceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.BeginRunOnceResponse, _abc.Awaitable[_tape_pb2.BeginRunOnceResponse]]:
+        """A run for each key of the app in a window of time. A key that was seen is answered with its run
+        and one entry, whatever the rest of the request says; a run by that name is that run.
         """
 
     @_abc_1.abstractmethod
@@ -866,5 +960,151 @@ class TapeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tape_pb2.OutboxPlace, _abc.Awaitable[_tape_pb2.OutboxPlace]]:
         """Let what comes after a row that was not taken pass it. Only for one that has failed."""
+
+    @_abc_1.abstractmethod
+    def PutCredential(
+        self,
+        request: _tape_pb2.PutCredentialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.CredentialState, _abc.Awaitable[_tape_pb2.CredentialState]]:
+        """Credentials. Values come in, on loopback or over TLS alone, and never go out."""
+
+    @_abc_1.abstractmethod
+    def RotateCredential(
+        self,
+        request: _tape_pb2.RotateCredentialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.CredentialState, _abc.Awaitable[_tape_pb2.CredentialState]]:
+        """Like PutCredential, but the version before stays good until the next rotation, or is retired."""
+
+    @_abc_1.abstractmethod
+    def RetireCredential(
+        self,
+        request: _tape_pb2.RetireCredentialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.CredentialState, _abc.Awaitable[_tape_pb2.CredentialState]]: ...
+
+    @_abc_1.abstractmethod
+    def ListCredentials(
+        self,
+        request: _tape_pb2.ListCredentialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListCredentialsResponse, _abc.Awaitable[_tape_pb2.ListCredentialsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteCredential(
+        self,
+        request: _tape_pb2.DeleteCredentialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DeleteCredentialResponse, _abc.Awaitable[_tape_pb2.DeleteCredentialResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RewrapCredentials(
+        self,
+        request: _tape_pb2.RewrapCredentialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.RewrapCredentialsResponse, _abc.Awaitable[_tape_pb2.RewrapCredentialsResponse]]:
+        """Puts the data keys of all credentials under the server's newest key-encryption key."""
+
+    @_abc_1.abstractmethod
+    def GetSealedCredential(
+        self,
+        request: _tape_pb2.GetSealedCredentialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.SealedCredential, _abc.Awaitable[_tape_pb2.SealedCredential]]:
+        """What is sealed, for a runtime that has the key-encryption key itself."""
+
+    @_abc_1.abstractmethod
+    def RegisterSubscription(
+        self,
+        request: _tape_pb2.RegisterSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.RegisterSubscriptionResponse, _abc.Awaitable[_tape_pb2.RegisterSubscriptionResponse]]:
+        """Declared subscriptions: the messages of a source become runs. Registering again makes a new
+        revision; the same document again changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSubscription(
+        self,
+        request: _tape_pb2.GetSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.SubscriptionRecord, _abc.Awaitable[_tape_pb2.SubscriptionRecord]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSubscriptions(
+        self,
+        request: _tape_pb2.ListSubscriptionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListSubscriptionsResponse, _abc.Awaitable[_tape_pb2.ListSubscriptionsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def MoveSubscription(
+        self,
+        request: _tape_pb2.MoveSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.SubscriptionRecord, _abc.Awaitable[_tape_pb2.SubscriptionRecord]]:
+        """Activate, pause, resume, drain or deactivate. A move to the state that it is in changes nothing."""
+
+    @_abc_1.abstractmethod
+    def DeleteSubscription(
+        self,
+        request: _tape_pb2.DeleteSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.DeleteSubscriptionResponse, _abc.Awaitable[_tape_pb2.DeleteSubscriptionResponse]]:
+        """Only one that is deactivated, or was never activated. Its runs continue."""
+
+    @_abc_1.abstractmethod
+    def ListSubscriptionDeadLetters(
+        self,
+        request: _tape_pb2.ListSubscriptionDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ListSubscriptionDeadLettersResponse, _abc.Awaitable[_tape_pb2.ListSubscriptionDeadLettersResponse]]:
+        """Messages that could not become runs."""
+
+    @_abc_1.abstractmethod
+    def SettleSubscriptionDeadLetters(
+        self,
+        request: _tape_pb2.SettleSubscriptionDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.SettleSubscriptionDeadLettersResponse, _abc.Awaitable[_tape_pb2.SettleSubscriptionDeadLettersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def HoldSubscription(
+        self,
+        request: _tape_pb2.HoldSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.HoldSubscriptionResponse, _abc.Awaitable[_tape_pb2.HoldSubscriptionResponse]]:
+        """For listeners. One of them works for a subscription at a time, by a lease whose token all of
+        these carry. An older one is refused with STALE_LEASE and nothing is written.
+
+        Takes the lease, renews it or lets go of it, and reports what was done since.
+        """
+
+    @_abc_1.abstractmethod
+    def ReserveDispatches(
+        self,
+        request: _tape_pb2.ReserveDispatchesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.ReserveDispatchesResponse, _abc.Awaitable[_tape_pb2.ReserveDispatchesResponse]]:
+        """How many messages the subscription's rate allows now."""
+
+    @_abc_1.abstractmethod
+    def TickSubscription(
+        self,
+        request: _tape_pb2.TickSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.TickSubscriptionResponse, _abc.Awaitable[_tape_pb2.TickSubscriptionResponse]]:
+        """A scheduled fetch is done; when the next one is due."""
+
+    @_abc_1.abstractmethod
+    def AcceptMessages(
+        self,
+        request: _tape_pb2.AcceptMessagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tape_pb2.AcceptMessagesResponse, _abc.Awaitable[_tape_pb2.AcceptMessagesResponse]]:
+        """Durable once it is answered, in the order of the messages; then they may be acknowledged. A
+        message is known by its place, so a repeat makes no second run.
+        """
 
 def add_TapeServicer_to_server(servicer: TapeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,6 +5,7 @@ from typing import Final
 
 from tape.pipeline.jobs.audit.check import Check
 from tape.pipeline.jobs.audit.checks import (
+    accepted,
     budgets,
     columns,
     decisions,
@@ -20,9 +21,11 @@ from tape.pipeline.jobs.audit.checks import (
     runs,
     sessions,
     subjects,
+    subscriptions,
     tasks,
     timers,
     values,
+    wallet,
     writes,
 )
 
@@ -43,6 +46,9 @@ GROUPS: Final[Sequence[tuple[Check, ...]]] = (
     drainers.CHECKS,
     relays.CHECKS,
     outbox.CHECKS,
+    wallet.CHECKS,
+    subscriptions.CHECKS,
+    accepted.CHECKS,
     writes.CHECKS,
     sessions.CHECKS,
     columns.CHECKS,

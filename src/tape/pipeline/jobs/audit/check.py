@@ -45,7 +45,8 @@ class Check:
 
     `reads` has the tables that it looks at (`journal` is one) with their columns, and `kinds` the
     kinds of entries; a rule's source has its own. Nothing else is read for it, and where all of it
-    is empty the check is not computed, for there is nothing that it could find.
+    is empty the check is not computed, for there is nothing that it could find. `about` names the
+    tables and kinds that must not all be empty, where the others alone show nothing.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Check:
     severity: Severity = "error"
     reads: Mapping[str, str] = field(default_factory=dict)
     kinds: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> FrameSource:

@@ -90,7 +90,11 @@ def run_checks(
 
 
 def _run_group(frames: Frames, checks: Sequence[Check], limit: int) -> list[Result]:
-    asked = [check for check in checks if frames.has_any(check.inputs)]
+    asked = [
+        check
+        for check in checks
+        if frames.has_any(check.inputs) and (not check.about or frames.has_some(check.about))
+    ]
     counts: dict[str, int] = {}
     first: dict[str, list[Violation]] = {}
     if asked and frames.keep_local is not None:

@@ -26,6 +26,10 @@ STATUSES = (
     "runnable", "running", "waiting", "terminal", "failed", "compensating", "stuck", "cancelled",
 )  # fmt: skip
 """Of a run, in the order of their numbers."""
+LIFE_VERBS: Final = (
+    "registered", "activated", "paused", "resumed", "draining", "deactivated", "deleted",
+)  # fmt: skip
+"""Of entries that tell of the life of a declared subscription."""
 EVERY: Final = ("*",)
 """Entries of all kinds."""
 IN_RUNS: Final = ("in a run",)
@@ -135,6 +139,13 @@ class Frames:
             table not in self.empty for table in inputs.reads if table != "journal"
         )
 
+    def has_some(self, names: Collection[str]) -> bool:
+        """Whether any of these kinds and tables is not empty."""
+        return any(
+            self.present.get(name) or (name in self.tables and name not in self.empty)
+            for name in names
+        )
+
     @cached_property
     def lines(self) -> DataFrame:
         """Entries of runs, each with how its run stood before it."""
@@ -208,6 +219,12 @@ ALL_ENTRIES: Final = FrameSource(
 RUN_LINES: Final = FrameSource(
     "lines", lambda frames: frames.lines, IN_RUNS, {"journal": ENTRY_COLUMNS}
 )
+
+
+def decoded(place: int) -> str:
+    """A dimension as it was before it was made a segment; no segment has a +."""
+    dim = f"GET(dims, {place})"
+    return f"CASE WHEN {dim} = '_' THEN '' ELSE TRY_URL_DECODE({dim}) END"
 
 
 def table_source(name: str, columns: str) -> FrameSource:

@@ -54,6 +54,11 @@ _FIELDS = {
     # relays
     "relay": "STRING",
     "term": "BIGINT",
+    # credentials
+    "alias": "STRING",
+    "version": "BIGINT",
+    "previous_version": "BIGINT",
+    "key_id": "STRING",
     # drainers and their subscriptions
     "drainer": "STRING",
     "drainer_id": "STRING",
@@ -64,6 +69,16 @@ _FIELDS = {
     "filter_expr": "STRING",
     "enabled": "BOOLEAN",
     "awaits_end": "BOOLEAN",
+    # declared subscriptions, and what became of their messages
+    "name": "STRING",
+    "state": "STRING",
+    "before": "STRING",
+    "revision": "BIGINT",
+    "id": "STRING",
+    "place": "STRING",
+    "run_id": "STRING",
+    "applied": "ARRAY<STRUCT<header: STRING, controls: STRING, effective_value: STRING>>",
+    "route_override": "STRUCT<playbook: STRING, pool: STRING>",
     # events of sessions
     "event": "STRUCT<id: STRING>",
 }

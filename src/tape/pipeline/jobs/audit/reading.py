@@ -36,7 +36,7 @@ from tape.ports.store import Store
 
 AT_ONCE: Final = 4
 TWICE: Final = ("reactions", "reaction_tallies", "reaction_cursors", "writes")
-LATE: Final = ("tasks", "task_queue")
+LATE: Final = ("tasks", "task_queue", "listeners")
 LAST: Final = ("sequences",)
 STEPS: Final[Sequence[tuple[str, ...]]] = (
     tuple(name for name in SIDE_TABLES if name not in (*LATE, *LAST)),
@@ -44,7 +44,8 @@ STEPS: Final[Sequence[tuple[str, ...]]] = (
     (*(name + AGAIN for name in TWICE), *LAST),
 )
 """Tables, one step after another. Nothing in the journal tells when a tally or a cursor changes, so
-they are read before the tasks and again after them. A number is given out before its row is there,
+they are read before the tasks and again after them. A listener counts what it has written down, and
+is read after that. A number is given out before its row is there,
 so what was given out is read last."""
 
 

@@ -1,7 +1,7 @@
 """Second looks at what Spark alone cannot decide, by the code that decides in the server."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,10 +11,14 @@ import pyarrow as pa
 from tape.errors import TapeError
 from tape.model.event_glob import parse_glob
 from tape.model.input_mapper import parse_mapper
+from tape.model.message import bounded_key
 from tape.model.run import RunName
 from tape.model.subject import parse_pattern, parse_subject
+from tape.model.subscription_spec import Control
 from tape.predicates import STORED_LIMITS, check
 from tape.settings import Limits
+from tape.subscriptions.operations import new_subscription
+from tape.subscriptions.spec import spec_of_json
 
 Batches = Iterator[pa.RecordBatch]
 _check_stored: Final = partial(check, limits=STORED_LIMITS)
@@ -90,6 +94,56 @@ def subscriptions_not_compiling(batches: Batches) -> Batches:
             for glob, cel, mapper in zip(*columns, strict=True)
         ]
         yield _kept(rows, faults)
+
+
+def documents_unlike_rows(batches: Batches) -> Batches:
+    """Declared subscriptions whose row does not say what their document says."""
+    for batch in batches:
+        rows = batch.to_pylist()
+        faults = [_document_fault(row, row.pop("document_json")) for row in rows]
+        yield _kept({"name": [row["name"] for row in rows]}, faults)
+
+
+def _document_fault(row: Mapping[str, Any], document_json: str) -> str:
+    try:
+        said = new_subscription(spec_of_json(document_json), document_json)
+    except TapeError as error:
+        return f"its document cannot be understood: {error}"
+    return ", ".join(
+        f"{column} is {kept!r}, its document says {getattr(said, column)!r}"
+        for column, kept in row.items()
+        if kept != getattr(said, column)
+    )
+
+
+def permitted_values(batches: Batches) -> Batches:
+    """What each header of a document may set, a row for each value; `value` is null where any will
+    do. Where a document cannot be understood, all is: another check tells."""
+    for batch in batches:
+        found = [
+            (row["name"], *permitted)
+            for row in batch.to_pylist()
+            for permitted in _permitted(row["document_json"])
+        ]
+        columns = list(zip(*found, strict=True)) or [()] * 4
+        names = ["name", "header", "controls", "value"]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, pa.string()) for column in columns], names=names
+        )
+
+
+def _permitted(document_json: str) -> Iterator[tuple[str | None, str | None, str | None]]:
+    try:
+        headers = spec_of_json(document_json).headers
+    except TapeError:
+        yield None, None, None
+        return
+    for directive in headers.directives if headers else ():
+        values: Sequence[str | None] = [pool for _value, pool in directive.pools]
+        for value in values or directive.allowed or [None]:
+            is_key = value and directive.controls is Control.IDEMPOTENCY_KEY
+            effective = bounded_key(value) if value and is_key else value
+            yield directive.header, directive.controls.value, effective
 
 
 def _fault_of(read: Callable[[str], object], text: str) -> str:

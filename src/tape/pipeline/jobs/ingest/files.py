@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tape.errors import InvalidArgument
+from tape.model.landed import LandedMessage, read_landed
 from tape.pipeline.jobs.ingest.messages import MESSAGE, NO_HEADERS, NOT_UTF8, readable
 from tape.pipeline.jobs.ingest.rows import row_as_json
 
@@ -24,7 +25,6 @@ FORMATS: Final = ("json", "csv", "parquet")
 LONGEST_PATH: Final = 400
 _NUMBERS: Final = ("occurred_at_ms", "schema_version")
 _ARROW: Final = to_arrow_schema(MESSAGE, timezone="UTC")
-_LANDED: Final = ("headers", "key", "timestamp_ms", "position", "body")
 
 Split = Callable[[dict[str, Any]], Iterator[dict[str, Any]]]
 
@@ -194,38 +194,26 @@ def landed_message(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield line
         return
     try:
-        yield line | _landed(orjson.loads(line["body"]))
-    except orjson.JSONDecodeError as fault:
-        yield _faulty(line, line["number"], line["raw"], f"message: not valid JSON: {fault.msg}")
+        yield line | _landed(read_landed(line["body"].encode()))
     except InvalidArgument as fault:
         yield _faulty(line, line["number"], line["raw"], str(fault))
 
 
-def _landed(said: Any) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        raise InvalidArgument("is not an object", field="message")
-    for name in said:
-        if name not in _LANDED:
-            raise InvalidArgument(
-                f"is not a field of it; there are {', '.join(_LANDED)}", field=name
-            )
-    if "body" not in said:
-        raise InvalidArgument("is missing", field="body")
-    body, headers = said["body"], said.get("headers") or {}
-    if not isinstance(headers, dict) or not isinstance(said.get("timestamp_ms", 0), int):
-        raise InvalidArgument("headers must be an object, timestamp_ms a number", field="message")
+def _landed(message: LandedMessage) -> dict[str, Any]:
+    try:
+        body = message.body.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(NOT_UTF8) from None
+    headers = list(message.headers)
+    if message.position:
+        headers.append(("idempotency_key", message.position.encode()))
     made: dict[str, Any] = {
-        "headers": [
-            {"name": name, "value": str(value).encode()} for name, value in headers.items()
-        ],
-        "body": body if isinstance(body, str) else orjson.dumps(body).decode(),
-        "key": None if said.get("key") is None else str(said["key"]),
+        "headers": [{"name": name, "value": value} for name, value in headers],
+        "body": body,
+        "key": message.key,
     }
-    if said.get("position"):
-        position = str(said["position"]).encode()
-        made["headers"].append({"name": "idempotency_key", "value": position})
-    if "timestamp_ms" in said:
-        made["timestamp_ms"] = said["timestamp_ms"]
+    if message.timestamp_ms is not None:
+        made["timestamp_ms"] = message.timestamp_ms
     return made
 
 

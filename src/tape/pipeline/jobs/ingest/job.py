@@ -3,11 +3,9 @@
 import re
 import time
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Final
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,14 +13,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tape.errors import InvalidArgument, SparkUnavailable, StoreUnavailable
 from tape.model.bulk_write import BulkWrite
 from tape.pipeline.job import CheckContext, JobContext, JobProgress, Summary
+from tape.pipeline.jobs.ingest import by_subscription
 from tape.pipeline.jobs.ingest.files import FORMATS, file_messages, landed_messages
 from tape.pipeline.jobs.ingest.kafka import kafka_messages
-from tape.pipeline.jobs.ingest.messages import normalise
 from tape.pipeline.jobs.ingest.sink import IngestSink, write_id
+from tape.pipeline.jobs.ingest.streaming import await_stream, require_nats
 from tape.pipeline.jobs.ingest.validate import IngestRules, validate
 from tape.pipeline.places import refuse_unwritable
 from tape.pipeline.session import reached
-from tape.pipeline.spark_errors import as_tape_error
 from tape.ports.store import Store
 
 SOURCES: Final = {
@@ -36,6 +34,7 @@ _KAFKA_PORT: Final = "9092"
 _WINDOW: Final = re.compile(
     r"(interval )?(\d+ (microsecond|millisecond|second|minute|hour|day|week)s?\s*)+"
 )
+_WITH_SUBSCRIPTION: Final = ("subscription", "checkpoint", "max_per_trigger", "follow")
 SHAPES: Final = ("payload", "event")
 _PROGRESS_KEPT: Final = "spark.sql.streaming.numRecentProgressUpdates"
 
@@ -46,9 +45,10 @@ class Ingest:
 
     name: ClassVar[str] = "ingest"
 
-    source: str
     checkpoint: str
-    quarantine: str
+    source: str = ""
+    subscription: str = ""
+    quarantine: str = ""
     path: str = ""
     format: str = "json"
     server: str = ""
@@ -65,6 +65,11 @@ class Ingest:
 
     def check_options(self, before: CheckContext) -> None:
         _refuse_remote(bool(before.remote))
+        if self.subscription:
+            self._refuse_decided()
+            refuse_unwritable(self.checkpoint, "checkpoint")
+            by_subscription.check_source(self.subscription, before)
+            return
         self.rules()
         self._refuse_misplaced()
         if self.dedup_window and not _WINDOW.fullmatch(self.dedup_window):
@@ -79,15 +84,28 @@ class Ingest:
                 if fault := reached(self.server, _KAFKA_PORT):
                     raise StoreUnavailable(f"Kafka at {self.server} cannot be reached: {fault}")
             case "nats":
-                _require_nats()
+                require_nats()
                 from tape.pipeline.jobs.ingest.nats_stream import NatsReader
 
                 NatsReader(self.server, self.stream, 0).initialOffset()
             case _:
                 self._refuse_missing_path()
 
+    def _refuse_decided(self) -> None:
+        """Refuse options of which the subscription decides."""
+        for field in fields(self):
+            given = getattr(self, field.name)
+            if field.name not in _WITH_SUBSCRIPTION and given != field.default:
+                raise InvalidArgument("is decided by the subscription", field=field.name)
+        if self.max_per_trigger < 0:
+            raise InvalidArgument("must not be negative", field="max_per_trigger")
+
     def _refuse_misplaced(self) -> None:
         """Refuse options that the source needs and lacks, and those of other sources."""
+        if not self.source:
+            raise InvalidArgument("name a source, or a subscription", field="source")
+        if not self.quarantine:
+            raise InvalidArgument("is required", field="quarantine")
         needed = SOURCES.get(self.source)
         if needed is None:
             raise InvalidArgument(
@@ -125,10 +143,18 @@ class Ingest:
     def run(self, work: JobContext) -> Summary:
         begun = time.monotonic()
         _refuse_remote(is_remote())
+        if self.subscription:
+            self._refuse_decided()
+            return by_subscription.load(
+                work,
+                by_subscription.LoadingTerms(
+                    self.subscription, self.checkpoint, self.max_per_trigger, self.follow
+                ),
+            )
         self._refuse_misplaced()
         rules = self.rules()
         work.spark.conf.set(_PROGRESS_KEPT, "1000")
-        events = validate(normalise(self.messages(work.spark)), rules, work.settings.limits)
+        events = validate(self.messages(work.spark), rules, work.settings.limits)
         if self.dedup_window:
             events = drop_repeats(events, self.dedup_window)
         sink = IngestSink(
@@ -145,7 +171,7 @@ class Ingest:
         stream = str(query.id)
         before = work.use_store(lambda store: _get(store, stream))
         sink.stream_id.set_result(stream)
-        _await(query)
+        await_stream(query)
         after = work.use_store(lambda store: _get(store, stream))
         dropped = _dropped(query)
         counts = {
@@ -193,11 +219,6 @@ class Ingest:
         )
 
 
-def _require_nats() -> None:
-    if find_spec("nats") is None:
-        raise InvalidArgument("nats needs its client: pip install 'tape-bus[nats]'", field="source")
-
-
 def _refuse_remote(remote: bool) -> None:
     if remote:
         raise SparkUnavailable(
@@ -209,17 +230,6 @@ def _refuse_remote(remote: bool) -> None:
 async def _get(store: Store, stream: str) -> BulkWrite:
     found = await store.writes.get_write(write_id(stream))
     return found or BulkWrite(write_id(stream), -1, "", 0, 0, 0, 0, 0)
-
-
-def _await(query: StreamingQuery) -> None:
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:  # how a stream that goes on is ended
-        query.stop()
-    except StreamingQueryException as fault:
-        told = as_tape_error(fault)
-        told.args = (f"the stream stopped: {told}",)
-        raise told from fault
 
 
 def _dropped(query: StreamingQuery) -> int:

@@ -16,8 +16,10 @@ def kafka_packages() -> tuple[str, ...]:
 def kafka_messages(
     spark: SparkSession, server: str, topic: str, messages_per_batch: int
 ) -> DataFrame:
+    # What a producer has taken back was never sent.
     reading = (
         spark.readStream.format("kafka")
+        .option("kafka.isolation.level", "read_committed")
         .option("kafka.bootstrap.servers", server)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")

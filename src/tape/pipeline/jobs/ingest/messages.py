@@ -1,13 +1,15 @@
-"""A message as every source hands it over, and how it is brought to one form.
+"""A message as every source hands it over, in one form.
 
 `origin` and `number` say where it was: a file and its line, a stream or a partition and the place
 in it. `fault` is what the source itself found wrong; then `body` is NULL and `raw` has the text.
 Where that or the key is not UTF-8, `raw_bytes` and `key_bytes` have the bytes; else they are NULL.
+Headers are as they came, by name and bytes; the rules that they are read by are those of the model.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -17,6 +19,8 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+
+from tape.model.message import Header
 
 HEADER: Final = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
 NO_HEADERS: Final = "array<struct<name:string,value:binary>>"
@@ -37,34 +41,13 @@ MESSAGE: Final = StructType(
 )
 
 
-def normalise(messages: DataFrame) -> DataFrame:
-    """Headers as a map of texts: names trimmed, in lower case and with `_` for `-`; of several of a
-    name the last counts. One that is not UTF-8 is NULL there. As they came, they are `sent`."""
-    return messages.select(
-        *(
-            _last_of_each_name(F.col("headers")).alias("headers")
-            if name == "headers"
-            else F.col(name)
-            for name in MESSAGE.names
-        ),
-        F.col("headers").alias("sent"),
+def header_pairs(row: Mapping[str, Any]) -> tuple[Header, ...]:
+    """The headers of a message. One without a value, which Kafka knows, has an empty one."""
+    return tuple(
+        (header["name"], header["value"] or b"")
+        for header in row["headers"] or ()
+        if header["name"] is not None
     )
-
-
-def _last_of_each_name(headers: Column) -> Column:
-    nothing = F.create_map().cast("map<string,string>")
-
-    def put(so_far: Column, header: Column) -> Column:
-        name = F.replace(F.lower(F.trim(header["name"])), F.lit("-"), F.lit("_"))
-        others = F.map_filter(so_far, lambda known, _value: known != name)
-        text = header["value"].cast("string")
-        value = F.when(F.is_valid_utf8(text), F.trim(text))
-        return F.map_concat(others, F.create_map(name, value))
-
-    named = F.filter(
-        headers, lambda header: header["name"].isNotNull() & header["value"].isNotNull()
-    )
-    return F.coalesce(F.aggregate(named, nothing, put), nothing)
 
 
 class Readable(NamedTuple):

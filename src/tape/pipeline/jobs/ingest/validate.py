@@ -2,10 +2,11 @@
 
 Of a message in the shape `payload` the body is the payload, and headers say the rest. In the shape
 `event` the body is an object with the columns of an event. Either way a header with the name of a
-column counts where the body does not say.
+column counts where the body does not say. A header is found by its name in lower case, without
+blanks around it and with `_` for `-`; of several with one name the last counts.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from pyspark.sql.types import (
 
 from tape.errors import InvalidArgument
 from tape.model.event import NewEvent, draft_event
+from tape.model.message import lower_name
 from tape.pipeline.jobs.ingest.messages import HEADER
 from tape.settings import Limits
 
@@ -76,7 +78,8 @@ def checking(
 
 
 def _checked(message: dict[str, Any], rules: IngestRules, limits: Limits) -> dict[str, Any]:
-    place = {name: message[name] for name in ("origin", "number", "key", *_AS_IT_CAME)}
+    came = message | {"sent": message["headers"]}
+    place = {name: came[name] for name in ("origin", "number", "key", *_AS_IT_CAME)}
     try:
         event = event_of(message, rules)
         draft_event(event, "", limits)
@@ -93,7 +96,7 @@ def event_of(message: Mapping[str, Any], rules: IngestRules) -> NewEvent:
     body: str = message["body"]
     if not body:
         raise InvalidArgument("is empty", field="body")
-    headers = dict(message["headers"] or ())
+    headers = _by_column(message["headers"] or ())
     said: dict[str, Any] = {
         name: _number(_header(headers, name), name) for name in COLUMNS if name in headers
     }
@@ -158,11 +161,25 @@ def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _header(headers: Mapping[str, str | None], name: str) -> str:
-    value = headers[name]
-    if value is None:
-        raise InvalidArgument("is not UTF-8", field=f"header {name}")
-    return value
+def _by_column(headers: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
+    """The last value of each name. One without a value, which Kafka knows, says nothing."""
+    return {
+        _column(header["name"]): header["value"]
+        for header in headers
+        if header["name"] is not None and header["value"] is not None
+    }
+
+
+def _column(header: str) -> str:
+    """The name of a header as that of a column."""
+    return lower_name(header.strip(" ")).replace("-", "_")
+
+
+def _header(headers: Mapping[str, bytes], name: str) -> str:
+    try:
+        return headers[name].decode().strip(" ")
+    except UnicodeDecodeError:
+        raise InvalidArgument("is not UTF-8", field=f"header {name}") from None
 
 
 def _number(text: str, name: str) -> str | int:
@@ -173,8 +190,8 @@ def _number(text: str, name: str) -> str | int:
     return int(text)
 
 
-def _looked_up(name: str, headers: Mapping[str, str | None], fields: Mapping[str, Any]) -> str:
-    header = name.lower().replace("-", "_")
+def _looked_up(name: str, headers: Mapping[str, bytes], fields: Mapping[str, Any]) -> str:
+    header = _column(name)
     found = _header(headers, header) if header in headers else fields.get(name)
     if found is None or isinstance(found, dict | list | bool) or found == "":
         raise InvalidArgument("the message has no such header and no such field", field=name)

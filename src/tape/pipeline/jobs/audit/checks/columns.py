@@ -25,9 +25,15 @@ _CHOSEN: Final = (
     "dispatch_claim",
 )
 """How times begin that somebody chose, or made of a length that he chose: as late as he liked."""
-_BELOW_ZERO: Final = {("obligations", "below"): -1}
-"""Numbers that may be less than 0: an obligation that stands alone is below none."""
-_BY_ONE: Final = ("reactions", "matcher")
+_BELOW_ZERO: Final = {
+    ("obligations", "below"): -1,
+    ("accepted_places", "number"): -1,
+    ("listeners", "backlog"): -1,
+    ("passed_positions", "position"): -1,
+}
+"""Numbers that may be less than 0: an obligation that stands alone is below none, a place may have
+no number, a source need not say how much it has, and may have passed nothing."""
+_BY_ONE: Final = ("reactions", "matcher", "credentials", "subscriptions", "listeners")
 """Tables whose rows are named by their first column; those of others by two."""
 _NOT_PLAIN: Final = ("outbox", "processed", "sequences", "business_keys")
 """Tables with checks of their own for all of this, or with names alone."""

@@ -139,9 +139,10 @@ CHECKS: Final[tuple[Check, ...]] = (
           waiting_in_part, ROW),
     Check("drainer_events", "The events that a drainer names exist.", events_missing, LATER,
           reads={"journal": f"{ENTRY_COLUMNS} event_id", _STATE: _EVENTS}),
-    Check("subscription_compiles", "A subscription's glob, filter and mapper are valid.",
+    Check("event_subscription_compiles",
+          "The glob, filter and mapper of an event subscription are valid.",
           subscriptions_broken, ROW, reads={"event_subscriptions": _SUBSCRIPTION}),
-    Check("subscription_row", "A subscription's row agrees with its last entry.",
+    Check("event_subscription_row", "The row of an event subscription agrees with its last entry.",
           subscriptions_differ, _QUIET, kinds=("drainer",),
           reads={"journal": ENTRY_COLUMNS, "event_subscriptions": f"{_SUBSCRIPTION} pool"}),
 )  # fmt: skip

@@ -15,7 +15,7 @@ AHEAD_MS: Final = 3_600_000
 """So far may the store's clock be ahead of the one here."""
 _BLOCK: Final = 65_536
 _IN_RUNS: Final = ("run", "decision", "effect", "obligation", "gate", "timer", "budget")
-_OUTSIDE: Final = ("session", "task", "drainer", "subscription")
+_OUTSIDE: Final = ("session", "task", "drainer", "subscription", "wallet")
 
 
 def _repeated(frame: DataFrame, column: str, words: str) -> DataFrame:

@@ -7,7 +7,15 @@ from pyspark.sql import DataFrame
 
 from tape.model.entry import Kind
 from tape.pipeline.jobs.audit.check import Check, RowRule, violation_rows
-from tape.pipeline.jobs.audit.frames import ALL_ENTRIES, ENTRY_COLUMNS, EVERY, STATUSES, Frames
+from tape.pipeline.jobs.audit.frames import (
+    ALL_ENTRIES,
+    ENTRY_COLUMNS,
+    EVERY,
+    LIFE_VERBS,
+    STATUSES,
+    Frames,
+    decoded,
+)
 from tape.pipeline.jobs.audit.recheck import not_a_subject
 
 _PLAIN: Final = r"^/tape/[a-z][a-z0-9_]*/[a-z][a-z0-9_]*(/[A-Za-z0-9._~-]+)*$"
@@ -30,13 +38,19 @@ _DIMENSIONS: Final = {
     Kind.BUDGET: (1, ("set", "charged")),
     Kind.RELAY: (1, ("elected", "resigned")),
     Kind.OUTBOX: (2, ("skipped",)),
+    Kind.WALLET: (1, ("put", "rotated", "retired", "deleted", "rewrapped")),
+    Kind.SUBSCRIPTION: (
+        1,
+        (*LIFE_VERBS, "message_received", "message_rejected", "message_directives_applied",
+         "message_deduplicated", "message_spooled", "message_replayed", "message_dead_lettered",
+         "message_dropped", "circuit_opened", "circuit_closed", "spool_draining", "rate_limited",
+         "run_deduplicated"),
+    ),
 }  # fmt: skip
 """How many dimensions the subject of a kind has, and which verbs there are."""
 _STOPPED: Final = ("halted", "resumed", "skipped")
 _SUBSCRIBED: Final = ("subscribed", "unsubscribed")
 """Of drainers: what became of one, and of a subscription of it."""
-_OTHERS: Final = (Kind.SUBSCRIPTION,)
-"""Kinds whose verbs are not counted up."""
 
 # What a dimension must be, where the entry says it elsewhere, too.
 _SAID: Final = {
@@ -50,6 +64,7 @@ _SAID: Final = {
     Kind.TIMER: ("p.kind", "run_id"),
     Kind.BUDGET: ("run_id",),
     Kind.RELAY: ("p.relay",),
+    Kind.WALLET: ("p.alias",),
 }
 
 
@@ -69,9 +84,8 @@ def _other_kind() -> str:
     known += f""" WHEN kind = 'drainer' THEN
         SIZE(dims) = 1 AND verb IN ({_quoted(_STOPPED)})
         OR SIZE(dims) = 2 AND verb IN ({_quoted(_SUBSCRIBED)})"""
-    fits = f"CASE {known} WHEN kind IN ({_quoted(k.value for k in _OTHERS)}) THEN TRUE END"
     return f"""subject LIKE '/tape/%'
-        AND (NOT COALESCE({fits}, FALSE) OR GET(SPLIT(subject, '/'), 2) <> kind)"""
+        AND (NOT COALESCE(CASE {known} END, FALSE) OR GET(SPLIT(subject, '/'), 2) <> kind)"""
 
 
 def _named_otherwise() -> str:
@@ -84,24 +98,19 @@ def _named_otherwise() -> str:
     cases.append(_unlike(f"kind = 'drainer' AND verb IN ({_quoted(_STOPPED)})", ("p.drainer",)))
     subscribed = f"kind = 'drainer' AND verb IN ({_quoted(_SUBSCRIBED)})"
     cases.append(_unlike(subscribed, ("p.drainer_id", "p.subscription_id")))
+    lived = f"kind = 'subscription' AND verb IN ({_quoted(LIFE_VERBS)})"
+    cases.append(_unlike(lived, ("p.name",)))
     return f"COALESCE({', '.join(cases)})"
 
 
 def _unlike(condition: str, columns: tuple[str, ...]) -> str:
     """What the entry says, where its subject does not say the same."""
     differ = " OR ".join(
-        f"NOT ({_decoded(place)} <=> COALESCE({column}, ''))"
-        for place, column in enumerate(columns)
+        f"NOT ({decoded(place)} <=> COALESCE({column}, ''))" for place, column in enumerate(columns)
     )
     sized = f"SIZE(dims) = {len(columns)}"
     said = f"CONCAT_WS(', ', {', '.join(columns)})"
     return f"CASE WHEN {condition} AND {sized} AND ({differ}) THEN {said} END"
-
-
-def _decoded(place: int) -> str:
-    """A dimension as it was before it was made a segment; no segment has a +."""
-    dim = f"GET(dims, {place})"
-    return f"CASE WHEN {dim} = '_' THEN '' ELSE TRY_URL_DECODE({dim}) END"
 
 
 def _quoted(words: Iterable[str]) -> str:

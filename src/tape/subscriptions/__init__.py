@@ -1,0 +1,1 @@
+"""Declared subscriptions: what a document says, its life, and the listeners that fetch."""

@@ -1,0 +1,1 @@
+"""Credentials, sealed: a data key for each, under a key-encryption key that is kept elsewhere."""
