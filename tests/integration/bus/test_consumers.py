@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
+from nats.js.api import ConsumerInfo
 from nats.js.client import JetStreamContext
 
 from tape.errors import InvalidArgument
@@ -63,6 +64,17 @@ async def handle_until(
     await task
 
 
+async def until_consumer(
+    stream: JetStreamContext, prefix: str, is_so: Callable[[ConsumerInfo], bool]
+) -> None:
+    """Wait until it is so: the server publishes and delivers one after the other."""
+    async with asyncio.timeout(BOUND_S):
+        while not is_so(  # noqa: ASYNC110 - only asking tells
+            await stream.consumer_info(prefix, "desk-a")
+        ):
+            await asyncio.sleep(0.01)
+
+
 async def test_all_that_is_kept_first_and_then_on_from_there(
     stream: JetStreamContext, new: NewConsumer, prefix: str
 ) -> None:
@@ -92,15 +104,11 @@ async def test_what_is_on_its_way_to_a_consumer_that_closes_is_given_back(
 ) -> None:
     async with new() as closing:
         waiting = asyncio.ensure_future(anext(aiter(closing)))
-        async with asyncio.timeout(BOUND_S):
-            while not (  # noqa: ASYNC110 - only asking tells
-                await stream.consumer_info(prefix, "desk-a")
-            ).num_waiting:
-                await asyncio.sleep(0.01)
+        await until_consumer(stream, prefix, lambda info: bool(info.num_waiting))
         waiting.cancel()
         await asyncio.wait((waiting,))
         await send(stream, f"{prefix}.a", 1)
-        assert (await stream.consumer_info(prefix, "desk-a")).num_ack_pending == 1
+        await until_consumer(stream, prefix, lambda info: info.num_ack_pending == 1)
     got: list[Message] = []
 
     async def handle(message: Message) -> None:
