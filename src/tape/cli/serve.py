@@ -14,6 +14,7 @@ from tape.cli.logs import start_logging
 from tape.cli.target import Target, announcing_created_store, target_options
 from tape.errors import Unsafe
 from tape.programs.event_loop import stopping_on_signals
+from tape.programs.heap import set_heap_aside
 from tape.programs.listening import ANY_POOL
 from tape.programs.serve import DEFAULT_GRPC, DEFAULT_HTTP, Addresses, ServeOptions
 from tape.programs.serve import serve as serve_app
@@ -115,6 +116,7 @@ async def _serve(options: ServeOptions) -> None:
 
 
 def _announce(addresses: Addresses) -> None:
+    set_heap_aside()
     print(f"grpc {addresses.grpc}", flush=True)
     if addresses.http is not None:
         print(f"http {addresses.http}", flush=True)

@@ -15,6 +15,7 @@ from tape.cli.target import Target, announcing_created_store, json_option, targe
 
 if TYPE_CHECKING:
     from tape.programs.subscribing import SubscribeReport
+    from tape.subscriptions.operations import SubscriptionView
 
 STDOUT = "-"
 
@@ -62,6 +63,7 @@ def subscribe(
     are opened with the key of this process. Without -m no run is driven here.
     """
     from tape.programs.file_sink import FileSink
+    from tape.programs.heap import set_heap_aside
     from tape.programs.subscribing import SubscribeOptions, run_subscribe
     from tape.programs.worker import WorkerOptions
 
@@ -81,16 +83,13 @@ def subscribe(
     def tell(text: str, *, aside: bool = True) -> None:
         click.echo(printable(text), err=aside)
 
+    def announce(view: "SubscriptionView") -> None:
+        set_heap_aside()
+        row = view.subscription
+        tell(f"listening for {row.name} ({row.source}), revision {row.revision}", aside=is_aside)
+
     with announcing_created_store():
-        report = run_subscribe(
-            options,
-            on_ready=lambda view: tell(
-                f"listening for {view.subscription.name} ({view.subscription.source}), revision "
-                f"{view.subscription.revision}",
-                aside=is_aside,
-            ),
-            note=tell,
-        )
+        report = run_subscribe(options, on_ready=announce, note=tell)
     if as_json:
         print_json(_record(report))
     else:

@@ -14,6 +14,7 @@ from tape.cli.target import Target, announcing_created_store, target_options
 from tape.model.reaction import HandlerKind
 from tape.model.run import DEFAULT_POOL
 from tape.model.task import ANY_SHARD
+from tape.programs.heap import set_heap_aside
 from tape.programs.worker import Ready, WorkerOptions, run_worker
 from tape.settings import DispatcherSettings, Settings
 
@@ -152,6 +153,7 @@ def _with_options(settings: Settings, **typed: Any) -> Settings:
 
 
 def _announce(ready: Ready, pool: str) -> None:
+    set_heap_aside()
     for reaction in ready.reactions:
         kind = HandlerKind(reaction.handler_kind).name.lower()
         say(f"{kind} {reaction.reaction_id} {reaction.subject_pattern}")
