@@ -58,7 +58,8 @@ class Acceptor:
             raise InvalidArgument(f"{len(messages)} of them, the limit is {most}", field="messages")
         check_messages(messages)
         accepted: list[AcceptedMessage] = []
-        for chunk in chunks(messages, self._lanes.most_together(name), MOST_BYTES):
+        most_together = self._lanes.most_together(name, len(messages))
+        for chunk in chunks(messages, most_together, MOST_BYTES):
             accepted += await self._accept_chunk(
                 name, revision, fencing_token, chunk, tells_received=tells_received
             )

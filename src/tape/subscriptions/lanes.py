@@ -48,8 +48,9 @@ class AcceptLanes:
         self._waiting: dict[str, deque[_WaitingChunk]] = {}
         self._working: set[asyncio.Task[None]] = set()
 
-    def most_together(self, name: str) -> int:
-        """How many messages of a subscription are accepted in one move now."""
+    def most_together(self, name: str, count: int) -> int:
+        """How many messages of a subscription are accepted in one move, of so many it has now."""
+        self._company.note(name, count)
         return self._company.most_together(name)
 
     async def accept(
@@ -79,7 +80,7 @@ class AcceptLanes:
         """Until nobody waits."""
         lane = self._waiting[name]
         try:
-            while together := _next_together(lane, self.most_together(name)):
+            while together := _next_together(lane, self._company.most_together(name)):
                 await self._accept_together(together)
         finally:
             del self._waiting[name]
