@@ -1,8 +1,9 @@
 """Databases for tests: a fresh SQLite file, a fresh database on a real Postgres, or both."""
 
+import gc
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import cache
 from importlib.util import find_spec
@@ -31,6 +32,18 @@ def pytest_configure() -> None:
     """A process that shares the tests ignores Ctrl-C, and what it starts would do so too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Eleven thousand tests are there to the end: to look through them for garbage again and again
+    took a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # What is tested there does not depend on the store, and tests/conformance holds both to the same.

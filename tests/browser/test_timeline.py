@@ -128,7 +128,7 @@ def test_filters_are_in_the_address(http: str, page: Page, browser: Browser) -> 
 def test_keys(http: str, page: Page) -> None:
     mine = {"entity_type": "keys"}
     (cause,) = record(http, {"event_type": "first", "payload": {"deep": [1]}, **mine})
-    event_id = httpx.get(f"http://{http}/api/events/{cause}").json()["event_id"]
+    event_id = httpx.get(f"http://{http}/api/events/{cause}", timeout=60).json()["event_id"]
     (effect,) = record(http, {"event_type": "second", "caused_by": event_id, **mine})
     open_timeline(page, http, "#entity=keys")
     expect(page.locator("#canvas .row")).to_have_count(2)

@@ -82,7 +82,9 @@ def test_halted_drainers_are_helped_on_by_a_click(sqlite_url: str, page: Page) -
         expect(resumed.locator(".state")).to_have_text("up to date")
         expect(resumed).not_to_have_css("border-top-color", RED)
         expect(resumed).to_contain_text("3 runs")
-        ended = httpx.get(f"http://{server.http}/api/runs", params={"status": "terminal"}).json()
+        ended = httpx.get(
+            f"http://{server.http}/api/runs", params={"status": "terminal"}, timeout=60
+        ).json()
         assert len(ended["runs"]) == 3
         expect(page.locator("#canvas")).to_contain_text("run/done/route/")
         expect(page.locator("#canvas")).not_to_contain_text("terminal")
@@ -92,7 +94,7 @@ def test_halted_drainers_are_helped_on_by_a_click(sqlite_url: str, page: Page) -
 
 def subscribe(http: str, drainer_id: str, glob: str) -> None:
     body = {"event_type_glob": glob, "workflow_type": "route", "drainer_id": drainer_id}
-    made = httpx.put(f"http://{http}/api/event-subscriptions/{drainer_id}", json=body)
+    made = httpx.put(f"http://{http}/api/event-subscriptions/{drainer_id}", json=body, timeout=60)
     made.raise_for_status()
 
 
@@ -117,5 +119,7 @@ def test_dead_letters_are_replayed_and_dropped(sqlite_url: str, page: Page) -> N
         expect(card).to_have_css("border-top-color", RED)
         card.get_by_role("button", name="replay route_orders", exact=True).click()
         expect(card).not_to_have_css("border-top-color", RED)
-        dead = httpx.get(f"http://{server.http}/api/tasks", params={"status": "dlq"}).json()
+        dead = httpx.get(
+            f"http://{server.http}/api/tasks", params={"status": "dlq"}, timeout=60
+        ).json()
         assert dead["tasks"] == []

@@ -50,5 +50,7 @@ def row(page: Page, global_seq: int) -> Any:
 
 
 def record(http: str, *events: dict[str, Any]) -> list[int]:
-    answer = httpx.post(f"http://{http}/api/events/record", json={"events": list(events)})
+    answer = httpx.post(
+        f"http://{http}/api/events/record", json={"events": list(events)}, timeout=60
+    )
     return [result["global_seq"] for result in answer.raise_for_status().json()["results"]]

@@ -32,6 +32,8 @@ from tests.conformance.reacting import (
 
 PENDING, CLAIMED, DONE, FAILED, DLQ = TaskStatus
 CATCH_UP_S = 0.1
+CLOCK_S = 0.002
+"""The store's clock tells whole milliseconds, and is not the loop's."""
 R = [TaskKey("r", 0, source) for source in range(10)]
 
 
@@ -247,14 +249,22 @@ class TasksContract(Sound):
         await ready(store, 300, rate_limit_per_s=rate)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        moments, started = [began], 0
+        claims: list[tuple[float, float]] = []
+        started = 0
         while loop.time() < began + 0.4:
+            asked = loop.time()
             started += len(await claim(store))
-            moments.append(loop.time())
+            claims.append((asked, loop.time()))
             await asyncio.sleep(0.005)
-        elapsed = moments[-1] - began
+        elapsed = claims[-1][1] - began + CLOCK_S
         assert started <= rate * (elapsed + CATCH_UP_S) + 1
-        kept_up = sum(min(later - sooner, CATCH_UP_S) for sooner, later in pairwise(moments))
+        # The store decides at some moment between question and answer. What busy cores hold up for
+        # longer than may be caught up is lost.
+        lost = sum(
+            max(0.0, answered - asked - CATCH_UP_S)
+            for (asked, _), (_, answered) in pairwise(claims)
+        )
+        kept_up = claims[-1][0] - claims[0][1] - lost
         assert started >= rate * (kept_up - 0.02) - 2
 
     async def test_the_rate_holds_over_all_who_claim(self, open_store: OpenStore) -> None:
@@ -267,7 +277,7 @@ class TasksContract(Sound):
         while loop.time() < began + 0.2:
             for batch in await asyncio.gather(*(claim(store) for store in stores * 2)):
                 found += batch
-        assert len(found) <= rate * (loop.time() - began + CATCH_UP_S) + 1
+        assert len(found) <= rate * (loop.time() - began + CLOCK_S + CATCH_UP_S) + 1
         assert len(set(sources_of(found))) == len(found)
 
     async def test_how_long_until_there_is_something_to_claim(self, open_store: OpenStore) -> None:

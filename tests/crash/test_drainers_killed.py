@@ -23,6 +23,7 @@ from tape.ports.store import ReadEntries
 from tests.conformance.reacting import until
 from tests.crash.draining_processes import LEASE_S, SETTINGS, drain_for_ever, drain_once
 from tests.crash.forks import FORKS
+from tests.crash.watching import stop_unlocked
 from tests.unit.ledger.draining import Desk, a_desk
 
 SEED = int(os.environ.get("TAPE_SEED", "20261116"))
@@ -36,7 +37,7 @@ class Size(NamedTuple):
     rest_s: float
 
 
-SHORT = Size(80, 4, 2, 60)
+SHORT = Size(80, 4, 2, 300)
 LONG = Size(3_000, 100, 3, 600)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 
@@ -183,7 +184,7 @@ async def test_whoever_was_stopped_past_its_lease_does_no_harm(store_url: str) -
         await desk.record(*range(1, 6))
         async with a_pass_elsewhere(desk, store_url, LEASE_S) as (process, connection):
             assert process.pid is not None
-            os.kill(process.pid, signal.SIGSTOP)
+            await asyncio.to_thread(stop_unlocked, store_url, process.pid)
 
             async def report_here() -> DrainReport | None:
                 found = await desk.bus.ledger.drain(await_s=0)

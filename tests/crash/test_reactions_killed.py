@@ -44,7 +44,7 @@ class Size(NamedTuple):
     rest_s: float
 
 
-SHORT = Size(2_500, 12, 4, (0.6, 1.2), 60)
+SHORT = Size(2_500, 12, 4, (0.6, 1.2), 300)
 LONG = Size(200_000, 50, 90, (1.0, 3.0), 900)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 
@@ -84,7 +84,7 @@ async def test_two_servers_and_three_workers_on_one_postgres(
         await _run(postgres_url, doors, [*servers, *workers], tmp_path, size)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_server_and_two_workers_on_one_sqlite_file(sqlite_url: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(sqlite_url))
@@ -112,7 +112,7 @@ async def _run(
             for producer in range(PRODUCERS):
                 group.create_task(_produce(producer, doors, portions, size))
         await asyncio.to_thread(await_rest, url, lambda: _revive(workers), size.rest_s)
-    await_true(lambda: all(each.has_begun for each in workers), 30, lambda: workers[0].said)
+    await_true(lambda: all(each.has_begun for each in workers), 60, lambda: workers[0].said)
     assert [worker.stop() for worker in workers] == [0] * len(workers)
     assert not watcher.faults, f"seed {SEED}: {watcher.faults[:5]}"
     assert watcher.looks > 2 * size.kills

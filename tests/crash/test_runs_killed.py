@@ -60,7 +60,7 @@ class Size(NamedTuple):
     rest_s: float
 
 
-SHORT = Size(3, 40, 8, 0.5, 14, 7, 6, 0.2, 1.0, 0.1, 60)
+SHORT = Size(3, 40, 8, 0.5, 14, 7, 6, 0.2, 1.0, 0.1, 300)
 LONG = Size(8, 500, 20, 1.0, 150, 25, 12, 0.3, 3.0, 1.0, 900)
 SIZES = [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.long)]
 
@@ -143,7 +143,7 @@ def test_on_postgres(postgres_url: str, tmp_path: Path, size: Size) -> None:
     assert watching.deadlocks(postgres_url) == before
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
     _run_errands(sqlite_url, tmp_path, SHORT)
 

@@ -25,7 +25,7 @@ from tests.crash.errand_worker import Working
 from tests.crash.errands import Errand
 from tests.crash.runs_left import check_asked, check_legal, check_results, read_runs
 from tests.crash.stale_holder import hold_run, reached, tried
-from tests.crash.watching import await_true, query
+from tests.crash.watching import await_true, query, stop_unlocked
 from tests.integration.docs.pages import ROOT
 from tests.integration.grpc.fenced import FENCED, LIVING
 from tests.integration.grpc.running import claimed_effect, claimed_obligation, taken_over
@@ -76,7 +76,7 @@ async def test_a_holder_that_was_stopped_tries_every_call(
     script = ("-m", "tests.crash.stale_holder", door.url, str(tmp_path))
     with WorkerProcess(*script, log=given.log, folder=ROOT) as holder:
         run_id = (await asyncio.to_thread(noted, given, "held")).key
-        holder.pause()
+        await asyncio.to_thread(stop_unlocked, door.store, holder.pid)
         async with reached(door.server.url) as rpc:
             await in_third_hands(rpc, run_id)
             if ended:
@@ -121,7 +121,7 @@ def test_a_driver_stopped_in_the_middle_of_a_step(door: Door, tmp_path: Path) ->
     begin(door.url, errand)
     with working(first) as stopped:
         noted(first, "asked", "first")
-        stopped.pause()
+        stop_unlocked(door.store, stopped.pid)
         _owner, expires_at_ms, _token = lease(door.store)
         with working(second):
             taken_at_ms = noted(second, "asked", "second").at_ms

@@ -28,7 +28,7 @@ from tests.crash.errand_processes import Worker, await_ready, said, started
 from tests.crash.errand_worker import Spot, Working
 from tests.crash.errands import Errand
 from tests.crash.runs_left import check_asked, check_legal, check_results, read_runs
-from tests.crash.watching import await_true, query
+from tests.crash.watching import await_true, is_stopped, query
 from tests.servers.postgres import PostgresServer
 
 AT_ONCE = 6
@@ -84,8 +84,8 @@ def _stopped(url: str, given: Working) -> bool:
     checked.
     """
     with _running(given) as first:
-        await_true(lambda: _is_stopped(first) or _has_ended(url), PATIENCE_S, lambda: "at it")
-        if not _is_stopped(first) or not _is_writable(url):
+        await_true(lambda: is_stopped(first.pid) or _has_ended(url), PATIENCE_S, lambda: "at it")
+        if not is_stopped(first.pid) or not _is_writable(url):
             return False  # by the clock it has gone another way, or stands with the file locked
         under_way = _under_way(given)
         second = given._replace(owner="second", stops_at=None)
@@ -112,11 +112,6 @@ def _running(given: Working) -> Iterator[Worker]:
         yield worker
     finally:
         worker.kill()
-
-
-def _is_stopped(worker: Worker) -> bool:
-    status = Path(f"/proc/{worker.pid}/stat").read_text()
-    return status.rpartition(")")[2].split()[0] == "T"
 
 
 def _under_way(given: Working) -> set[tuple[str, str]]:
@@ -193,7 +188,7 @@ def _check_everywhere(case: Case, every: int = 1) -> None:
     assert not wrong, f"{len(wrong)} of {len(spots)}:\n" + "\n".join(wrong[:5])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_on_sqlite(fresh_sqlite: Fresh, tmp_path: Path) -> None:
     _check_everywhere(Case(fresh_sqlite, tmp_path))
 

@@ -334,7 +334,7 @@ def _shares(longer: pytest.MarkDecorator) -> list[Any]:
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "share"), _shares(pytest.mark.middle))
 def test_on_sqlite(fresh_sqlite: Fresh, tmp_path: Path, name: str, share: slice) -> None:
     _check_everywhere(Case(fresh_sqlite, tmp_path, SCENARIOS[name]), share)

@@ -36,7 +36,7 @@ RECORD_TIMES = 3
 BUSY_S = 0.5
 """What a busy machine may add to a short attack's p99, the second slowest of 200: a server that is
 stopped by one answers nothing for as long as it goes on."""
-SERVED_MOST_S = 10.0
+SERVED_MOST_S = 30.0
 """Until a task is made or a search answered; undisturbed it takes some milliseconds."""
 STOP_MOST_S = 5.0
 GROWTH_MOST = 512 * MIB

@@ -1,10 +1,13 @@
 """A database read beside those who work on it, with none of their code."""
 
+import os
+import signal
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -14,6 +17,7 @@ from tests.crash.reacting import Recorded, Row
 
 LOOK_EVERY_S = 0.03
 ASK_EVERY_S = 0.1
+STOPS_S = 30.0
 
 # One statement, so one moment: the head, the matcher, each cursor.
 MOMENT = """
@@ -55,6 +59,23 @@ def deadlocks(url: str) -> int:
     statement = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     ((count,),) = query(url, statement)
     return int(count)
+
+
+def is_stopped(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat").read_text()
+    return status.rpartition(")")[2].split()[0] == "T"
+
+
+def stop_unlocked(url: str, pid: int) -> None:
+    """Stop a process. With SQLite's lock in hand it would hold up everybody, so we have it then."""
+    if not url.startswith("sqlite:"):
+        os.kill(pid, signal.SIGSTOP)
+        return
+    with closing(sqlite3.connect(sqlite_path(url), timeout=30, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        os.kill(pid, signal.SIGSTOP)
+        await_true(lambda: is_stopped(pid), STOPS_S, lambda: f"{pid} does not stop")
+        db.execute("ROLLBACK")
 
 
 def tasks(url: str) -> list[Row]:

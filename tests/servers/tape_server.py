@@ -77,7 +77,7 @@ class ServerProcess:
     def _end(self, how: signal.Signals) -> int:
         process = self._running()
         process.send_signal(how)
-        code = process.wait(30)
+        code = process.wait(60)
         if process.stdout is not None:
             process.stdout.close()
         self._process = None

@@ -92,6 +92,7 @@ async def kill_at_a_handful(url: str, end: FarEnd, folder: Path) -> None:
         await kill_at_each(field, spots, 140)
 
 
+@pytest.mark.timeout(300)
 async def test_a_handful_on_nats(nats: NewEnd, sqlite_url: str, tmp_path: Path) -> None:
     await kill_at_a_handful(sqlite_url, nats(), tmp_path)
 

@@ -91,6 +91,7 @@ async def kill_in_ticks(
         await field.judged(len(ticks))
 
 
+@pytest.mark.timeout(300)
 async def test_ticks_on_nats(nats: NewEnd, sqlite_url: str, tmp_path: Path) -> None:
     await kill_in_ticks(sqlite_url, nats(), tmp_path, SOME_TICKS, 120)
 

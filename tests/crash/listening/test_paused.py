@@ -85,6 +85,7 @@ async def pause_at_each(url: str, end: FarEnd, folder: Path, stops: Sequence[Sto
         await field.judged(0)
 
 
+@pytest.mark.timeout(300)
 async def test_two_on_nats(nats: NewEnd, sqlite_url: str, tmp_path: Path) -> None:
     await pause_at_each(sqlite_url, nats(), tmp_path, (OFFERING, RENEWING))
 

@@ -26,6 +26,8 @@ from tests.servers.nats import NatsServer
 from tests.servers.tape_server import ServerProcess
 from tests.servers.tape_worker import WorkerProcess
 
+pytestmark = pytest.mark.timeout(300)
+
 ENDS_WITHIN_S: Final = 30.0
 KEPT_S: Final = 300.0
 """So long NATS would keep what nobody gives back."""
@@ -120,9 +122,9 @@ async def test_what_an_operator_does_is_journaled(
     sqlite_url: str, end: NatsEnd, tmp_path: Path
 ) -> None:
     async with a_subscription(sqlite_url, end, tmp_path) as field:
-        await field.send(MESSAGES)
         with served(sqlite_url, tmp_path) as server:
             for verb, words in OPERATED.items():
+                await field.send(MESSAGES)
                 await until_half_way(field)
                 before = lifecycle(sqlite_url)
                 await field.subscriptions.move_subscription(NAME, verb)

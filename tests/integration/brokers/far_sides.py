@@ -112,8 +112,8 @@ class KafkaFarSide:
             return  # the mock cluster makes topics when they are asked for, and only then
         admin = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
         topic = NewTopic(self.topic, 4, 1)
-        for made in admin.create_topics([topic], request_timeout=20).values():
-            made.result(20)
+        for made in admin.create_topics([topic], request_timeout=BOUND_S).values():
+            made.result(BOUND_S)
 
     async def open(self) -> Broker:
         target = parse_target(self.target)

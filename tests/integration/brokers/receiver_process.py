@@ -53,8 +53,9 @@ class ReceiverProcess:
             self._process = None
 
     def received(self) -> list[Received]:
-        lines = self._file.read_bytes().splitlines() if self._file.exists() else []
-        events = [orjson.loads(line) for line in lines]
+        written = self._file.read_bytes() if self._file.exists() else b""
+        # The last line may be half written: it is not acknowledged yet.
+        events = [orjson.loads(line) for line in written.split(b"\n")[:-1]]
         return [
             Received(event["id"], event["partitionkey"], event.get("tapeattempt", 1), b"")
             for event in events

@@ -29,7 +29,7 @@ class TestNats(BrokerContract):
 class TestKafka(BrokerContract):
     @pytest.fixture
     def far_side(self, kafka_server: KafkaServer) -> FarSide:
-        far_side = KafkaFarSide(kafka_server, reports_s=2.5)
+        far_side = KafkaFarSide(kafka_server, reports_s=8.0)
         far_side.make_topic()
         return far_side
 
@@ -39,7 +39,7 @@ class TestMockKafka(BrokerContract):
 
     @pytest.fixture
     def far_side(self, mock_kafka: MockKafka) -> FarSide:
-        far_side = KafkaFarSide(mock_kafka, reports_s=4)
+        far_side = KafkaFarSide(mock_kafka)
         far_side.make_topic()
         return far_side
 

@@ -14,7 +14,7 @@ import tape
 from tape.bus import Bus
 from tape.programs.connect import open_bus
 from tape.stores.by_url import sqlite_path
-from tests.integration.bus.relays import Relays, quick
+from tests.integration.bus.relays import BOUND_S, Relays, quick
 from tests.servers.nats import NatsServer, nats_server_program
 
 
@@ -74,5 +74,5 @@ async def relays(store_url: str, nats_url: str, prefix: str) -> AsyncIterator[Re
     """Relays of this test's own lock, all stopped at its end."""
     running = Relays(store_url, quick(nats_url, prefix))
     yield running
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         await running.stop()

@@ -13,9 +13,9 @@ from tape.programs.outbox_relay import relay_until
 from tape.settings import ConsumerSettings, OutboxSettings, Settings, StreamSettings
 
 T = TypeVar("T")
-BOUND_S = 20.0
+BOUND_S = 60.0
 OUTBOX = OutboxSettings(
-    batch=10, active_poll_s=0.01, idle_poll_s=0.05, lead_retry_s=0.05, hung_s=5.0,
+    batch=10, active_poll_s=0.01, idle_poll_s=0.05, lead_retry_s=0.05, hung_s=20.0,
     backoff_first_s=0.05, backoff_most_s=0.2,
 )  # fmt: skip
 CONSUMERS = ConsumerSettings(reconnect_first_s=0.05, retry_first_s=0.05, retry_most_s=0.2)

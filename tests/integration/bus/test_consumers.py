@@ -67,7 +67,8 @@ async def handle_until(
 async def until_consumer(
     stream: JetStreamContext, prefix: str, is_so: Callable[[ConsumerInfo], bool]
 ) -> None:
-    """Wait until it is so: the server publishes and delivers one after the other."""
+    """Wait until it is so: the server delivers behind a publish, and is not asked for an answer to
+    an acknowledgement."""
     async with asyncio.timeout(BOUND_S):
         while not is_so(  # noqa: ASYNC110 - only asking tells
             await stream.consumer_info(prefix, "desk-a")
@@ -93,8 +94,8 @@ async def test_all_that_is_kept_first_and_then_on_from_there(
     del got[:]
     await handle_until(new(), handle, lambda: len(got) == 2)
     assert [message.payload for message in got] == [150, 151]
+    await until_consumer(stream, prefix, lambda info: info.num_ack_pending == info.num_pending == 0)
     info = await stream.consumer_info(prefix, "desk-a")
-    assert info.num_ack_pending == info.num_pending == 0
     assert info.config.ack_wait == 30
     assert info.config.max_deliver == -1
 
@@ -190,12 +191,12 @@ async def test_what_is_in_hand_is_not_delivered_again_however_long_it_takes(
 ) -> None:
     """Another process with the same durable would get whatever is thought to be abandoned."""
     await send(stream, f"{prefix}.a", 1, 2, 3)
-    settings = replace(CONSUMERS, ack_wait_s=0.4)
+    settings = replace(CONSUMERS, ack_wait_s=3.0)
     async with new(settings=settings) as slow, new(settings=settings) as idle:
         in_hand, others = aiter(slow), aiter(idle)
         messages = [await anext(in_hand)]  # the other two wait for their turn
         waiting = asyncio.ensure_future(anext(others))
-        done, _ = await asyncio.wait((waiting,), timeout=4 * settings.ack_wait_s)
+        done, _ = await asyncio.wait((waiting,), timeout=2 * settings.ack_wait_s)
         assert not done
         messages += [await anext(in_hand), await anext(in_hand)]
         assert [(m.payload, m.deliveries) for m in messages] == [(1, 1), (2, 1), (3, 1)]
@@ -213,12 +214,14 @@ async def test_one_at_a_time_unless_more_are_wanted(
     await send(stream, f"{prefix}.a", *range(6))
     for concurrency in (1, 3):
         busy, most, done = 0, 0, 0
+        together = asyncio.Barrier(concurrency)
 
         async def handle(_message: Message) -> None:
             nonlocal busy, most, done
             busy += 1
             most = max(most, busy)
-            await asyncio.sleep(0.02)
+            await together.wait()  # noqa: B023 - of this turn
+            await asyncio.sleep(0.02)  # in which another one would begin
             busy -= 1
             done += 1
 
@@ -248,7 +251,7 @@ async def test_what_was_not_acknowledged_comes_again(
     stream: JetStreamContext, new: NewConsumer, prefix: str
 ) -> None:
     await send(stream, f"{prefix}.a", 1, 2)
-    settings = replace(CONSUMERS, ack_wait_s=0.3)
+    settings = replace(CONSUMERS, ack_wait_s=3.0)
     async with asyncio.timeout(BOUND_S):
         async with new(settings=settings) as consumer:
             messages = aiter(consumer)

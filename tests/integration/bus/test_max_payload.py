@@ -12,7 +12,7 @@ from tape.model.outbox import FailingRow
 from tape.wire.cloudevents import cloud_event, text_headers
 from tests.conformance.broker import outgoing
 from tests.integration.bus.conftest import Publish
-from tests.integration.bus.relays import Relays, quick, read_stream, until
+from tests.integration.bus.relays import BOUND_S, Relays, quick, read_stream, until
 from tests.servers.nats import NatsServer
 
 MAX_PAYLOAD = 1 << 20  # NATS's own default
@@ -120,7 +120,7 @@ async def test_at_the_limit_and_one_byte_over(attempt: int) -> None:
         assert f"has 2001 bytes, {2_000 - room} of them headers" in str(refused)
         assert not connection.lost.is_set()
         server.configure("max_payload: 4000\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while (await broker.publish([over]))[0] is not None:  # noqa: ASYNC110 - only asking tells
                 await asyncio.sleep(0.02)
         await broker.close()

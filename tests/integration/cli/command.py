@@ -31,7 +31,7 @@ def clean_environment(**extra: str) -> dict[str, str]:
 
 def tape(*arguments: str, folder: Path, stdin: str = "", **env: str) -> Done:
     environment = clean_environment(**env)
-    return Done(*run_forked(arguments, folder=folder, env=environment, stdin=stdin, timeout_s=60))
+    return Done(*run_forked(arguments, folder=folder, env=environment, stdin=stdin, timeout_s=110))
 
 
 def start(*arguments: str, folder: Path, **env: str) -> "subprocess.Popen[str]":

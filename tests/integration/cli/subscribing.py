@@ -43,9 +43,10 @@ spec:
   dispatch: {playbook: APP}
   runtime: {timeout_ms: 200, batch: 10}
 """
+QUICK_S = 1.5
 QUICK = """\
 tape:
-  listeners: {lease_s: 1.5, look_s: 0.1}
+  listeners: {{lease_s: {lease_s}, look_s: 0.1}}
 """
 SHORT_LEASES = "  reactors: {recovery: {lease_ttl_s: 2}}\n"
 BOUND_S = 60
@@ -70,8 +71,9 @@ class SubscribeDesk:
         text = DOCUMENT.replace("FOLDER", str(self.inbox)).replace("APP", app) + more
         (self.folder / "inbox.yaml").write_text(change(text))
 
-    def set(self, more: str = "") -> None:
-        (self.folder / "tape.yaml").write_text(QUICK + more)
+    def set(self, more: str = "", lease_s: float = QUICK_S) -> None:
+        """A listener that others must find alive needs a lease that outlasts busy cores."""
+        (self.folder / "tape.yaml").write_text(QUICK.format(lease_s=lease_s) + more)
 
     def put(self, *lines: str, name: str = "a") -> None:
         with (self.inbox / f"{name}.jsonl").open("a") as file:

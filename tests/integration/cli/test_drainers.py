@@ -113,7 +113,7 @@ def test_who_follows_sees_a_resume_and_a_skip(
         folder=tmp_path,
     )  # fmt: skip
     assert following.stdout is not None
-    watchdog = threading.Timer(60, following.kill)
+    watchdog = threading.Timer(110, following.kill)
     watchdog.start()
     try:
         event_id = json.loads(following.stdout.readline())["halted_on_event_id"]

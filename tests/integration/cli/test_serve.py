@@ -38,7 +38,7 @@ def test_says_where_it_is_and_ends_when_asked(
         assert not address.endswith(":0")
         kind, http = server.stdout.readline().split()
         assert kind == "http"
-        assert httpx.get(f"http://{http}/readyz").status_code == 200
+        assert httpx.get(f"http://{http}/readyz", timeout=60).status_code == 200
         done = tape("record", "x", "--url", f"tape://{address}", folder=tmp_path)
         assert (done.code, done.err) == (0, "")
         server.send_signal(number)
@@ -55,8 +55,10 @@ def test_health_is_told_after_the_other_doors(how: str, sqlite_url: str, tmp_pat
         assert [name for name, _ in said] == ["grpc", "http", "health"]
         host, _, port = said[2][1].rpartition(":")
         assert host == "0.0.0.0"
-        assert httpx.get(f"http://127.0.0.1:{port}/readyz").json() == {"status": "ready"}
-        assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 404
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60).json() == {
+            "status": "ready"
+        }
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).status_code == 404
         server.terminate()
         out, err = server.communicate(timeout=30)
     assert (server.returncode, out, err) == (0, "", "")

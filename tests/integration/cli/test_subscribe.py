@@ -2,8 +2,10 @@
 
 import json
 import signal
+import sqlite3
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -61,7 +63,7 @@ def test_probes_are_answered_while_it_listens(desk: SubscribeDesk) -> None:
         assert name == "health"
         port = address.rpartition(":")[2]
         for path, code in (("/healthz", 200), ("/readyz", 200), ("/metrics", 404)):
-            assert httpx.get(f"http://127.0.0.1:{port}{path}").status_code == code, path
+            assert httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60).status_code == code, path
 
 
 @pytest.mark.middle
@@ -289,6 +291,7 @@ def test_who_deactivates_it_ends_the_process(desk: SubscribeDesk) -> None:
 
 
 def test_a_second_process_says_who_listens(desk: SubscribeDesk) -> None:
+    desk.set(lease_s=9)  # it says so at the first renewal, after three
     with desk.subscribing("-m", "shop", *EVENTS) as process:
         owner = desk.shown()["runtime"]["owner"]
         second = desk.subscribe(*ONCE)
@@ -304,11 +307,15 @@ def test_a_second_process_says_who_listens(desk: SubscribeDesk) -> None:
 
 
 def test_what_a_killed_one_was_to_drain_begins_anew(desk: SubscribeDesk) -> None:
+    desk.set(lease_s=600)
     with desk.subscribing(*EVENTS) as process:
         process.kill()
         process.wait()
     draining = tape("subscriptions", "drain", "inbox", "--store", desk.store, folder=desk.folder)
     assert draining.out == "inbox is draining\n"
+    path = desk.store.removeprefix("sqlite:")
+    with closing(sqlite3.connect(path, timeout=30)) as file, file:
+        file.execute("UPDATE tape_listeners SET lease_expires_at_ms = 1")  # it has run out
     desk.put(*numbered(1, 3))
     done = desk.subscribe(*ONCE, *EVENTS)
     assert done.code == 0, done.err

@@ -10,7 +10,7 @@ from tests.integration.docs.pages import ROOT
 def test_one_of_everything() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.treasury.tour"],
-        cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, *timeline, last = done.stdout.splitlines()

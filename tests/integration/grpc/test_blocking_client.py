@@ -33,7 +33,7 @@ async def url(request: pytest.FixtureRequest, sqlite_url: str, serving: Any) -> 
 def program(url: str, body: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", HEAD + body, url],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=90, check=False,
         env={**os.environ, "GRPC_VERBOSITY": "ERROR"},
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ async def test_closing_wakes_a_waiting_reader(url: str, closing: str) -> None:
         reader = threading.Thread(target=lambda: seen.append(next(stream, "end")))
         reader.start()
         (stream if closing == "stream" else client).close()
-        reader.join(10)
+        reader.join(60)
         assert seen == ["end"]
         client.close()
 
@@ -120,7 +120,7 @@ def test_a_dropped_client_takes_its_thread_along(sqlite_url: str) -> None:
     next(stream)
     del client, stream
     gc.collect()
-    mine.join(10)
+    mine.join(60)
     assert not mine.is_alive()
 
 
@@ -185,9 +185,9 @@ client.close()
 async def test_an_interrupt_ends_the_wait(url: str) -> None:
     body = """
 import signal
-signal.setitimer(signal.ITIMER_REAL, 0.2)
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
     next(client.follow())
 except KeyboardInterrupt:
     client.record("a")

@@ -15,7 +15,7 @@ import pytest
 import tape
 from tape.api.auth import Tokens
 from tape.api.grpc import streams
-from tape.api.grpc.server import GrpcServer
+from tape.api.grpc.server import DRAIN_S, GrpcServer
 from tape.bus import Bus, FollowQuery
 from tape.journal.follow import Page
 from tape.model.entry import Entry
@@ -196,7 +196,7 @@ async def test_shutting_down_sends_readers_away(watched: Watched, server: GrpcSe
         )
         stuck = stub.SubscribeBySubject(BY_SUBJECT)
         await watched.until_open(2)
-        await asyncio.wait_for(server.stop(), 5)
+        await asyncio.wait_for(server.stop(), DRAIN_S / 2)
         for call in (waiting, stuck):
             with pytest.raises(grpc.aio.AioRpcError):
                 await read_on(call)

@@ -66,7 +66,7 @@ async def _listen(operations: Operations) -> None:
 
 async def _subscribe(url: str, token: str) -> None:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with httpx.AsyncClient(base_url=url, headers=headers) as client:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
         for number, app in enumerate(("route_order", "another")):
             body = {
                 "event_type_glob": "order.*", "workflow_type": app,

@@ -175,7 +175,7 @@ async def test_roles_are_asked_for_before_a_body_is_read(sqlite_url: str, servin
 async def test_recent_pages_and_filters(store_url: str, serving: Serving) -> None:
     addresses = await serving(store_url)
     await fill(addresses)
-    async with httpx.AsyncClient(base_url=f"http://{addresses.http}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{addresses.http}", timeout=60) as client:
 
         async def recent(**params: Any) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = []

@@ -2,11 +2,12 @@
 
 import asyncio
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
-import pytest
 
 from tape.settings import PredicateSettings, Settings
 from tests.crash.predicate_attacks import ATTACKS, fill
@@ -17,6 +18,7 @@ MACROS = ATTACKS[0]
 EVENTS = 4_000
 READERS = 3
 LOOKS = 15
+HELD_UP_S = 30
 
 
 async def test_a_search_ends_its_page_when_it_has_had_its_time(
@@ -41,7 +43,8 @@ async def test_a_search_ends_its_page_when_it_has_had_its_time(
 
 
 async def test_only_what_costs_waits_for_what_costs(sqlite_url: str, serving: Serving) -> None:
-    settings = Settings(predicates=PredicateSettings(request_s=0.03, share=0.000_1))
+    # A request that need not wait for credit has ten times as long, also on busy cores.
+    settings = Settings(predicates=PredicateSettings(request_s=0.2, share=0.000_1))
     async with door(serving, sqlite_url, settings=settings) as client:
         events = [{"event_type": "ord.inary"}] * 60
         await client.post("/api/events/record", json={"events": events})
@@ -72,30 +75,38 @@ async def test_a_follower_goes_on_past_what_takes_too_long(
                         break
 
 
-def _ask(http: str) -> str:
-    """Ask for what takes long, and leave in the middle of it."""
-    try:
-        return httpx.get(f"http://{http}{MACROS.path}", timeout=1.5).text
-    except httpx.HTTPError as error:
-        return type(error).__name__
+def _ask(http: str, enough: threading.Event) -> None:
+    """Ask for what takes long, and leave in the middle of it, again and again."""
+    while not enough.is_set():
+        try:
+            httpx.get(f"http://{http}{MACROS.path}", timeout=1.5)
+        except httpx.ConnectError:
+            return  # the server has ended
+        except httpx.HTTPError:
+            continue
 
 
-@pytest.mark.timeout(60)
 def test_a_server_answers_and_ends_whatever_is_asked(sqlite_url: str) -> None:
-    """Each of these searches kept a server from anything else for half a minute."""
-    with ServerProcess(sqlite_url) as server, ThreadPoolExecutor(READERS) as readers:
+    """Each of these searches kept a server from anything else for HELD_UP_S."""
+    with (
+        ServerProcess(sqlite_url) as server,
+        ThreadPoolExecutor(READERS) as readers,
+        ExitStack() as stack,
+    ):
         fill(server.http, small=200, large=0)
-        asked = [readers.submit(_ask, server.http) for _ in range(2 * READERS)]
+        enough = threading.Event()
+        stack.callback(enough.set)
+        asked = [readers.submit(_ask, server.http, enough) for _ in range(READERS)]
         took_s = []
-        with httpx.Client(base_url=f"http://{server.http}", timeout=10) as client:
+        with httpx.Client(base_url=f"http://{server.http}", timeout=30) as client:
             for _ in range(LOOKS):
                 began = time.perf_counter()
                 assert client.get("/healthz").status_code == 200
                 event = {"event_type": "other"}
                 client.post("/api/events/record", json=event).raise_for_status()
                 took_s.append(time.perf_counter() - began)
-        assert sorted(took_s)[LOOKS // 2] < 1
-        assert not all(search.done() for search in asked), "nothing was asked meanwhile"
+        assert sorted(took_s)[LOOKS // 2] < HELD_UP_S / 10
+        assert not any(search.done() for search in asked), "nothing was asked meanwhile"
         began = time.perf_counter()
         assert server._end(signal.SIGTERM) == 0
-        assert time.perf_counter() - began < 5
+        assert time.perf_counter() - began < HELD_UP_S / 2

@@ -69,7 +69,7 @@ async def test_it_listens_anywhere_without_a_token(
     host, _, port = addresses.health.rpartition(":")
     assert f"{host}:0" == address
     base = f"http://{'[::1]' if host == '[::]' else '127.0.0.1'}:{port}"
-    async with httpx.AsyncClient(base_url=base) as client:
+    async with httpx.AsyncClient(base_url=base, timeout=60) as client:
         for path in ("/healthz", "/readyz", "/healthz?x=1"):
             answer = await client.get(path, headers={"host": "tape-worker-1.run.app"})
             there = await client.get(f"http://{addresses.http}{path}")
@@ -81,7 +81,7 @@ async def test_it_listens_anywhere_without_a_token(
 
 async def test_with_tls_and_tokens_it_needs_neither(sqlite_url: str, serving: Serving) -> None:
     addresses = await serving(sqlite_url, health_address="127.0.0.1:0", tokens=TOKENS, **TLS)
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.get(f"http://{addresses.health}/readyz")
     assert answer.json() == {"status": "ready"}
 

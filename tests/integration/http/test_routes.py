@@ -18,7 +18,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 async def get(address: str | None, path: str, token: str = "", **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         return await client.get(f"http://{address}{path}", headers={**headers, **bearer(token)})
 
 
@@ -52,7 +52,7 @@ async def test_an_unknown_route_is_an_error_in_json(sqlite_url: str, serving: Se
 
 async def test_a_method_that_is_not_there(sqlite_url: str, serving: Serving) -> None:
     http = (await serving(sqlite_url)).http
-    async with httpx.AsyncClient(base_url=f"http://{http}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client:
         for path in ("/metrics", "/healthz", "/readyz", "/"):
             refused = await client.post(path, content=b"x")
             assert refused.status_code == 405, path
@@ -111,10 +111,10 @@ async def test_an_open_address_with_tokens_and_tls(sqlite_url: str, serving: Ser
     assert http is not None
     url = f"https://localhost:{http.rpartition(':')[2]}/metrics"
     trusting = ssl.create_default_context(cafile=str(CERTS / "cert.pem"))
-    async with httpx.AsyncClient(verify=trusting) as client:
+    async with httpx.AsyncClient(verify=trusting, timeout=60) as client:
         assert (await client.get(url)).status_code == 401
         assert (await client.get(url, headers=bearer("reader-token"))).status_code == 200
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         with pytest.raises(httpx.ConnectError):
             await client.get(url)
         with pytest.raises(httpx.RemoteProtocolError):

@@ -59,8 +59,12 @@ async def metric(client: httpx.AsyncClient, name: str) -> float:
 async def test_a_part_that_is_late_ends_the_connection(
     sqlite_url: str, serving: Serving, text: bytes, why: str
 ) -> None:
-    http = await http_of(serving, sqlite_url, header_s=0.2, body_s=0.2)
-    async with connected(http) as opening, httpx.AsyncClient(base_url=f"http://{http}") as client:
+    # Long enough for the requests of whoever counts, also on busy cores.
+    http = await http_of(serving, sqlite_url, header_s=1.0, body_s=1.0)
+    async with (
+        connected(http) as opening,
+        httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client,
+    ):
         name = f'tape_cut_off_total{{why="{why}"}}'
         before = await metric(client, name)
         answer = await ended(await opening(text))
@@ -92,7 +96,10 @@ async def test_half_requests_drive_out_each_other_and_nobody_else(
     sqlite_url: str, serving: Serving, text: bytes
 ) -> None:
     http = await http_of(serving, sqlite_url, connections=20, requests=5)
-    async with connected(http) as opening, httpx.AsyncClient(base_url=f"http://{http}") as client:
+    async with (
+        connected(http) as opening,
+        httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client,
+    ):
         stream = await opening(
             b"GET /api/events/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
         )  # one with a whole request, older than all
@@ -108,7 +115,7 @@ async def test_half_requests_drive_out_each_other_and_nobody_else(
 
 async def test_health_is_told_when_the_door_is_full(sqlite_url: str, serving: Serving) -> None:
     http = await http_of(serving, sqlite_url, requests=1)
-    async with httpx.AsyncClient(base_url=f"http://{http}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client:
         app = {"workflow_type": "nobody's", "wait_s": 30}
 
         async def execute() -> None:
@@ -127,7 +134,7 @@ async def test_health_is_told_when_the_door_is_full(sqlite_url: str, serving: Se
 
 async def test_bodies_together_are_bounded(sqlite_url: str, serving: Serving) -> None:
     http = await http_of(serving, sqlite_url, body_bytes=1_500)
-    async with httpx.AsyncClient(base_url=f"http://{http}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{http}", timeout=60) as client:
         refused = await client.post(
             "/api/events/record", json={"event_type": "a", "payload": "x" * 2_000}
         )

@@ -14,6 +14,7 @@ import pytest
 
 import tape
 from tape.api.auth import Tokens
+from tape.api.embedded_server import DRAIN_S
 from tape.api.grpc.server import GrpcServer
 from tape.api.http.door import Door
 from tape.api.http_server import HttpServer, server_app
@@ -36,8 +37,11 @@ def own_postgres(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
 
 def test_ready_says_when_the_store_is_away(own_postgres: PostgresServer) -> None:
     url = own_postgres.create_database("tape_http")
-    with ServerProcess(url) as server, httpx.Client(base_url=f"http://{server.http}") as client:
-        assert client.get("/readyz").status_code == 200
+    with (
+        ServerProcess(url) as server,
+        httpx.Client(base_url=f"http://{server.http}", timeout=60) as client,
+    ):
+        _until_ready(client)
         own_postgres.kill()
         away = client.get("/readyz")
         assert away.status_code == 503
@@ -52,26 +56,36 @@ def test_ready_says_when_the_store_is_away(own_postgres: PostgresServer) -> None
         assert scraped.status_code == 200
         assert "\ntape_store_up 0.0\n" in scraped.text
         own_postgres.start()
-        assert client.get("/readyz").status_code == 200
+        _until_ready(client)
         assert "\ntape_store_up 1.0\n" in client.get("/metrics").text
 
 
 def test_ready_does_not_wait_for_a_store_that_hangs(own_postgres: PostgresServer) -> None:
     url = own_postgres.create_database("tape_http")
-    with ServerProcess(url) as server:
+    with (
+        ServerProcess(url) as server,
+        httpx.Client(base_url=f"http://{server.http}", timeout=60) as client,
+    ):
         with psycopg.connect(url) as holder:
             holder.execute("LOCK TABLE tape_journal IN ACCESS EXCLUSIVE MODE")
-            away = httpx.get(f"http://{server.http}/readyz", timeout=10)
+            away = client.get("/readyz", timeout=10)
         assert away.status_code == 503
         assert "did not answer within 2 s" in away.json()["error"]["message"]
-        assert httpx.get(f"http://{server.http}/readyz").status_code == 200
+        _until_ready(client)
+
+
+def _until_ready(client: httpx.Client) -> None:
+    """Each answer takes two seconds at most, and busy cores may take that long to connect."""
+    give_up = time.monotonic() + 60
+    while (answer := client.get("/readyz")).status_code != 200:
+        assert time.monotonic() < give_up, answer.text
 
 
 def test_open_connections_do_not_keep_a_server_from_ending(sqlite_url: str) -> None:
     with ServerProcess(sqlite_url) as server:
         host, port = server.http.split(":")
         with (
-            httpx.Client(base_url=f"http://{server.http}") as idle,
+            httpx.Client(base_url=f"http://{server.http}", timeout=60) as idle,
             socket.create_connection((host, int(port))) as half,
         ):
             assert idle.get("/healthz").status_code == 200
@@ -93,7 +107,7 @@ def test_answers_that_nobody_reads_do_not_keep_a_server_from_ending(sqlite_url: 
             unread.recv(1)  # the first has begun to be answered
             began = time.monotonic()
             assert server.stop() == 0
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < DRAIN_S / 2
 
 
 @pytest.mark.parametrize("door", ["grpc", "http"])
@@ -122,7 +136,7 @@ async def test_a_pass_that_waits_for_a_run_does_not_keep_a_server_from_ending(
                 assert not asking.done()
         began = time.monotonic()
         await server.stop()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < DRAIN_S / 2
         answer: Any = (await asyncio.gather(asking, return_exceptions=True))[0]
         if door == "grpc":
             assert answer.code() is grpc.StatusCode.UNAVAILABLE
@@ -149,4 +163,4 @@ def test_streams_that_nobody_reads_do_not_keep_a_server_from_ending(sqlite_url: 
             next(call)
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < DRAIN_S / 2

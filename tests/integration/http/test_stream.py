@@ -262,7 +262,7 @@ async def test_streams_end_with_their_server(sqlite_url: str) -> None:
 @pytest.mark.long
 async def test_a_reader_goes_on_at_another_server(postgres_url: str) -> None:
     with ServerProcess(postgres_url) as one, ServerProcess(postgres_url) as other:
-        async with httpx.AsyncClient(base_url=f"http://{one.http}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{one.http}", timeout=60) as client:
             await record(client, "a", "b", "c")
             first = await take(one.http, f"{PATH}?after=0", 3)
             seen = [event["global_seq"] for event in first]

@@ -152,7 +152,7 @@ async def test_a_chain_leads_from_an_event_to_its_run_and_back(
 async def test_dead_letters(sqlite_url: str, serving: Serving) -> None:
     addresses = await serving(sqlite_url)
     await fill(addresses)
-    async with httpx.AsyncClient(base_url=f"http://{addresses.http}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{addresses.http}", timeout=60) as client:
 
         async def dead() -> list[str]:
             listed = await client.get("/api/tasks", params={"status": "dlq"})

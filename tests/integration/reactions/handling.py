@@ -16,9 +16,9 @@ from tape.reactions import run_dispatcher
 from tape.settings import DispatcherSettings, Settings
 
 RATE, OVERLAP_S = 40, 0.08
-GRACE_S = 10.0
-WINDOW_MS, LONG_WINDOW_MS = 400, 2_500
-SLOW_S = 0.8
+GRACE_S = 30.0
+WINDOW_MS, LONG_WINDOW_MS = 1_500, 4_000
+LET_GO = "let-go"
 SETTINGS = Settings(dispatcher=DispatcherSettings(grace_s=GRACE_S))
 REACTIONS = 6
 
@@ -33,6 +33,7 @@ class Moment(NamedTuple):
 
 class Notes:
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         name = folder / f"{os.getpid()}-{time.time_ns()}.notes"
         self._file = os.open(name, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
@@ -85,7 +86,8 @@ def declare(notes: Notes) -> None:
     @tape.on(f"{events}/slow/**", max_concurrency=1, reaction_id="slow")
     def slow(envelope: dict[str, Any]) -> None:
         notes.note(envelope, "start")
-        time.sleep(SLOW_S)
+        while not (notes.folder / LET_GO).exists():
+            time.sleep(0.02)
         notes.note(envelope, "end")
 
 

@@ -16,7 +16,7 @@ from tests.conformance.reacting import a_task, expect_sound, queue, until
 from tests.crash import watching
 from tests.servers.postgres import PostgresServer
 
-BOUND_S = 20.0
+BOUND_S = 60.0
 REACTION = NewReaction("r", "/tape/**", HandlerKind.TASK, max_concurrency=100)
 QUEUE_ONE = """
 INSERT INTO tape_task_queue (reaction_id, shard, source_global_seq, status, created_at_ms)
@@ -30,6 +30,10 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query L
 ASKING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND query LIKE '%%next_attempt_at_ms%%'
+"""
+NOT_FREE_FOR_LONG = """
+UPDATE tape_reaction_tallies SET next_free_us = next_free_us + 3600000000
+WHERE reaction_id = 'rated'
 """
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tape'"
 FREE_TALLIES = """
@@ -86,6 +90,7 @@ async def test_a_claim_that_waits_holds_nothing(postgres_url: str) -> None:
         psycopg.connect(postgres_url) as other,
         psycopg.connect(postgres_url, autocommit=True) as look,
     ):
+        look.execute(NOT_FREE_FOR_LONG)
         other.execute("SELECT FROM tape_reaction_tallies WHERE reaction_id = 'r' FOR UPDATE")
         claiming = asyncio.create_task(bus.tasks.claim_tasks(claim))
         await until(lambda: _is(look.execute(WAITING).fetchone() == (1,)))

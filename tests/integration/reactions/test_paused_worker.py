@@ -6,7 +6,7 @@ from pathlib import Path
 import tape
 from tests.crash import watching
 from tests.crash.watching import await_true
-from tests.integration.reactions.handling import REACTIONS, Moment, read_notes
+from tests.integration.reactions.handling import LET_GO, REACTIONS, Moment, read_notes
 from tests.servers.tape_worker import WorkerProcess
 
 BOUND_S = 60.0
@@ -21,7 +21,7 @@ def test_its_task_is_done_by_another_and_it_goes_on_afterwards(
             *arguments,
             folder=Path(__file__).parents[3],
             log=tmp_path / "workers.log",
-            env={"TAPE_LEASE_MS": "1000"},
+            env={"TAPE_LEASE_MS": "4000"},
         )
 
     def seen(what: str) -> list[Moment]:
@@ -43,6 +43,7 @@ def test_its_task_is_done_by_another_and_it_goes_on_afterwards(
             if busy.name.startswith(f"{second.pid}-"):
                 sleeper, other = second, first
             sleeper.pause()
+            (tmp_path / LET_GO).touch()
             await_true(lambda: ended(1), BOUND_S, lambda: other.said)
             sleeper.resume()
             await_true(lambda: len(seen("end")) == 2, BOUND_S, lambda: sleeper.said)

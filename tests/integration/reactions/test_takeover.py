@@ -16,6 +16,7 @@ from tests.servers.tape_server import ServerProcess
 
 TTL_S = MatcherSettings().ttl_s
 BOUND_S = 30.0
+TAKEN_OVER_S = 3 * TTL_S
 OWNER = "SELECT owner, fencing_token FROM tape_matcher"
 
 
@@ -90,7 +91,7 @@ def test_the_other_matches_when_the_leader_is_paused_or_killed(store_url: str) -
             # Nothing happens while it is away, so that its next step would fit but for its token.
             ((owner, _),) = watching.query(store_url, OWNER)
             pause(first, store_url)
-            taken_over_within(store_url, owner, TTL_S + 2)
+            taken_over_within(store_url, owner, TAKEN_OVER_S)
             held = watching.query(store_url, OWNER)
             first.resume()
             await_true(lambda: not leads(first), BOUND_S, lambda: "both lead")
@@ -101,7 +102,7 @@ def test_the_other_matches_when_the_leader_is_paused_or_killed(store_url: str) -
             # Much happens while it is away.
             pause(second, store_url)
             client.record_many([tape.event("c") for _ in range(100)])
-            matched_within(store_url, 300, TTL_S + 2)
+            matched_within(store_url, 300, TAKEN_OVER_S)
             second.resume()
             client.record_many([tape.event("d") for _ in range(100)])
             matched_within(store_url, 400, BOUND_S)
@@ -109,7 +110,7 @@ def test_the_other_matches_when_the_leader_is_paused_or_killed(store_url: str) -
 
             first.kill()
             client.record_many([tape.event("e") for _ in range(100)])
-            matched_within(store_url, 500, TTL_S + 2)
+            matched_within(store_url, 500, TAKEN_OVER_S)
             assert leader_of(second) is second
         assert watcher.faults == []
         assert watcher.tokens >= {1, 2, 3, 4}

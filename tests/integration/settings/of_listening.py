@@ -1,6 +1,7 @@
 """Listeners of declared subscriptions."""
 
 import asyncio
+from math import ceil
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -63,15 +64,15 @@ async def _looks(settings: Settings, folder: Path) -> float:
         )
 
 
-async def _gives_back(settings: Settings, folder: Path) -> list[float]:
+async def _gives_back(settings: Settings, folder: Path) -> list[int]:
     """How long what is in hand may take once the listener is to stop."""
-    waits: list[float] = []
+    waits: list[int] = []
     real = asyncio.wait
     far_side = FarSide(message(1))
 
     async def noting(tasks: Any, **options: Any) -> Any:
         if "timeout" in options:
-            waits.append(round(options["timeout"], 1))
+            waits.append(ceil(round(options["timeout"], 1)))  # busy cores take some of it
             options["timeout"] = 0.01
         return await real(tasks, **options)
 

@@ -89,8 +89,10 @@ async def _settles(settings: Settings, _folder: Path) -> float:
     store = cast("Any", SimpleNamespace(head=0))
     matcher = Matcher(store, MatcherLease("me", 1, 0), settings.matcher)
     matcher._through = 5
-    matcher._stepped_at = asyncio.get_running_loop().time()
-    return round(matcher._patience(), 2)
+    loop = asyncio.get_running_loop()
+    matcher._stepped_at = 10.0
+    with patch.object(loop, "time", lambda: 10.0):
+        return matcher._patience()
 
 
 class _NobodysTasks:

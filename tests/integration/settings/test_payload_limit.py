@@ -136,7 +136,7 @@ class Door:
             file.execute("COMMIT")
 
     async def _post(self, text: str) -> None:
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=60) as http:
             answer = await http.post(
                 f"http://{self.http}/api/events/record", json={"event_type": "a", "payload": text}
             )

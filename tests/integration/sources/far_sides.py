@@ -66,7 +66,7 @@ class OnALine:
 
 
 class NatsSide:
-    silent_s = 1.0
+    silent_s = 3.0
     prefix_acks = False
     whole_headers = True
     tells_backlog = True
@@ -85,7 +85,7 @@ class NatsSide:
     async def make(
         self, retention: RetentionPolicy = RetentionPolicy.LIMITS, **consumer: Any
     ) -> None:
-        """The stream, and a durable whose readers may be silent for a second."""
+        """The stream, and a durable whose readers may be silent for so long."""
         async with self.client() as client:
             jetstream = client.jetstream()
             await jetstream.add_stream(
@@ -165,8 +165,15 @@ class NatsSide:
             await client.close()
 
 
+async def backlog_becomes(source: Source, count: int) -> None:
+    """The server works at acknowledgements behind what it answers."""
+    async with asyncio.timeout(BOUND_S):
+        while await source.backlog() != count:  # noqa: ASYNC110 - only asking tells
+            await asyncio.sleep(0.01)
+
+
 class KafkaSide:
-    silent_s = 2.0
+    silent_s = 4.0
     prefix_acks = True
     whole_headers = True
     tells_backlog = True
@@ -195,8 +202,8 @@ class KafkaSide:
     def make(self, partitions: int = 4) -> None:
         admin = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
         topic = NewTopic(self.topic, partitions, 1, config={"max.message.bytes": "4000000"})
-        for made in admin.create_topics([topic], request_timeout=20).values():
-            made.result(20)
+        for made in admin.create_topics([topic], request_timeout=BOUND_S).values():
+            made.result(BOUND_S)
 
     async def send(self, messages: Sequence[Sent]) -> None:
         await asyncio.to_thread(self._send, messages)

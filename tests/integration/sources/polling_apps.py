@@ -13,12 +13,15 @@ import tape
 from tape.reactions.declare import Registry
 from tape.runs.boundary import set_boundary_hook
 from tape.runs.declare import Apps
+from tape.runs.driving import polled_sources
 from tape.settings import ReactorSettings, ReactorsSettings, Settings
 from tape.worker import run_worker
 
 LEASE = ReactorSettings(lease_ttl_s=2.0)
 SETTINGS = Settings(reactors=ReactorsSettings(recovery=LEASE, agent=LEASE, poll_s=0.2))
 APPS = Apps()
+QUIET_S = 3.0
+"""How long a poll waits for more behind what has come: the machine may be busy."""
 
 
 @tape.app("poller", registry=APPS)
@@ -66,6 +69,7 @@ def main(url: str, boundary: str = "") -> None:
 
     if boundary:
         set_boundary_hook(end_there)
+    vars(polled_sources)["QUIET_S"] = QUIET_S
     options = tape.worker.WorkerOptions(url=url, apps=APPS, settings=SETTINGS, registry=Registry())
     run_worker(options)
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -555,12 +556,14 @@ async def test_a_folder_that_cannot_be_read_is_tried_less_and_less_often(
         raise OSError(errno.EIO, "Input/output error")
 
     async with opened(side) as source:
+        began = time.monotonic()
         with monkeypatch.context() as patching:
             patching.setattr(FolderReader, "take", failing)
             for _ in range(10):
                 with pytest.raises(SourceUnavailable, match="Input/output error"):
                     await source.fetch(10, 0.05)
-        assert tries <= 3
+        # A pause of half a second, or up to a fifth less, which doubles.
+        assert 0.4 * (2 ** (tries - 1) - 1) <= time.monotonic() - began
         async with asyncio.timeout(BOUND_S):
             while True:
                 try:

@@ -31,7 +31,7 @@ from tests.conformance.source import (
     opened,
 )
 from tests.integration.sources.credentials import opened as opened_credential
-from tests.integration.sources.far_sides import NatsSide
+from tests.integration.sources.far_sides import NatsSide, backlog_becomes
 from tests.servers.lossy_line import NATS, LossyLine
 from tests.servers.nats import NatsServer
 from tests.servers.nats_raw import publish_all_raw
@@ -43,13 +43,6 @@ async def side(nats_server: NatsServer) -> NatsSide:
     made = NatsSide(nats_server)
     await made.make()
     return made
-
-
-async def backlog_becomes(source: Source, count: int) -> None:
-    """The server works at acknowledgements behind what it answers."""
-    async with asyncio.timeout(BOUND_S):
-        while await source.backlog() != count:  # noqa: ASYNC110 - only asking tells
-            await asyncio.sleep(0.01)
 
 
 async def make_anew(side: NatsSide, count: int) -> None:

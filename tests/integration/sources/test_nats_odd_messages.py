@@ -7,7 +7,7 @@ import pytest
 
 from tape.brokers.nats_connection import NatsConnection
 from tests.conformance.source import BOUND_S, NOTHING_S, ack, bodies, fetch_count, opened
-from tests.integration.sources.far_sides import NatsSide
+from tests.integration.sources.far_sides import NatsSide, backlog_becomes
 from tests.servers.nats import NatsServer
 from tests.servers.nats_raw import publish_blocks
 
@@ -53,7 +53,7 @@ async def test_any_subject_comes(side: NatsSide, subject: bytes, shown: str) -> 
         assert [each.message.deliveries for each in found] == [1, 1, 1]
         await ack(source, found)
         assert await source.fetch(10, NOTHING_S) == []
-        assert await source.backlog() == 0
+        await backlog_becomes(source, 0)
 
 
 @pytest.mark.parametrize("block", ODD_BLOCKS)
@@ -66,7 +66,7 @@ async def test_a_block_that_cannot_be_read_is_no_headers(side: NatsSide, block: 
         assert [each.message.deliveries for each in found] == [1, 1, 1]
         await ack(source, found)
         assert await source.fetch(10, NOTHING_S) == []
-        assert await source.backlog() == 0
+        await backlog_becomes(source, 0)
 
 
 async def test_what_is_asked_and_answered_may_have_any_subject(nats_server: NatsServer) -> None:

@@ -11,10 +11,12 @@ import pytest
 
 import tape
 from tape.runs.declare import App
+from tape.runs.driving import polled_sources
 from tests.conformance.source import BOUND_S, Sent
 from tests.integration.docs.pages import ROOT
 from tests.integration.sources.far_sides import FileSide, KafkaSide, NatsSide, PubSubSide
 from tests.integration.sources.polling_apps import (
+    QUIET_S,
     SETTINGS,
     blocking_poller,
     failing_poller,
@@ -28,7 +30,11 @@ from tests.servers.pubsub import PubSubEmulator
 from tests.servers.tape_server import ServerProcess
 from tests.servers.tape_worker import WorkerProcess
 
+pytestmark = pytest.mark.timeout(300)
+
 FIVE = [{"n": n} for n in range(5)]
+WHOLE: dict[str, Any] = {"batch": len(FIVE)}
+"""A poll that has as many waits for no more."""
 
 
 class Polling(NamedTuple):
@@ -44,8 +50,8 @@ class Polling(NamedTuple):
 
 async def nats_polling(server: NatsServer) -> Polling:
     side = NatsSide(server)
-    await side.make()
-    asked = {"source": "nats", "auth": "main", "stream": side.stream, "consumer": "tape"}
+    await side.make(ack_wait=1.0)  # less than what polls wait for
+    asked = {**WHOLE, "source": "nats", "auth": "main", "stream": side.stream, "consumer": "tape"}
     return Polling(asked, side.credential, side.send)
 
 
@@ -59,26 +65,28 @@ async def polling(request: pytest.FixtureRequest, tmp_path: Path) -> Polling:
             broker: KafkaServer = request.getfixturevalue("kafka_server")
             kafka = KafkaSide(broker)
             await asyncio.to_thread(kafka.make)
-            asked = {"source": "kafka", "auth": "main", "topic": kafka.topic, "group": kafka.topic}
-            return Polling(asked, kafka.credential, kafka.send)
+            at = {"source": "kafka", "auth": "main", "topic": kafka.topic, "group": kafka.topic}
+            return Polling({**WHOLE, **at}, kafka.credential, kafka.send)
         case "pubsub":
             emulator: PubSubEmulator = request.getfixturevalue("emulator")
             pubsub = PubSubSide(emulator)
             await pubsub.make()
-            asked = {"source": "pubsub", "auth": "main", "subscription": pubsub.subscription}
+            at = {"source": "pubsub", "auth": "main", "subscription": pubsub.subscription}
             # The emulator hands messages to pulls that were given up, too: they come again only
             # after their deadline, and many short polls would leave one behind each.
-            patient = {**asked, "timeout_ms": 30_000}
+            patient = {**WHOLE, **at, "timeout_ms": 30_000}
             return Polling(patient, {"emulator_host": emulator.host}, pubsub.send)
     folder = tmp_path / "inbox"
     folder.mkdir()
-    return Polling({"source": "file", "folder": str(folder)}, None, FileSide(folder).send)
+    asked = {**WHOLE, "source": "file", "folder": str(folder)}
+    return Polling(asked, None, FileSide(folder).send)
 
 
 @pytest.fixture
 async def client(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tape.AsyncTapeClient]:
+    monkeypatch.setattr(polled_sources, "QUIET_S", QUIET_S)
     monkeypatch.setenv("TAPE_WALLET_KEY", environment_of(KEY)["TAPE_WALLET_KEY"])
     async with tape.connect_async(sqlite_url, settings=SETTINGS) as client:
         yield client

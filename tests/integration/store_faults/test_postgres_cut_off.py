@@ -21,7 +21,7 @@ from tests.servers.postgres import PostgresServer
 
 QUICK = Settings(
     postgres=PostgresSettings(
-        transaction_s=1, idle_in_transaction_s=0.5, connect_s=2, resolve_s=20, poll_s=0.1
+        transaction_s=1, idle_in_transaction_s=0.5, connect_s=20, resolve_s=20, poll_s=0.1
     )
 )
 CLOSED = "ALTER DATABASE tape_test ALLOW_CONNECTIONS "
@@ -102,7 +102,7 @@ async def test_what_cannot_be_looked_up_is_unknown_and_not_tried_again(
     line: Proxy, postgres_url: str, how: Cut, copies: int
 ) -> None:
     impatient = Settings(
-        postgres=PostgresSettings(connect_s=1, resolve_s=0.3, poll_s=0.1),
+        postgres=PostgresSettings(connect_s=20, resolve_s=0.3, poll_s=0.1),
         writer=WriterSettings(retry_for_s=30),
     )
     bus = await open_bus(through(line, postgres_url), impatient)

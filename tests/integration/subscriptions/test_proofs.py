@@ -229,7 +229,9 @@ async def test_phase_7_a_rate(client: AsyncTapeClient, nats_server: NatsServer) 
         assert len(await told(client, name, "rate_limited")) == 1
         elapsed_ms = runs[-1].started_at_ms - begin_ms
         print(f"{name}: {elapsed_ms} ms by the store's clock")
-        assert 4_500 <= elapsed_ms <= 5_500
+        assert elapsed_ms >= 4_500
+        # Busy cores take their time to begin: that is not the rate's.
+        assert runs[-1].started_at_ms - runs[0].started_at_ms <= 5_500
 
 
 BURST = [(b"", {"n": number}) for number in range(10)]

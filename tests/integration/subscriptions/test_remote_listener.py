@@ -34,7 +34,7 @@ from tests.servers.tape_worker import WorkerProcess
 CERTS = Path(__file__).parents[1] / "grpc" / "certs"
 TOKENS = {"admin": "of-the-desk", "write": "of-a-producer", "read": "of-a-reader"}
 NO_KEY = {"TAPE_WALLET_KEY": "", "TAPE_WALLET_KEY_FILE": "", "TAPE_WALLET_KMS": ""}
-LEASE_S = 1.0
+LEASE_S = 5.0
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(

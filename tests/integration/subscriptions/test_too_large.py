@@ -1,6 +1,7 @@
 """With a listener at the url of a server: a message that no request can hold becomes a dead letter,
 and those behind it go on."""
 
+import asyncio
 import hashlib
 import json
 from base64 import b64decode
@@ -19,7 +20,7 @@ from tape.model.subscription import SubscriptionDeadLetter
 from tape.settings import KIB, MIB
 from tape.sources.files_lines import LONGEST_LINE
 from tests.integration.docs.pages import ROOT
-from tests.integration.subscriptions.listened import ENVIRONMENT, LOOK_S, until_view
+from tests.integration.subscriptions.listened import BOUND_S, ENVIRONMENT, LOOK_S, until_view
 from tests.servers.nats import NatsServer
 from tests.servers.tape_server import ServerProcess
 from tests.servers.tape_worker import WorkerProcess
@@ -107,6 +108,13 @@ async def test_messages_of_nats(
     async with listened(server, tmp_path, **spec) as client:
         (letter,) = await letters_of(client, 1)
         assert f"the body has {len(body)} bytes" in letter.detail
-        info = await connection.jetstream.consumer_info("large", "tape")
-        assert info.ack_floor.stream_seq == 2
+        async with asyncio.timeout(BOUND_S):  # it acknowledges what is accepted
+            while await last_acknowledged(connection) != 2:  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(LOOK_S)
     await connection.close()
+
+
+async def last_acknowledged(connection: NatsConnection) -> int:
+    """Of the stream `large`, the number of the message up to which all are acknowledged."""
+    info = await connection.jetstream.consumer_info("large", "tape")
+    return info.ack_floor.stream_seq if info.ack_floor else 0

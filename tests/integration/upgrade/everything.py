@@ -21,7 +21,7 @@ from tape.relaying import relay_until
 from tape.worker import WorkerOptions, work
 
 URL, WHO = sys.argv[1], sys.argv[2]
-BOUND_S = 60.0
+BOUND_S = 90.0
 SETTINGS = Settings(
     reactors=ReactorsSettings(poll_s=0.1),
     outbox=OutboxSettings(active_poll_s=0.02, idle_poll_s=0.05, lead_retry_s=0.1),

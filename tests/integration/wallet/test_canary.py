@@ -223,7 +223,7 @@ class Desk:
     async def over_http(self) -> None:
         headers = {"authorization": "Bearer owner"}
         async with httpx.AsyncClient(
-            base_url=f"http://{self.server.http}", headers=headers
+            base_url=f"http://{self.server.http}", headers=headers, timeout=60
         ) as http:
             asked: list[tuple[str, str, Any]] = [
                 ("PUT", "/api/wallet/web", {"value": self.login}),

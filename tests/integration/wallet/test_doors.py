@@ -23,6 +23,7 @@ from tape.wire.v1 import tape_pb2 as pb
 from tape.wire.v1.tape_pb2_grpc import TapeStub
 from tests.integration.wallet.tap import Tap
 from tests.integration.wallet.wallets import (
+    BOUND_S,
     CANARY,
     KEY,
     NEWER,
@@ -75,7 +76,9 @@ def server(sqlite_url: str) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 async def http(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://{server.http}", headers=OWNER) as client:
+    async with httpx.AsyncClient(
+        base_url=f"http://{server.http}", headers=OWNER, timeout=BOUND_S
+    ) as client:
         yield client
 
 
@@ -195,7 +198,7 @@ async def test_without_a_key_a_server_says_what_to_do(sqlite_url: str) -> None:
         async with tape.connect_async(server.url) as client:
             with pytest.raises(WalletLocked, match="TAPE_WALLET_KEY_FILE"):
                 await client.put_credential("a", CANARY)
-        async with httpx.AsyncClient(base_url=f"http://{server.http}") as http:
+        async with httpx.AsyncClient(base_url=f"http://{server.http}", timeout=BOUND_S) as http:
             answer = await http.put("/api/wallet/a", json={"value": CANARY})
             assert answer.status_code == 409
             assert answer.json()["error"]["reason"] == "WALLET_LOCKED"
@@ -224,7 +227,7 @@ async def test_insecure_does_not_let_a_value_in_from_the_network(sqlite_url: str
                     await call(request, metadata=bearer)
                 assert failed.value.code() == grpc.StatusCode.FAILED_PRECONDITION
                 assert "over TLS, or from this machine" in (failed.value.details() or "")
-        async with httpx.AsyncClient(headers=OWNER) as http:
+        async with httpx.AsyncClient(headers=OWNER, timeout=BOUND_S) as http:
             there = f"http://{address}:{server.port('http')}/api/wallet"
             for method, path in (("PUT", "/a"), ("POST", "/a/rotate")):
                 answer = await http.request(method, f"{there}{path}", json={"value": CANARY})
@@ -254,7 +257,7 @@ async def test_a_value_comes_in_over_tls(sqlite_url: str) -> None:
                 metadata=(("authorization", "Bearer owner"),),
             )
             assert state.version == 1
-        async with httpx.AsyncClient(headers=OWNER, verify=False) as http:
+        async with httpx.AsyncClient(headers=OWNER, verify=False, timeout=BOUND_S) as http:
             url = f"https://{address}:{server.port('http')}/api/wallet/a"
             assert (await http.put(url, json={"value": "x"})).json()["version"] == 2
         ca = CERTS / "cert.pem"

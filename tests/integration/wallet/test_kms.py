@@ -242,7 +242,7 @@ async def test_a_service_that_says_nothing_keeps_nobody_else_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kms_module, "ATTEMPTS", 1)
-    monkeypatch.setattr(kms_module, "ANSWER_S", 0.3)
+    monkeypatch.setattr(kms_module, "ANSWER_S", 3.0)
     keyring = await open_keys(kms_keys.old).keyring()
     kms.door.hangs.set()
     turns = 0

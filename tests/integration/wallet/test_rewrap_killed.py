@@ -154,6 +154,7 @@ def keep_newest(file: Path) -> None:
     beside.replace(file)
 
 
+@pytest.mark.timeout(300)
 async def test_whoever_rewraps_is_killed_at_each_step(store_url: str, tmp_path: Path) -> None:
     await rotate_with_kills(store_url, tmp_path, most=8)
 

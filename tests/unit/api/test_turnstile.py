@@ -63,7 +63,7 @@ async def test_whoever_leaves_takes_no_place() -> None:
     going[2].cancel()
     await asyncio.gather(*going, return_exceptions=True)
     assert passed == [0, 3]
-    await asyncio.wait_for(turnstile.through(1), 1)
+    await asyncio.wait_for(turnstile.through(1), 20)
 
 
 async def pages_of(count: int, characters: int, read: list[int]) -> AsyncGenerator[Page, None]:

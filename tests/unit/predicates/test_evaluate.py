@@ -348,9 +348,9 @@ def test_the_number_of_steps_is_configurable() -> None:
 )
 def test_no_text_of_a_payload_can_hang_it(expression: str, text: str) -> None:
     predicate = check(f"{expression} || true")
-    started = time.perf_counter()
+    started = time.thread_time()
     assert predicate.evaluate({"payload": text}) is True
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_a_payload_deeper_than_python_can_walk_is_an_error() -> None:

@@ -31,9 +31,12 @@ from tests.conformance.reacting import (
 )
 
 TAKEN = """
-UPDATE tape_matcher SET owner = 'other', fencing_token = 2, expires_at_ms = :now_ms + 500
+UPDATE tape_matcher SET owner = 'other', fencing_token = 2, expires_at_ms = :now_ms + 3600000
 """
+EXPIRED = "UPDATE tape_matcher SET expires_at_ms = 0 WHERE owner = 'other'"
 QUICK = MatcherSettings(ttl_s=0.3, expiry_s=0.05)
+KEPT_MS = 3_000
+"""A lease that busy cores do not keep anybody from renewing in time."""
 
 
 @pytest.fixture
@@ -181,9 +184,10 @@ async def test_one_whose_lease_another_took_asks_again(store: SqliteStore, tmp_p
         # As after a pause of the process: the lease had run out and is another's.
         with closing(sqlite3.connect(tmp_path / "tape.db", isolation_level=None)) as other:
             other.execute(TAKEN, {"now_ms": time.time_ns() // 1_000_000})
-        await is_leading(0)
-        await record_some(store, 3)
-        assert await sources_with(store, None) == []
+            await is_leading(0)
+            await record_some(store, 3)
+            assert await sources_with(store, None) == []
+            other.execute(EXPIRED)
         await has_made(store, 3)
     assert (await lead(store, "next")).fencing_token == 4
 
@@ -213,8 +217,8 @@ async def test_leases_that_are_kept_are_not_taken_back(store: SqliteStore) -> No
     async with leading(store):
         await record_some(store, 1)
         await has_made(store, 1)
-        (task,) = await claim(store, owner="slow", lease_ms=1_500)
-        for _ in range(5):
+        (task,) = await claim(store, owner="slow", lease_ms=KEPT_MS)
+        for _ in range(9):
             await asyncio.sleep(0.4)
-            assert await store.tasks.extend_tasks("slow", 1_500, [task.key]) == [task.key]
+            assert await store.tasks.extend_tasks("slow", KEPT_MS, [task.key]) == [task.key]
     assert await sources_with(store, TaskStatus.CLAIMED) == [1]

@@ -376,7 +376,8 @@ async def test_a_claim_that_cannot_be_renewed_in_time_is_lost(world: World) -> N
     bank, slow, watched = Bank(), Slow(), world.watched()
     bank.then = slow
     await world.begin(paying(world, bank))
-    outbox = world.outbox("a", ReactorSettings(lease_ttl_s=0.05, heartbeat_s=0.01), watched)
+    # Long enough for the act to begin on busy cores.
+    outbox = world.outbox("a", ReactorSettings(lease_ttl_s=2.0, heartbeat_s=0.1), watched)
     watched.refusals[RenewClaim] = [StoreUnavailable("away") for _ in range(100)]
     await outbox.once()
     await outbox.settled()

@@ -479,8 +479,8 @@ async def test_ten_thousand_steps(kit: AppKit, code: Any) -> None:
     text = orjson.dumps(step.payload | {"response": 0.25}).decode()
     steps = [step._replace(seq=seq, payload_json=text) for seq in range(2, 10_002)]
     end = recorded.run._replace(status=RunStatus.TERMINAL.value, outcome_json="20000")
-    began = time.monotonic()
+    began = time.process_time()
     found = await Recorded(end, [recorded.entries[0], *steps]).replay(code)
-    took_s = time.monotonic() - began
+    took_s = time.process_time() - began
     assert (found.verdict, found.steps) == (ReplayVerdict.SAME, 10_000)
     assert took_s < 10, "one to two seconds on a machine that does nothing else"

@@ -32,6 +32,9 @@ from tests.unit.subscriptions.subscribed import QUICK_LISTENERS as QUICK
 
 pytestmark = pytest.mark.timeout(60)
 
+BUSY_S = 5.0
+"""What busy cores may add to a stop. One that waits for somebody takes ten seconds at least."""
+
 
 def numbered(first: int, upto: int) -> list[SourceMessage]:
     return [message(number, b'{"n":%d}' % number) for number in range(first, upto)]
@@ -399,13 +402,23 @@ async def test_an_outage_of_the_source_is_told_and_got_over(desk: Subscribed) ->
     assert far_side.opened == 1
 
 
-async def test_a_rate_holds_fetching_back(desk: Subscribed) -> None:
+async def test_a_rate_holds_fetching_back(
+    desk: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, asked_ms = desk.subscriptions.reserve_dispatches, list[int]()
+
+    async def noting(name: str, token: int, most: int, **said: Any) -> ReservedDispatches:
+        asked_ms.append(await desk.store.subscriptions.read_clock())
+        return await reserve(name, token, most, **said)
+
+    monkeypatch.setattr(desk.subscriptions, "reserve_dispatches", noting)
     far_side = FarSide(*numbered(1, 16))
     await activated(desk, limits={"max_dispatch_per_sec": 20})
     async with listening(desk, far_side):
         await far_side.until_acked(15)
     begun = [run.started_at_ms for run in await desk.runs()]
-    assert begun[-1] - begun[0] >= 500  # 14 pauses of 50 ms, of which 0.1 s may be caught up
+    # 14 pauses of 50 ms, of which 0.1 s may be caught up. The first may begin late on busy cores.
+    assert begun[-1] - asked_ms[0] >= 599
     assert max(far_side.fetches) <= 3
 
 
@@ -461,11 +474,13 @@ async def test_a_burst_is_held_back_from_its_first_message_on(
     async with listening(desk, far_side):
         while len(waited) < 15:  # noqa: ASYNC110 - that is longer than a pause of the rate
             await asyncio.sleep(0.01)
+        sent_ms = await desk.store.subscriptions.read_clock()
         far_side.send(*numbered(1, 4))
         await far_side.until_acked(3)
     begun = [run.started_at_ms for run in await desk.runs()]
-    assert begun[1] - begun[0] >= 200
-    assert begun[2] - begun[0] >= 450
+    # Counted from when it was sent: the first may begin late on busy cores.
+    assert begun[1] - sent_ms >= 249
+    assert begun[2] - sent_ms >= 499
 
 
 async def test_a_scheduled_one_fetches_a_batch_when_it_is_due(
@@ -568,14 +583,15 @@ async def test_a_source_that_does_not_answer_holds_up_no_end(
 async def test_one_process_listens_and_another_takes_over(desk: Subscribed) -> None:
     far_side = FarSide(*numbered(1, 3))
     await activated(desk)
-    async with listening(desk, far_side, owner="second"):
+    steady = replace(QUICK, lease_s=60)
+    async with listening(desk, far_side, steady, owner="second"):
         view = await view_when(desk, lambda view: view.is_held)
         assert view.listener.lease_owner == "second"
-        async with listening(desk, far_side, owner="third"):
+        async with listening(desk, far_side, steady, owner="third"):
             await far_side.until_acked(2)
             assert far_side.opened == 1
     far_side.send(*numbered(3, 5))
-    async with listening(desk, far_side, owner="third"):
+    async with listening(desk, far_side, steady, owner="third"):
         await far_side.until_acked(4)
     view = await desk.subscriptions.get_subscription("orders")
     assert view.listener.accepted == 4
@@ -648,7 +664,7 @@ async def listening_once(
         desk.subscriptions,
         far_side.open,
         lambda _row: True,
-        QUICK,
+        replace(QUICK, lease_s=60),
         owner="me",
         manner=ListeningManner(tells_received, end.when_empty),
         observe=end.ends.append,
@@ -768,10 +784,12 @@ async def test_a_source_that_does_not_say_what_waits_costs_nobody_the_hold(
     monkeypatch.setattr(HeapSource, "backlog", never)
     far_side = FarSide(*numbered(1, 3))
     await activated(desk, runtime={"timeout_ms": 20})
-    async with listening(desk, far_side, replace(QUICK, lease_s=0.6)):
+    lease_s = 3.0  # busy cores do not hold up a renewal for as long
+    async with listening(desk, far_side, replace(QUICK, lease_s=lease_s)):
         await far_side.until_acked(2)
-        token = (await desk.subscriptions.get_subscription("orders")).listener.fencing_token
-        await asyncio.sleep(2.0)
+        first = (await desk.subscriptions.get_subscription("orders")).listener
+        token, renewed_ms = first.fencing_token, first.lease_expires_at_ms + 1000 * lease_s
+        await view_when(desk, lambda view: view.listener.lease_expires_at_ms >= renewed_ms)
         far_side.send(*numbered(3, 5))
         await far_side.until_acked(4)
         view = await desk.subscriptions.get_subscription("orders")
@@ -815,7 +833,7 @@ async def test_a_scheduled_one_ends_although_the_store_takes_no_tick(
     monkeypatch.setattr(desk.subscriptions, "tick_subscription", away)
     far_side = FarSide(*numbered(1, 3))
     await activated(desk, activation="scheduled", cadence="* * * * *", runtime={"timeout_ms": 10})
-    async with due_at_once(desk), stopped_within(3.0, desk, far_side, grace_s=2.0):
+    async with due_at_once(desk), stopped_within(2.0 + BUSY_S, desk, far_side, grace_s=2.0):
         await ticked.wait()
     assert not (await desk.subscriptions.get_subscription("orders")).is_held
 
@@ -825,7 +843,7 @@ async def test_a_stop_takes_no_longer_than_its_time_whoever_does_not_answer(
 ) -> None:
     """Store and source, all of them one after the other."""
     for name, seconds in (
-        ("CLOSE_S", 5.0), ("CLOSE_LEAST_S", 0.1), ("LAST_REPORT_S", 0.1), ("LET_GO_S", 0.2),
+        ("CLOSE_S", 30.0), ("CLOSE_LEAST_S", 0.1), ("LAST_REPORT_S", 0.1), ("LET_GO_S", 0.2),
     ):  # fmt: skip
         monkeypatch.setattr(f"tape.subscriptions.listener.{name}", seconds)
     far_side, offered = FarSide(*numbered(1, 3)), asyncio.Event()
@@ -838,7 +856,7 @@ async def test_a_stop_takes_no_longer_than_its_time_whoever_does_not_answer(
     with monkeypatch.context() as patching:
         patching.setattr(desk.subscriptions, "accept_messages", offer)
         patching.setattr(HeapSource, "close", never)
-        async with stopped_within(2.0 + 1.0, desk, far_side, grace_s=2.0):
+        async with stopped_within(2.0 + BUSY_S, desk, far_side, grace_s=2.0):
             await offered.wait()
             for call in ("hold_subscription", "list_subscriptions"):
                 patching.setattr(desk.subscriptions, call, never)
