@@ -15,6 +15,9 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from nats.js.api import AckPolicy, ConsumerConfig
 
 import tape
@@ -27,6 +30,7 @@ from tape.sources.nats_login import connect_nats, nats_addresses
 from tests.integration.cli.command import TAPE, clean_environment
 from tests.integration.wallet.tap import Tap
 from tests.servers.collector import SpanReceiver
+from tests.servers.kafka import KafkaServer, KafkaUnavailable, kafka_classpath
 from tests.servers.nats import NatsServer, nats_server_program
 from tests.servers.postgres import PostgresServer
 from tests.servers.tape_server import ServerProcess
@@ -115,6 +119,19 @@ spec:
   consumer: tape
   dispatch: {playbook: place_order}
 """
+KAFKA_DOCUMENT = """\
+apiVersion: tape/v1
+kind: Subscription
+metadata: {name: orders, path: subscriptions/orders}
+spec:
+  source: kafka
+  mode: pull
+  activation: continuous
+  auth: broker
+  topic: orders
+  group: tape
+  dispatch: {playbook: place_order}
+"""
 TRACED = """
 import sys
 from contextlib import suppress
@@ -200,9 +217,15 @@ class Desk:
         sink = f"nats://localhost:{nats.port}/entries#credential=broker"
         assert self.run("relay", "--sink", sink, "--no-follow", "--verbose", **where) == 0
         assert (await stream.stream_info("ENTRIES")).state.messages > 0
-        document = self.key.with_name("orders.yaml")
-        document.write_text(DOCUMENT)
-        assert self.run("subscriptions", "register", str(document), **where) == 0
+        await self.accept_one(DOCUMENT)
+        await connection.close()
+
+    async def accept_one(self, document: str) -> None:
+        """Have the server listen until it has accepted a message."""
+        where = {"TAPE_URL": self.server.url}
+        file = self.key.with_name("orders.yaml")
+        file.write_text(document)
+        assert self.run("subscriptions", "register", str(file), **where) == 0
         assert self.run("subscriptions", "activate", "orders", **where) == 0
         async with (
             asyncio.timeout(60),
@@ -210,7 +233,25 @@ class Desk:
         ):
             while (await client.subscription("orders")).listener.accepted == 0:  # noqa: ASYNC110 - it is asked
                 await asyncio.sleep(0.05)
-        await connection.close()
+
+    async def used_at_kafka(self, kafka: KafkaServer) -> None:
+        """A relay and a listener log in by SASL."""
+        login: dict[str, Any] = {
+            "bootstrap.servers": kafka.address, "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN", "sasl.username": "tape", "sasl.password": self.canary,
+        }  # fmt: skip
+        topics = [NewTopic(name, 1, 1) for name in ("orders", "entries")]
+        admin = AdminClient(login)
+        for made in admin.create_topics(topics).values():
+            made.result(60)
+        producer = Producer(login)
+        producer.produce("orders", b"1")
+        assert producer.flush(60) == 0
+        where = {"TAPE_URL": self.server.url}
+        assert self.run("wallet", "put", "broker", stdin=json.dumps(login), **where) == 0
+        sink = f"kafka://{kafka.address}/entries#credential=broker"
+        assert self.run("relay", "--sink", sink, "--no-follow", "--verbose", **where) == 0
+        await self.accept_one(KAFKA_DOCUMENT)
 
     def by_a_traced_program(self) -> None:
         done = subprocess.run(
@@ -357,3 +398,36 @@ async def test_a_secret_is_nowhere_but_where_it_is_used(
         data = server_of_store._folder
         assert Search(b"rotated/rpc").files(data) != []
         assert search.files(data) == []
+
+
+@pytest.mark.middle
+async def test_a_login_to_kafka_is_nowhere_but_where_it_is_used(
+    sqlite_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        kafka_classpath()
+    except KafkaUnavailable as reason:
+        pytest.skip(f"needs a real Kafka: {reason}")
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    with RawSpans() as spans:
+        desk = Desk(sqlite_url, folder, spans)
+        with (
+            watching_arguments() as arguments,
+            KafkaServer({"tape": desk.canary}) as kafka,
+            desk.server as server,
+        ):
+            await desk.used_at_kafka(kafka)
+            server.kill()
+            wal = log_of(sqlite_url)
+    logged = capfd.readouterr()
+    assert b"put/broker" in wal
+    assert any(b"relay\0--sink\0kafka://" in each for each in arguments)
+    assert "orders is active" in "".join(desk.out)
+    assert not desk.search.has(wal)
+    assert not any(map(desk.search.has, arguments))
+    assert [text for text in desk.out if desk.search.has(text.encode())] == []
+    assert not desk.search.has(spans.raw)
+    assert not desk.search.has((logged.out + logged.err).encode())
+    desk.key.unlink()
+    assert desk.search.files(tmp_path) == []
