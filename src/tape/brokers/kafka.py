@@ -72,6 +72,11 @@ _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001 - likewise
+_LOGIN_REFUSED = {
+    KafkaError._AUTHENTICATION: "the server refuses the login",  # noqa: SLF001 - likewise
+    KafkaError.SASL_AUTHENTICATION_FAILED: "the server refuses the login",
+    KafkaError._SSL: "the TLS handshake failed",  # noqa: SLF001 - likewise
+}
 _NO_ERROR = KafkaError(KafkaError.NO_ERROR)
 
 Answer = asyncio.Future[KafkaError | None]
@@ -81,7 +86,9 @@ class _KafkaProducer:
     """One producer and the thread that polls it, until it is thrown away."""
 
     def __init__(self, config: ClientSettings) -> None:
-        self.producer = Producer({**config, "logger": log})
+        self.trouble = ""
+        """Why it gets nowhere, as far as the client says it."""
+        self.producer = Producer({**config, "logger": log, "error_cb": self._note})
         self.over = False
         self.publishing = 0
         self._polling = threading.Thread(target=self._poll, name="tape-kafka-poll", daemon=True)
@@ -95,6 +102,10 @@ class _KafkaProducer:
 
     def join(self) -> None:
         self._polling.join(CLOSE_S)
+
+    def _note(self, error: KafkaError) -> None:
+        refused = _LOGIN_REFUSED.get(error.code())
+        self.trouble = refused or self.trouble or "no server answers"
 
     def _poll(self) -> None:
         while not self.over or len(self.producer):
@@ -160,7 +171,7 @@ class KafkaBroker:
                 failures[key] = answer
             answers.append(answer)
         await self._await_reports(session, [a for a in answers if isinstance(a, asyncio.Future)])
-        return self._results(messages, answers)
+        return self._results(messages, answers, session.trouble)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -240,34 +251,38 @@ class KafkaBroker:
         fatal = any((a.result() or _NO_ERROR).fatal() for a in answers if a.done())
         is_taken = any(a.done() and a.result() is None for a in answers)
         self._useless = 0 if is_taken else self._useless + 1
+        if is_taken:
+            session.trouble = ""
         if late or fatal:
             session.discard()
             await asyncio.wait(answers, timeout=CLOSE_S)
 
     def _results(
-        self, messages: Sequence[Outgoing], answers: Sequence[Answer | BrokerError]
+        self, messages: Sequence[Outgoing], answers: Sequence[Answer | BrokerError], trouble: str
     ) -> Results:
         results: Results = []
         failures: dict[str, BrokerError] = {}
         for message, answer in zip(messages, answers, strict=True):
-            result = failures.get(message.ordering_key) or self._result(answer)
+            result = failures.get(message.ordering_key) or self._result(answer, trouble)
             if result is not None:
                 failures[message.ordering_key] = result
             results.append(result)
         return results
 
-    def _result(self, answer: Answer | BrokerError) -> BrokerError | None:
+    def _result(self, answer: Answer | BrokerError, trouble: str) -> BrokerError | None:
         if isinstance(answer, BrokerError):
             return answer
         if not answer.done():
-            return BrokerUnavailable(f"{self._target.shown}: no acknowledgement in time")
+            return BrokerUnavailable(
+                f"{self._target.shown}: {trouble or 'no acknowledgement in time'}"
+            )
         error = answer.result()
-        return None if error is None else self._translated(error)
+        return None if error is None else self._translated(error, trouble)
 
-    def _translated(self, error: KafkaError) -> BrokerError:
+    def _translated(self, error: KafkaError, trouble: str = "") -> BrokerError:
         where, name = self._target.shown, error.name()
         if error.code() in _PURGED:
-            return BrokerUnavailable(f"{where}: stopped before it was acknowledged")
+            return BrokerUnavailable(f"{where}: {trouble or 'stopped before it was acknowledged'}")
         if error.code() in _REFUSED:
             return BrokerRefused(f"{where}: {name}")
         return BrokerUnavailable(f"{where}: {name}")

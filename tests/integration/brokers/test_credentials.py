@@ -320,6 +320,7 @@ async def test_kafka_with_a_login_of_the_wallet(bus: Bus, sasl_kafka: KafkaServe
     broker._reports_s = 8.0  # type: ignore[attr-defined]
     (first,) = await broker.publish([outgoing(1)])
     assert isinstance(first, BrokerUnavailable)
+    assert "the server refuses the login" in str(first)
     assert await broker.publish([outgoing(1)]) == [None]
     # What is no longer good is left at once, although the broker would let it stay.
     for change in (put(bus, sasl(NEW)), bus.wallet.delete_credential(ALIAS)):
