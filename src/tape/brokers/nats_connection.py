@@ -59,11 +59,11 @@ class NatsTls(NamedTuple):
 
 
 class _NatsClient(WholeHeadersClient):
-    """With a key to sign with, and a will for TLS that no server can talk it out of: the library
-    would send a login in clear text to a server that offers no TLS.
+    """With a key to sign with, a will for TLS that no server can talk it out of (the library would
+    send a login in clear text to a server that offers no TLS), and a flush that flushes.
 
-    Both take private names of nats-py; `tests/integration/brokers/test_access.py` logs in with
-    each.
+    All take private names of nats-py; `tests/integration/brokers/test_access.py` logs in with
+    each key, `test_nats_flush.py` counts what a flush has left behind.
     """
 
     def __init__(self, key: NatsKey | None, tls: NatsTls | None) -> None:
@@ -72,6 +72,14 @@ class _NatsClient(WholeHeadersClient):
         if key is not None:
             self._auth_configured = True
             self._public_nkey = key.public
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        """Behind all that waits to be written. The library lets it pass that, and then its answer
+        does not say that the server has read what was sent before."""
+        if self._pending and self._transport is not None:
+            self._transport.writelines(self._pending)
+            self._pending, self._pending_data_size = [], 0
+        await super()._send_ping(future)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if initial_connection and self._tls is not None and not self._tls.first:
