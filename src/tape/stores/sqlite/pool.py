@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tape.errors import Closed
-from tape.stores.sqlite.connection import connect, translated
+from tape.stores.sqlite.connection import READ_CACHE_KIB, connect, translated
 from tape.stores.sqlite.turn import SQL, maker
 
 T = TypeVar("T")
 
 
 class SqlitePool:
-    def __init__(self, path: Path, busy_s: float, most: int, name: str) -> None:
+    def __init__(
+        self, path: Path, busy_s: float, most: int, name: str, *, cache_kib: int = READ_CACHE_KIB
+    ) -> None:
         self._path = path
         self._busy_s = busy_s
+        self._cache_kib = cache_kib
         self._threads = ThreadPoolExecutor(most, name)
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
@@ -102,7 +105,7 @@ class SqlitePool:
         with translated(self._path):
             connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
             if connection is None:
-                connection = connect(self._path, self._busy_s)
+                connection = connect(self._path, self._busy_s, cache_kib=self._cache_kib)
                 self._local.connection = connection
                 self._opened.append(connection)
             return work(connection)

@@ -24,7 +24,7 @@ from tape.stores.head import Head
 from tape.stores.migrations import has_draw_subjects, log_created
 from tape.stores.recent import Recent
 from tape.stores.retained import may_have_holes, refuse_pruned
-from tape.stores.sqlite.connection import is_read_only
+from tape.stores.sqlite.connection import WRITE_CACHE_KIB, is_read_only
 from tape.stores.sqlite.entries import read_entries, read_up_to
 from tape.stores.sqlite.inspect import refuse_absent
 from tape.stores.sqlite.ledger import SqliteLedger
@@ -53,7 +53,9 @@ class SqliteStore:
         self._turns = SqliteTurns(clock)
         self._recent = Recent()
         self._bell = Bell()
-        writes = self._writing = SqlitePool(path, settings.busy_s, 1, "tape-sqlite-write")
+        writes = self._writing = SqlitePool(
+            path, settings.busy_s, 1, "tape-sqlite-write", cache_kib=WRITE_CACHE_KIB
+        )
         reads = self._reading = SqlitePool(
             path, settings.busy_s, settings.readers, "tape-sqlite-read"
         )

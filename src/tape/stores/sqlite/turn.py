@@ -140,6 +140,8 @@ def _write_guessed(
         insert_many(db, SQL[f"save_{table.name}"], changed)
     if len(changed) < len(rows):
         new = [row for row in rows if table.key(row) not in there]
+        if table is RUNS:  # their ids are digests: in order, each page of an index is met once
+            new.sort()
         insert_many(db, _INSERTS[table], new)
 
 
