@@ -25,6 +25,8 @@ from tape.testing.runs import AppKit
 from tests.unit.runs.driven import LEASE_S, Between, found, gone_on, outcome, ran, soon
 
 BEATING = ReactorsSettings(recovery=ReactorSettings(LEASE_S, heartbeat_s=0.005))
+STILL = ReactorsSettings(recovery=ReactorSettings(LEASE_S))
+"""No renewal is on its way when the clock is moved."""
 
 
 class Worker:
@@ -543,7 +545,7 @@ async def test_a_worker_that_stops_keeps_what_it_cannot_cut_off(
 ) -> None:
     """Another would do the act a second time while it is still being done here."""
     monkeypatch.setattr(drive, "LET_GO_S", 0.05)
-    leaves, stays = hire(), hire()
+    leaves, stays = hire(STILL), hire()
     run = await kit.start_run(getattr(hanging, app), "thread")
     await leaves.recovery.once()
     await soon(hanging.hangs)
