@@ -146,6 +146,7 @@ async def test_kafka_is_killed(
     own_kafka_server: KafkaServer, sqlite_url: str, kills: Kills, caplog: pytest.LogCaptureFixture
 ) -> None:
     side = KafkaSide(own_kafka_server)
+    side.silent_s = 2.0  # less than a broker takes to start
     await asyncio.to_thread(side.make)
     async with opened_here(sqlite_url) as bus:
         client = AsyncTapeClient(bus)
