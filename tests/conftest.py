@@ -49,7 +49,8 @@ def pytest_collection() -> Generator[None, object, object]:
 # What is tested there does not depend on the store, and tests/conformance holds both to the same.
 ABOVE_THE_STORE = (
     "tests/crash/", "tests/integration/cli/", "tests/integration/grpc/", "tests/integration/http/",
-    "tests/integration/reactions/", "tests/integration/upgrade/", "tests/pipeline/backfill/",
+    "tests/integration/reactions/", "tests/integration/upgrade/", "tests/integration/wallet/",
+    "tests/pipeline/backfill/",
     "tests/pipeline/source/test_read.py", "tests/pipeline/source/test_stream.py",
     "tests/unit/ledger/", "tests/unit/reactions/",
 )  # fmt: skip
